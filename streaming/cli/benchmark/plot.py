@@ -1,9 +1,8 @@
-"""Bench plot: the times of a comparison as a picture, one panel for each size of steps.
+"""Bench plot: draw the times of a comparison, one panel for each step size.
 
-A row of a panel is a formula. The quartiles are a bar, the median is a dark mark with its value,
-and single steps are pale dots: all of them, or about `MAX_DOTS` at even distances in the sorted
-times.
-matplotlib draws it; it comes with the extra `demo`.
+Each row of a panel is a formula. A bar shows the quartiles, a dark mark with its value the median,
+and pale dots the single steps: all of them, or about `MAX_DOTS` at equal distances in the sorted
+times. The plot needs matplotlib, which the extra `demo` installs.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The sub-command ``bench``: delta formulas and sizes of steps compared, on one's own query.
+"""The sub-command ``bench``: compare delta formulas and step sizes on a query of the user.
 
-The same steps go through one circuit for each formula. Every step that inserts rows is followed
-later by one that deletes them, so all formulas begin and end with the same state, and the steps can
-be repeated until their median is precise (`streaming.cli.benchmark.repetition`). The deltas of each
-step are compared, so that a wrong answer is never shown as a fast one.
+Each formula has its own circuit, and all circuits run the same steps. For every step that inserts
+rows, a later step deletes them. So all formulas begin and end with the same state, and the steps
+can be repeated until their median is precise (`streaming.cli.benchmark.repetition`). The command
+compares the deltas of each step, so that a wrong answer is never reported as a fast one.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from streaming.errors import EventsError, FailedError
 __all__ = ["bench"]
 
 ALL_FORMULAS = ("auto", *map(str, Formula))
-MAX_STREAMED_SHARE = 0.5  # of the rows may be streamed, for the largest batch
+MAX_STREAMED_SHARE = 0.5  # the largest fraction of the rows that the steps insert and delete
 DEFAULT_BATCHES = (1, 100, 10_000)
 
 _Results = dict[tuple[str, int], Measurement]
@@ -60,7 +60,7 @@ _Results = dict[tuple[str, int], Measurement]
 
 @dataclass(frozen=True)
 class _StepPlan:
-    """The steps by their size, and what they lack of what was asked for."""
+    """The steps by size, and remarks on differences from the requested steps."""
 
     streams: dict[int, Stream]
     remarks: list[str]
@@ -83,7 +83,7 @@ def bench(
     plot: Path | None,
     json: bool,
 ) -> None:
-    """Compare delta formulas and sizes of steps."""
+    """Compare delta formulas and step sizes."""
     formulas = dict(map(_read_formula, formula or ALL_FORMULAS))
     for path in export or []:
         check_writable("--export", path, FORMATS)
@@ -133,27 +133,30 @@ def bench(
             remarks.print(f"Wrote {path}", style="says", soft_wrap=True, markup=False)
 
 
-def _read_formula(given: str) -> tuple[str, str]:
-    """The name of a formula and its text: twice the name, or a file's name and the terms in it.
+def _read_formula(value: str) -> tuple[str, str]:
+    """Return the name and the text of a formula.
+
+    Both are the value if it names a formula. Otherwise the value is the path of a file; its name is
+    the name of the formula, and the terms in it are the text.
 
     Raises:
-        EventsError: It is neither, or the terms are not an exact delta formula.
+        EventsError: The value is neither, or the terms are not an exact delta formula.
     """
-    if given in ALL_FORMULAS:
-        return given, given
-    path = Path(given)
+    if value in ALL_FORMULAS:
+        return value, value
+    path = Path(value)
     if not path.is_file():
         raise EventsError(
-            f"--formula {given!r} is none of {', '.join(ALL_FORMULAS)}, and no file of terms"
+            f"--formula {value!r} is none of {', '.join(ALL_FORMULAS)}, and no file of terms"
         )
     try:
         return path.name, str(CustomFormula.parse(path.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError, FormulaError) as error:
-        raise EventsError(f"--formula {given!r}: {error}") from None
+        raise EventsError(f"--formula {value!r}: {error}") from None
 
 
 def _check_applies(name: str, atoms: int, circuit: Circuit) -> None:
-    """Refuse a formula of the user that no join of the query runs, because of its size.
+    """Check that a join of the query uses the user's formula, that is, has as many atoms.
 
     Raises:
         EventsError: No join has the number of atoms of the formula.
@@ -170,10 +173,10 @@ def _check_applies(name: str, atoms: int, circuit: Circuit) -> None:
 def _plan_steps(
     tables: Mapping[str, pa.Table], batch: list[int] | None, steps: int, seed: int
 ) -> _StepPlan:
-    """The steps of each size.
+    """Plan the steps of each size.
 
-    A default size that the rows do not allow is left out with a remark. One that was asked for is
-    an error, and so is the smallest one if no size is left.
+    A default size that the rows do not allow is omitted, with a remark. A requested size that they
+    do not allow raises an error, and so does the last default size if no other size is possible.
     """
     total = sum(table.num_rows for table in tables.values())
     streams: dict[int, Stream] = {}
@@ -181,8 +184,8 @@ def _plan_steps(
     for size in sorted(set(batch or DEFAULT_BATCHES)):
         reason = _infeasibility_reason(tables, size)
         if reason is None:
-            most = int(MAX_STREAMED_SHARE * total) // size
-            streams[size] = split_stream(tables, batch=size, steps=min(steps, most), seed=seed)
+            max_steps = int(MAX_STREAMED_SHARE * total) // size
+            streams[size] = split_stream(tables, batch=size, steps=min(steps, max_steps), seed=seed)
             remarks += _plan_remarks(streams[size], tables, size, steps)
         elif batch or (size == DEFAULT_BATCHES[-1] and not streams):
             raise EventsError(f"--batch {size}: {reason}")
@@ -192,7 +195,7 @@ def _plan_steps(
 
 
 def _infeasibility_reason(tables: Mapping[str, pa.Table], size: int) -> str | None:
-    """Why there are no steps of a size, and what to do; None if there are."""
+    """Return why steps of a size are impossible, and how to fix it; None if they are possible."""
     total = sum(table.num_rows for table in tables.values())
     if int(MAX_STREAMED_SHARE * total) < size:
         return (
@@ -211,26 +214,26 @@ def _infeasibility_reason(tables: Mapping[str, pa.Table], size: int) -> str | No
 def _plan_remarks(
     stream: Stream, tables: Mapping[str, pa.Table], size: int, steps: int
 ) -> list[str]:
-    """Where a stream differs from what was asked for."""
-    found = []
+    """Describe how a stream differs from the requested steps."""
+    remarks = []
     inserts = len(stream.steps) // 2
     if inserts < steps:
-        found.append(
+        remarks.append(
             f"Steps of {plural(size, 'row')}: {plural(inserts, 'step')} instead of {steps:,}, for "
             "at most half of the rows are streamed."
         )
     if round(stream.batch) != size:
-        found.append(
+        remarks.append(
             f"Steps of {plural(size, 'row')} have {amount(stream.batch)} rows, because the share "
             "of each relation is a whole number."
         )
     unchanged = [name for name in tables if not any(name in step for step in stream.steps)]
     if unchanged:
-        found.append(
+        remarks.append(
             f"Steps of {plural(size, 'row')} do not change {', '.join(unchanged)}, whose share of "
             "a step is less than one row."
         )
-    return found
+    return remarks
 
 
 def _compare(
@@ -271,10 +274,10 @@ def _compare(
 
 
 def _measure(circuit: Circuit, stream: Stream, limits: RepetitionLimits) -> tuple[Measurement, int]:
-    """The times of the steps, and a checksum of their deltas.
+    """Measure the steps; return their times and a checksum of their deltas.
 
-    The steps run once before they are measured, so that caches are warm; the checksum is of that
-    run.
+    The steps run once before the measurement, to warm the caches. The checksum is computed from the
+    deltas of that run.
     """
     circuit.step(stream.load)
     total = _checksum_of_steps([circuit.step(tables) for tables in stream.steps])
@@ -297,10 +300,10 @@ def _measure(circuit: Circuit, stream: Stream, limits: RepetitionLimits) -> tupl
 
 
 def _checksum_of_steps(steps: Sequence[Mapping[str, pa.Table]]) -> int:
-    """A number that equal sequences of deltas have.
+    """Return a checksum of a sequence of deltas; equal sequences have equal checksums.
 
-    It depends on the place of each step: a sum would not, and the deltas of a step that inserts and
-    of the step that deletes the same rows add up to nothing whether they are right or wrong.
+    The checksum depends on the position of each step. A sum would not: the deltas of a step that
+    inserts rows and of the step that deletes them add up to zero, whether they are right or wrong.
     """
     total = 0
     for deltas in steps:
@@ -311,7 +314,7 @@ def _checksum_of_steps(steps: Sequence[Mapping[str, pa.Table]]) -> int:
 
 
 def _checksum_of_delta(delta: pa.Table) -> int:
-    """A number that equal deltas have, in whatever order their rows come."""
+    """Return a checksum of a delta that does not depend on the order of its rows."""
     if not delta.num_rows:
         return 0
     columns = [column.combine_chunks() for column in delta.columns]
@@ -331,7 +334,7 @@ def _checksum_of_delta(delta: pa.Table) -> int:
 def _describe_inputs(
     texts: list[str], tables: Mapping[str, pa.Table], rows: int, skew: float
 ) -> list[dict[str, Any]]:
-    """Where the rows come from; of files the names without folders."""
+    """Describe the sources of the rows; files by their names without folders."""
     if not texts:
         return [{"name": name, "generated": {"rows": rows, "skew": skew}} for name in tables]
     return [
@@ -351,13 +354,15 @@ _STOP_REASONS: Final = {
 
 
 def _show(found: _Results, plan: _StepPlan, limits: RepetitionLimits) -> None:
-    """The times as a table, then the remarks."""
+    """Print the times as a table, then the remarks."""
     terminal = console()
     loaded = sorted({stream.rows for stream in plan.streams.values()})
-    over = (
+    state_rows = (
         amount(loaded[-1]) if len(loaded) == 1 else f"{amount(loaded[0])} to {amount(loaded[-1])}"
     )
-    terminal.print(f"Milliseconds of a step, over {over} rows; all formulas gave the same deltas.")
+    terminal.print(
+        f"Milliseconds of a step, over {state_rows} rows; all formulas gave the same deltas."
+    )
     terminal.print()
     table = plain_table()
     table.add_column("rows", justify="right")
@@ -367,20 +372,20 @@ def _show(found: _Results, plan: _StepPlan, limits: RepetitionLimits) -> None:
     for name in ("of best", "runs"):
         table.add_column(name, justify="right", style="says")
     for size in plan.streams:
-        ours = {name: one for (name, rows), one in found.items() if rows == size}
-        best = min(ours.values(), key=lambda one: one.median)
-        for place, (name, one) in enumerate(ours.items()):
-            shown = milliseconds(one.median)
-            within = f"{100 * one.precision:.1f}"
+        of_size = {name: one for (name, rows), one in found.items() if rows == size}
+        best = min(of_size.values(), key=lambda one: one.median)
+        for place, (name, one) in enumerate(of_size.items()):
+            time_ms = milliseconds(one.median)
+            percent = f"{100 * one.precision:.1f}"
             table.add_row(
                 "" if place else amount(size),
                 name,
-                f"[comes]{shown}[/]" if one.interval[0] <= best.interval[1] else shown,
-                within if one.stop is Stop.precise else f"[waits]{within}[/]",
+                f"[comes]{time_ms}[/]" if one.interval[0] <= best.interval[1] else time_ms,
+                percent if one.stop is Stop.precise else f"[waits]{percent}[/]",
                 " to ".join(map(milliseconds, one.quartiles)),
                 f"{one.median / best.median:.2f}",
                 f"{len(one.repetitions):,}",
-                end_section=place == len(ours) - 1,
+                end_section=place == len(of_size) - 1,
             )
     terminal.print(table)
     terminal.print()
@@ -393,7 +398,7 @@ def _show(found: _Results, plan: _StepPlan, limits: RepetitionLimits) -> None:
 
 
 def _imprecision_remarks(found: _Results, limits: RepetitionLimits) -> list[str]:
-    """Which medians are not as precise as was asked for, and why."""
+    """Return a remark for each reason why medians are less precise than requested."""
     lines = []
     for stop, reason in _STOP_REASONS.items():
         names = [
