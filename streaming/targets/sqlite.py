@@ -1,15 +1,15 @@
-"""SQLite: it has few types, so some values are stored as text.
+"""SQLite: the dialect of a database with few types, which stores some values as text.
 
 ::
 
     integers, bool, durations (number of units)     INTEGER
-    uint64                                          INTEGER; 2**63 and more is refused
+    uint64                                          INTEGER; 2**63 and more is an error
     floats                                          REAL; NaN is the text 'NaN', as SQLite has none
     decimals, dates, times, timestamps, texts       TEXT; ISO 8601, with a zone in UTC
     binaries                                        BLOB
 
-A connection is bound to the thread that opened it, and Spark calls from any thread. Therefore a
-connection is opened for each micro-batch, which costs a fraction of a millisecond.
+A connection is bound to the thread that opened it, and Spark calls from any thread. Therefore the
+target opens a connection for each micro-batch, which costs a fraction of a millisecond.
 """
 
 from __future__ import annotations
