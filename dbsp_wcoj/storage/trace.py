@@ -30,7 +30,7 @@ import numpy as np
 
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import ArityError, DbspWcojError, WeightOverflowError
-from dbsp_wcoj.kernels.storage.weight_lookup import row_weights
+from dbsp_wcoj.kernels.storage.weight_lookup import look_up_weights
 from dbsp_wcoj.storage.arena import FEW, Arena
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.storage.spine import Spine, SpineSnapshot, snapshot_runs
@@ -311,7 +311,7 @@ class Trace:
                 f"the rows have arity {rows.arity}, the trace {self.arity}; project them"
             )
         arrangement = self._any_arrangement()
-        weights: Int64Array = row_weights(
+        weights: Int64Array = look_up_weights(
             rows.row_array, order_array(arrangement.order), arrangement.spine.table
         )
         return weights

@@ -32,7 +32,7 @@ from circuits.options import CircuitOptions
 from circuits.runtime.operators import linear
 from circuits.runtime.operators import recursive_min_max as settle_best
 from dbsp_wcoj import Budget, LimitError, ZSet, generic_join
-from dbsp_wcoj.kernels.join import program as words
+from dbsp_wcoj.kernels.join import join_layout
 from dbsp_wcoj.storage.prefix_lookup import PrefixRows, prefix_lookup
 
 PAIRS = pa.schema([("a", pa.int64()), ("b", pa.int64())])

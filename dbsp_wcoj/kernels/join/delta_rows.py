@@ -11,22 +11,22 @@ below one prefix, the walk of `dbsp_wcoj.kernels.join.join` takes over for that 
 
 import numpy as np
 
-from dbsp_wcoj.kernels.compiled import subroutine
+from dbsp_wcoj.kernels.compilation import subroutine
 from dbsp_wcoj.kernels.join.cursors import (
-    HIGHEST,
-    LOWEST,
+    MAX_INT64,
+    MIN_INT64,
     advance,
-    excluded,
-    fetch,
+    is_excluded,
+    prefetch_lookup,
     subtree_weight,
     value_range,
 )
-from dbsp_wcoj.kernels.join.program import (
+from dbsp_wcoj.kernels.join.join_layout import (
     BLOCKS,
     CELL_BYTES,
     COUNTER_BYTES,
-    DEPTHS,
-    DRIVEN,
+    MAX_ATOM_DEPTH,
+    DRIVER_LEVELS,
     DRIVER,
     END,
     FIRST_SLOT,
@@ -35,23 +35,23 @@ from dbsp_wcoj.kernels.join.program import (
     LEVEL_STATE_WORDS,
     LEVELS,
     LOW,
-    NOT_SUMMED,
+    SUM_NONE,
     OFFSETS,
     PARTICIPANT_WORDS,
     PARTICIPANTS,
     POSITION,
     PROPOSALS,
     RUN,
-    SEPARATOR,
-    SPLIT,
+    MEMO_KEY_LEVEL,
+    SPLIT_LEVEL,
     SUM_LAST,
-    SUMMED,
+    SUM_KIND,
     VALUE,
     VALUES,
     WEIGHT,
 )
-from dbsp_wcoj.kernels.memory import count_up, load, store
-from dbsp_wcoj.kernels.storage import run_layout as layout
+from dbsp_wcoj.kernels.memory import increment, load, store
+from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.kernels.storage.search import bisect, root_find
 from dbsp_wcoj.kernels.values.arithmetic import add, multiply
 
@@ -59,16 +59,16 @@ from dbsp_wcoj.kernels.values.arithmetic import add, multiply
 NO_ROW, ROW, GROUP = range(3)
 
 # Rows of a prefix that are summed at once.
-GROUPED = 4
+MIN_GROUP_ROWS = 4
 # A run of fewer first values is in the cache anyway.
-FETCHED = 1 << 10
+MIN_PREFETCH_NODES = 1 << 10
 
 
 @subroutine
 def is_driven(program, state):
     """Return whether the delta that the rows would come from is a run."""
     driver = load(program, DRIVER)
-    if load(program, DRIVEN) == 0:
+    if load(program, DRIVER_LEVELS) == 0:
         return False
     return load(state, FIRST_SLOT + driver + 1) - load(state, FIRST_SLOT + driver) == 1
 
@@ -78,27 +78,27 @@ def open_level(program, state, cells, levels, level, low, high):
     """Set the driver's cursor to its values below the prefix; ``low`` to ``high`` at the split."""
     block = load(program, load(program, BLOCKS) + level)
     slot = load(state, FIRST_SLOT + load(program, DRIVER))
-    cell = cells + CELL_BYTES * (slot * load(program, DEPTHS) + level)
-    least, most = LOWEST, HIGHEST
-    if level == load(program, SPLIT):
+    cell = cells + CELL_BYTES * (slot * load(program, MAX_ATOM_DEPTH) + level)
+    least, most = MIN_INT64, MAX_INT64
+    if level == load(program, SPLIT_LEVEL):
         least, most = low, high
     least, most = value_range(program, state, block, levels, least, most)
     first, last = load(cell, LOW), load(cell, HIGH)
     store(cell, END, last)
     if least > most:
         last = first
-    if first < last and least > LOWEST:
+    if first < last and least > MIN_INT64:
         first = advance(state, cell, level, first, least)
-    if first < last and most < HIGHEST:
+    if first < last and most < MAX_INT64:
         last = advance(state, cell, level, first, most + 1)
     store(cell, POSITION, first)
     store(cell, END, last)
 
 
 @subroutine
-def look_up(program, state, cells, block, value, values, position, last, counters):
+def bind_other_atoms(program, state, cells, block, value, values, position, last, counters):
     """Bind ``value`` in every atom but the driver; return the weight of those complete here."""
-    depths = load(program, DEPTHS)
+    depths = load(program, MAX_ATOM_DEPTH)
     driver = load(program, DRIVER)
     weight = np.int64(1)
     for index in range(load(program, block + PARTICIPANTS)):
@@ -108,7 +108,7 @@ def look_up(program, state, cells, block, value, values, position, last, counter
             continue
         depth = load(program, word + 1)
         complete = load(program, word + 2) != 0
-        count_up(counters, INTERSECTIONS, 1)
+        increment(counters, INTERSECTIONS, 1)
         found = False
         factor = np.int64(0)
         for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
@@ -116,8 +116,8 @@ def look_up(program, state, cells, block, value, values, position, last, counter
             run = load(cell, RUN)
             low, high = load(cell, LOW), load(cell, HIGH)
             if depth == 0:
-                if high > FETCHED:
-                    fetch(run, cell, values, position, last, not complete)
+                if high > MIN_PREFETCH_NODES:
+                    prefetch_lookup(run, cell, values, position, last, not complete)
                 at, matched = root_find(run, low, high, value)
             else:
                 at = bisect(load(cell, VALUES), low, high, value)
@@ -149,8 +149,8 @@ def next_row(program, state, cells, levels, level, low, high, counters):
     last of them, and the driver's values there are those that `dbsp_wcoj.kernels.join.join` enters.
     """
     slot = load(state, FIRST_SLOT + load(program, DRIVER))
-    bottom = load(program, DRIVEN) - 1
-    first_cell = cells + CELL_BYTES * slot * load(program, DEPTHS)
+    bottom = load(program, DRIVER_LEVELS) - 1
+    first_cell = cells + CELL_BYTES * slot * load(program, MAX_ATOM_DEPTH)
     run = load(first_cell, RUN)
     while True:
         cell = first_cell + CELL_BYTES * level
@@ -165,13 +165,19 @@ def next_row(program, state, cells, levels, level, low, high, counters):
         here = levels + LEVEL_STATE_WORDS * level
         values = load(cell, VALUES)
         value = load(values, position)
-        entry = layout.LEVELS + layout.LEVEL_WORDS * level + layout.LEVEL_SIZE
+        entry = (
+            run_layout.LEVEL_HEADERS
+            + run_layout.LEVEL_HEADER_WORDS * level
+            + run_layout.LEVEL_NODES
+        )
         last = load(run, entry) - 1
         store(state, here + VALUE, value)
         counted = counters + COUNTER_BYTES * level
-        count_up(counted, PROPOSALS, 1)
-        weight = look_up(program, state, cells, block, value, values, position, last, counted)
-        if weight == 0 or excluded(program, state, block, levels, value):
+        increment(counted, PROPOSALS, 1)
+        weight = bind_other_atoms(
+            program, state, cells, block, value, values, position, last, counted
+        )
+        if weight == 0 or is_excluded(program, state, block, levels, value):
             continue
         weight = multiply(load(state, here + WEIGHT), weight)
         if level == bottom:
@@ -185,20 +191,20 @@ def next_row(program, state, cells, levels, level, low, high, counters):
         store(cell + CELL_BYTES, LOW, first)
         store(cell + CELL_BYTES, HIGH, end)
         open_level(program, state, cells, levels, level, low, high)
-        if level == bottom and end - first >= GROUPED:
+        if level == bottom and end - first >= MIN_GROUP_ROWS:
             block = load(program, load(program, BLOCKS) + level)
-            if load(program, block + SUMMED) != NOT_SUMMED:
+            if load(program, block + SUM_KIND) != SUM_NONE:
                 store(cell + CELL_BYTES, POSITION, load(cell + CELL_BYTES, END))
                 return GROUP
 
 
 @subroutine
-def sums_pair(program, level):
+def is_pair_sum(program, level):
     """Return whether the level is the last, a plain sum over two atoms that compares nothing."""
-    if level != load(program, LEVELS) - 1 or level == load(program, SPLIT):
+    if level != load(program, LEVELS) - 1 or level == load(program, SPLIT_LEVEL):
         return False
     block = load(program, load(program, BLOCKS) + level)
-    if load(program, block + SUMMED) != SUM_LAST or load(program, block + SEPARATOR) >= 0:
+    if load(program, block + SUM_KIND) != SUM_LAST or load(program, block + MEMO_KEY_LEVEL) >= 0:
         return False
     after = block + PARTICIPANTS + 1 + 2 * PARTICIPANT_WORDS
     return load(program, block + PARTICIPANTS) == 2 and load(program, after) == 0

@@ -19,14 +19,14 @@ Comparisons with bound variables and constants narrow the range of a level befor
 
 import numpy as np
 
-from dbsp_wcoj.kernels.compiled import compiled, subroutine
+from dbsp_wcoj.kernels.compilation import kernel, subroutine
 from dbsp_wcoj.kernels.join.calls import call_sum
 from dbsp_wcoj.kernels.join.cursors import (
-    HIGHEST,
-    LOWEST,
+    MAX_INT64,
+    MIN_INT64,
     bind_value,
-    enter,
-    excluded,
+    enter_level,
+    is_excluded,
     next_value,
     open_join,
     value_range,
@@ -37,59 +37,59 @@ from dbsp_wcoj.kernels.join.delta_rows import (
     is_driven,
     next_row,
     open_level,
-    sums_pair,
+    is_pair_sum,
 )
-from dbsp_wcoj.kernels.join.memo import recall, remember
-from dbsp_wcoj.kernels.join.program import (
+from dbsp_wcoj.kernels.join.memo import look_up_sum, memoize_sum
+from dbsp_wcoj.kernels.join.join_layout import (
     ATOMS,
     BLOCKS,
     COUNTER_BYTES,
     DONE,
-    DRIVEN,
-    DRIVEN_LEVELS,
-    EMITTED,
-    ENTERING,
+    DRIVER_LEVELS,
+    ACTIVE_DRIVER_LEVELS,
+    EMITTED_LEVELS,
+    IS_ENTERING,
     FIRST_SLOT,
     FULL,
     GENERATION,
-    HEAD,
+    HEAD_LEVELS,
     HEAD_SIZE,
     LEVEL,
     LEVEL_STATE_WORDS,
     LEVELS,
-    NOT_SUMMED,
+    SUM_NONE,
     OVERFLOW,
     PAUSED,
     PROPOSALS,
     PROPOSER,
-    REMEMBERED,
-    SEPARATOR,
-    SPLIT,
+    IS_MEMOIZED,
+    MEMO_KEY_LEVEL,
+    SPLIT_LEVEL,
     SUM_KERNEL,
-    SUMMED,
+    SUM_KIND,
     TOTAL,
     TOTAL_BEFORE,
     VALUE,
     WEIGHT,
     WEIGHT_BEFORE,
-    WRITTEN,
+    ROWS_WRITTEN,
 )
 from dbsp_wcoj.kernels.join.sums import NO_PROPOSER, sum_one
-from dbsp_wcoj.kernels.memory import count_up, load, store
+from dbsp_wcoj.kernels.memory import increment, load, store
 from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED, add, multiply
 
 
 @subroutine
 def emit(program, state, levels, weight, out, capacity):
     """Append the bound head values and the weight to ``out``, of shape ``(head + 1, capacity)``."""
-    row = load(state, WRITTEN)
+    row = load(state, ROWS_WRITTEN)
     size = load(program, HEAD_SIZE)
     for column in range(size):
-        level = load(program, load(program, HEAD) + column)
+        level = load(program, load(program, HEAD_LEVELS) + column)
         value = load(state, levels + LEVEL_STATE_WORDS * level + VALUE)
         store(out, capacity * column + row, value)
     store(out, capacity * size + row, weight)
-    store(state, WRITTEN, row + 1)
+    store(state, ROWS_WRITTEN, row + 1)
 
 
 @subroutine
@@ -102,7 +102,7 @@ def proposals_of_two(counters, level, depth_count):
     return found
 
 
-@compiled
+@kernel
 def join(
     program,
     sources,
@@ -113,8 +113,8 @@ def join(
     state,
     out,
     capacity,
-    marks,
-    sums,
+    bitmap,
+    memo,
     counters,
     work,
 ):
@@ -123,18 +123,18 @@ def join(
     All arguments are int64; arrays are given by their addresses.
 
     Args:
-        program: the plan (`dbsp_wcoj.kernels.join.program`).
+        program: the plan (`dbsp_wcoj.kernels.join.join_layout`).
         sources: what each atom reads.
         deltas: addresses of the step's delta runs, 0 for none.
-        low: least value of the level ``program[SPLIT]``.
+        low: least value of the level ``program[SPLIT_LEVEL]``.
         high: greatest value of that level.
         resumed: 0 to start, 1 to go on after ``FULL`` or ``PAUSED``.
         state: the stack.
         out: array of shape ``(head + 1, capacity)``; the last row holds weights.
         capacity: how many rows fit in ``out``.
-        marks: bitmap of `MOST_MARKS` bits, all zero before and after, then room for lists, then
+        bitmap: bitmap of `MOST_MARKS` bits, all zero before and after, then room for lists, then
             the address of a packed run or 0.
-        sums: room for remembered sums (`dbsp_wcoj.kernels.join.memo`), if a level has a separator.
+        memo: room for remembered sums (`dbsp_wcoj.kernels.join.memo`), if a level has a separator.
         counters: proposals and intersections of each level are added here.
         work: After so many values bound or proposed the join pauses. The two innermost variables,
             where they are summed together, are finished first.
@@ -144,49 +144,49 @@ def join(
         again), or ``OVERFLOW``. With an empty head the weight of the empty row is the total.
     """
     depth_count = load(program, LEVELS)
-    emitted = load(program, EMITTED)
+    emitted = load(program, EMITTED_LEVELS)
     levels = FIRST_SLOT + load(program, ATOMS) + 1
     cells = state + 8 * (levels + LEVEL_STATE_WORDS * (depth_count + 1))
-    store(state, WRITTEN, 0)
+    store(state, ROWS_WRITTEN, 0)
     if resumed == 0:
         store(state, TOTAL, 0)
-        if sums != 0:
-            store(sums, GENERATION, load(sums, GENERATION) + 1)
+        if memo != 0:
+            store(memo, GENERATION, load(memo, GENERATION) + 1)
         open_join(program, sources, deltas, state, cells, levels)
         weight = load(state, levels + WEIGHT)
         if depth_count == 0 or weight == 0:
             return OVERFLOW if weight == OVERFLOWED else DONE, 0, weight
-        driven = load(program, DRIVEN) if is_driven(program, state) else np.int64(0)
-        store(state, DRIVEN_LEVELS, driven)
+        driven = load(program, DRIVER_LEVELS) if is_driven(program, state) else np.int64(0)
+        store(state, ACTIVE_DRIVER_LEVELS, driven)
         store(state, LEVEL, 0)
-        store(state, ENTERING, 1)
+        store(state, IS_ENTERING, 1)
         if driven > 0:
             open_level(program, state, cells, levels, np.int64(0), low, high)
-            grouped = driven == 1 and load(program, load(program, load(program, BLOCKS)) + SUMMED)
-            store(state, ENTERING, 1 if grouped else 0)
-    driven = load(state, DRIVEN_LEVELS)
-    paired = driven > 0 and emitted == 0 and sums_pair(program, driven)
+            grouped = driven == 1 and load(program, load(program, load(program, BLOCKS)) + SUM_KIND)
+            store(state, IS_ENTERING, 1 if grouped else 0)
+    driven = load(state, ACTIVE_DRIVER_LEVELS)
+    paired = driven > 0 and emitted == 0 and is_pair_sum(program, driven)
     level = load(state, LEVEL)
-    entering = load(state, ENTERING) != 0
+    entering = load(state, IS_ENTERING) != 0
     total = load(state, TOTAL)
     while True:
-        if emitted > 0 and load(state, WRITTEN) == capacity:
+        if emitted > 0 and load(state, ROWS_WRITTEN) == capacity:
             store(state, LEVEL, level)
-            store(state, ENTERING, 1 if entering else 0)
+            store(state, IS_ENTERING, 1 if entering else 0)
             store(state, TOTAL, total)
             return FULL, capacity, 0
         work -= 1
         if work < 0:
             store(state, LEVEL, level)
-            store(state, ENTERING, 1 if entering else 0)
+            store(state, IS_ENTERING, 1 if entering else 0)
             store(state, TOTAL, total)
-            return PAUSED, load(state, WRITTEN), 0
+            return PAUSED, load(state, ROWS_WRITTEN), 0
         if level < driven and not entering:
             found_row = next_row(program, state, cells, levels, level, low, high, counters)
             if found_row == NO_ROW:
                 if total == OVERFLOWED and emitted == 0:
                     return OVERFLOW, 0, 0
-                return DONE, load(state, WRITTEN), total
+                return DONE, load(state, ROWS_WRITTEN), total
             level = driven - 1
             if found_row == GROUP:
                 entering = True
@@ -197,7 +197,7 @@ def join(
                     block = load(program, load(program, BLOCKS) + driven)
                     counted = counters + COUNTER_BYTES * driven
                     whole = (program, state, cells, levels, driven, NO_PROPOSER, np.int64(0))
-                    free = (LOWEST, HIGHEST, marks, counted)
+                    free = (MIN_INT64, MAX_INT64, bitmap, counted)
                     part = call_sum(load(program, block + SUM_KERNEL), whole + free)
                     total = add(total, multiply(weight, part))
                     continue
@@ -217,47 +217,47 @@ def join(
         block = load(program, load(program, BLOCKS) + level)
         here = levels + LEVEL_STATE_WORDS * level
         found = True
-        separator = load(program, block + SEPARATOR)
+        separator = load(program, block + MEMO_KEY_LEVEL)
         if entering:
             entering = False
             if separator >= 0:
-                store(state, here + REMEMBERED, 0)
+                store(state, here + IS_MEMOIZED, 0)
                 key = load(state, levels + LEVEL_STATE_WORDS * separator + VALUE)
-                known, part = recall(sums, level, key)
+                known, part = look_up_sum(memo, level, key)
                 if known:
                     total = add(total, multiply(load(state, here + WEIGHT), part))
                     found = False
             if found:
-                least = low if level == load(program, SPLIT) else LOWEST
-                most = high if level == load(program, SPLIT) else HIGHEST
+                least = low if level == load(program, SPLIT_LEVEL) else MIN_INT64
+                most = high if level == load(program, SPLIT_LEVEL) else MAX_INT64
                 least, most = value_range(program, state, block, levels, least, most)
                 found = least <= most
             if found:
-                proposer, count = enter(program, state, cells, block, least, most)
+                proposer, count = enter_level(program, state, cells, block, least, most)
                 store(state, here + PROPOSER, proposer)
                 found = count > 0
-                summed = load(program, block + SUMMED)
-                if found and summed == NOT_SUMMED and separator >= 0:
-                    store(state, here + REMEMBERED, 1)
+                summed = load(program, block + SUM_KIND)
+                if found and summed == SUM_NONE and separator >= 0:
+                    store(state, here + IS_MEMOIZED, 1)
                     store(state, here + TOTAL_BEFORE, total)
                     store(state, here + WEIGHT_BEFORE, load(state, here + WEIGHT))
                     store(state, here + WEIGHT, 1)
                     total = np.int64(0)
-                if found and summed != NOT_SUMMED:
+                if found and summed != SUM_NONE:
                     proposed = proposals_of_two(counters, level, depth_count)
                     kernel = load(program, block + SUM_KERNEL)
                     counted = counters + COUNTER_BYTES * level
                     if kernel == 0:
-                        count_up(counted, PROPOSALS, count)
+                        increment(counted, PROPOSALS, count)
                         part = sum_one(program, state, cells, block)
                     else:
                         rest = (program, state, cells, levels, level, proposer, count)
-                        restricted = (least, most, marks, counted)
+                        restricted = (least, most, bitmap, counted)
                         part = call_sum(kernel, rest + restricted)
                     work -= proposals_of_two(counters, level, depth_count) - proposed
                     if separator >= 0:
                         key = load(state, levels + LEVEL_STATE_WORDS * separator + VALUE)
-                        remember(sums, level, key, part)
+                        memoize_sum(memo, level, key, part)
                     total = add(total, multiply(load(state, here + WEIGHT), part))
                     found = False
         if found:
@@ -271,15 +271,15 @@ def join(
             )
         if not found:
             # All extensions of this prefix are done: back to the level above.
-            if separator >= 0 and load(state, here + REMEMBERED) != 0:
+            if separator >= 0 and load(state, here + IS_MEMOIZED) != 0:
                 key = load(state, levels + LEVEL_STATE_WORDS * separator + VALUE)
-                remember(sums, level, key, total)
+                memoize_sum(memo, level, key, total)
                 part = multiply(load(state, here + WEIGHT_BEFORE), total)
                 total = add(load(state, here + TOTAL_BEFORE), part)
             if total == OVERFLOWED and level <= emitted:
                 return OVERFLOW, 0, 0
             if level == 0:
-                return DONE, load(state, WRITTEN), total
+                return DONE, load(state, ROWS_WRITTEN), total
             level -= 1
             if level == emitted - 1 and total != 0:
                 emit(program, state, levels, total, out, capacity)
@@ -287,7 +287,7 @@ def join(
             continue
         store(state, here + VALUE, value)
         weight = bind_value(program, state, cells, block, load(state, here + WEIGHT))
-        if weight == 0 or excluded(program, state, block, levels, value):
+        if weight == 0 or is_excluded(program, state, block, levels, value):
             continue
         if level < depth_count - 1:
             level += 1

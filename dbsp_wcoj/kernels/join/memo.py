@@ -14,48 +14,50 @@ Reference: Olteanu, Závodný. Size bounds for factorised representations of que
 
 import numpy as np
 
-from dbsp_wcoj.kernels.compiled import inlined, subroutine
-from dbsp_wcoj.kernels.join.program import (
-    FIRST_SUM,
+from dbsp_wcoj.kernels.compilation import inline_subroutine, subroutine
+from dbsp_wcoj.kernels.join.join_layout import (
+    FIRST_MEMO_ENTRY,
     GENERATION,
-    MOST_SUMS,
-    SUM,
-    SUM_KEY,
-    SUM_OWNER,
-    SUM_WORDS,
+    MAX_MEMO_ENTRIES,
+    MEMO_SUM,
+    MEMO_KEY,
+    MEMO_OWNER,
+    MEMO_ENTRY_WORDS,
 )
 from dbsp_wcoj.kernels.memory import load, store
 
 # Levels of a join are fewer.
-LEVELS_BITS = 16
+LEVEL_BITS = 16
 
 
-@inlined
-def entry_of(value, level):
+@inline_subroutine
+def entry_position(value, level):
     """Where the sum of a level for a value of its separator is kept."""
     mixed = (np.uint64(value) + np.uint64(level)) * np.uint64(0x9E3779B97F4A7C15)
-    return FIRST_SUM + SUM_WORDS * np.int64((mixed >> np.uint64(40)) & np.uint64(MOST_SUMS - 1))
+    return FIRST_MEMO_ENTRY + MEMO_ENTRY_WORDS * np.int64(
+        (mixed >> np.uint64(40)) & np.uint64(MAX_MEMO_ENTRIES - 1)
+    )
 
 
-@inlined
-def owner_of(sums, level):
+@inline_subroutine
+def owner_tag(memo, level):
     """What marks the entries of a level of the running join."""
-    return (load(sums, GENERATION) << LEVELS_BITS) | level
+    return (load(memo, GENERATION) << LEVEL_BITS) | level
 
 
 @subroutine
-def recall(sums, level, value):
+def look_up_sum(memo, level, value):
     """Return whether the sum is remembered, and it."""
-    entry = entry_of(value, level)
-    found = load(sums, entry + SUM_OWNER) == owner_of(sums, level)
-    found = found and load(sums, entry + SUM_KEY) == value
-    return found, load(sums, entry + SUM)
+    entry = entry_position(value, level)
+    found = load(memo, entry + MEMO_OWNER) == owner_tag(memo, level)
+    found = found and load(memo, entry + MEMO_KEY) == value
+    return found, load(memo, entry + MEMO_SUM)
 
 
 @subroutine
-def remember(sums, level, value, total):
+def memoize_sum(memo, level, value, total):
     """Keep a sum."""
-    entry = entry_of(value, level)
-    store(sums, entry + SUM_KEY, value)
-    store(sums, entry + SUM_OWNER, owner_of(sums, level))
-    store(sums, entry + SUM, total)
+    entry = entry_position(value, level)
+    store(memo, entry + MEMO_KEY, value)
+    store(memo, entry + MEMO_OWNER, owner_tag(memo, level))
+    store(memo, entry + MEMO_SUM, total)

@@ -20,35 +20,35 @@ where its pairs begin and where its children begin (and so once more for the end
 
 import numpy as np
 
-from dbsp_wcoj.kernels.compiled import compiled, subroutine
+from dbsp_wcoj.kernels.compilation import kernel, subroutine
 from dbsp_wcoj.kernels.join.intersect import count_common
-from dbsp_wcoj.kernels.join.program import MARK_WORDS
+from dbsp_wcoj.kernels.join.join_layout import BITMAP_WORDS
 from dbsp_wcoj.kernels.memory import count_ones, load, prefetch, store
-from dbsp_wcoj.kernels.storage import run_layout as layout
+from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.kernels.storage.search import bisect
 
 # The words of the array.
 RUN = 0
-NODES = 1
+FIRST_NODE = 1
 NODE_WORDS = 2  # where a node's pairs begin, where its children begin
 
 # Values that are looked up together, so that their misses of the cache overlap.
-TOGETHER = 64
+LOOKUP_BATCH_VALUES = 64
 # Lists ahead that are fetched.
-AHEAD = 4
+PREFETCH_DISTANCE = 4
 # More pairs than this are narrowed to the marked range first; fewer are faster held against it all.
-NARROWED = 32
+MIN_PAIRS_TO_NARROW = 32
 # A list of more pairs than this times the values of the marked one is galloped through.
-PACKED_RATIO = 32
+MAX_SCAN_RATIO = 32
 
 
 def packed_words(nodes: int, rows: int) -> int:
     """Return how many words a packed run has at most; those it does not need stay untouched."""
-    return NODES + NODE_WORDS * (nodes + 1) + 2 * rows
+    return FIRST_NODE + NODE_WORDS * (nodes + 1) + 2 * rows
 
 
-@compiled
-def pack(run, packed):
+@kernel
+def pack_run(run, packed):
     """Pack the lists below the root of a run; return whether it can be.
 
     It can where the run has two columns, one weight and a directory.
@@ -57,18 +57,20 @@ def pack(run, packed):
         run: its address.
         packed: address of an array of at least `packed_words`.
     """
-    there = load(run, layout.DIRECTORY) != 0 and load(run, layout.WEIGHTS) == 0
-    if not there or load(run, layout.ARITY) != 2:
+    there = load(run, run_layout.DIRECTORY) != 0 and load(run, run_layout.WEIGHT_SUMS) == 0
+    if not there or load(run, run_layout.ARITY) != 2:
         return False
-    nodes = load(run, layout.LEVELS + layout.LEVEL_SIZE)
-    offsets = run + 8 * load(run, layout.LEVELS + layout.LEVEL_OFFSETS)
-    leaves = run + 8 * load(run, layout.LEVELS + layout.LEVEL_WORDS + layout.LEVEL_VALUES)
+    nodes = load(run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_NODES)
+    offsets = run + 8 * load(run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_OFFSETS)
+    leaves = run + 8 * load(
+        run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS + run_layout.LEVEL_VALUES
+    )
     store(packed, RUN, run)
-    end = NODES + NODE_WORDS * (nodes + 1)
+    end = FIRST_NODE + NODE_WORDS * (nodes + 1)
     child = load(offsets, 0)
     for node in range(nodes):
-        store(packed, NODES + NODE_WORDS * node, end)
-        store(packed, NODES + NODE_WORDS * node + 1, child)
+        store(packed, FIRST_NODE + NODE_WORDS * node, end)
+        store(packed, FIRST_NODE + NODE_WORDS * node + 1, child)
         last = load(offsets, node + 1)
         word = load(leaves, child) >> 6
         bits = np.int64(0)
@@ -83,21 +85,21 @@ def pack(run, packed):
             store(packed, end + 1, bits)
             child += 1
         end += 2
-    store(packed, NODES + NODE_WORDS * nodes, end)
-    store(packed, NODES + NODE_WORDS * nodes + 1, child)
+    store(packed, FIRST_NODE + NODE_WORDS * nodes, end)
+    store(packed, FIRST_NODE + NODE_WORDS * nodes + 1, child)
     return True
 
 
 @subroutine
-def mark_words(marks, values, first, last, lowest, erase):
+def mark_words(bitmap, values, first, last, lowest, erase):
     """Mark or erase the values ``[first, last)`` in the bitmap whose first word is ``lowest``."""
     for position in range(first, last):
         value = load(values, position)
         word = (value >> 6) - lowest
         if erase:
-            store(marks, word, 0)
+            store(bitmap, word, 0)
         else:
-            store(marks, word, load(marks, word) | (np.int64(1) << (value & 63)))
+            store(bitmap, word, load(bitmap, word) | (np.int64(1) << (value & 63)))
 
 
 @subroutine
@@ -114,9 +116,9 @@ def seek_word(packed, pair, end, word):
 
 
 @subroutine
-def count_packed(marks, lowest, highest, packed, pair, end):
+def count_packed(bitmap, lowest, highest, packed, pair, end):
     """Return how many values of a packed list are marked in the words ``lowest`` to ``highest``."""
-    if end - pair > 2 * NARROWED:
+    if end - pair > 2 * MIN_PAIRS_TO_NARROW:
         pair = seek_word(packed, pair, end, lowest)
         end = seek_word(packed, pair, end, highest + 1)
     # Words outside are held against the one after the last, which is zero.
@@ -124,13 +126,13 @@ def count_packed(marks, lowest, highest, packed, pair, end):
     common = np.int64(0)
     while pair < end:
         word = min(np.uint64(load(packed, pair)) - np.uint64(lowest), outside)
-        common += count_ones(load(marks, np.int64(word)) & load(packed, pair + 1))
+        common += count_ones(load(bitmap, np.int64(word)) & load(packed, pair + 1))
         pair += 2
     return common
 
 
 @subroutine
-def look_up(run, packed, values, position, size, low, high, found):
+def find_nodes(run, packed, values, position, size, low, high, found):
     """Write where ``packed`` describes the nodes of some values; return how many have one.
 
     Args:
@@ -143,11 +145,11 @@ def look_up(run, packed, values, position, size, low, high, found):
         high: The node after the last that does.
         found: Result.
     """
-    nodes = run + 8 * load(run, layout.LEVELS + layout.LEVEL_VALUES)
-    directory = run + 8 * load(run, layout.DIRECTORY)
-    buckets = load(run, layout.DIRECTORY_SIZE) - 1
-    lowest = np.uint64(load(run, layout.LOWEST))
-    shift = np.uint64(load(run, layout.SHIFT))
+    nodes = run + 8 * load(run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_VALUES)
+    directory = run + 8 * load(run, run_layout.DIRECTORY)
+    buckets = load(run, run_layout.DIRECTORY_SIZE) - 1
+    lowest = np.uint64(load(run, run_layout.LOWEST_VALUE))
+    shift = np.uint64(load(run, run_layout.DIRECTORY_SHIFT))
     written = np.int64(0)
     for ahead in range(position, position + size):
         value = load(values, ahead)
@@ -159,7 +161,7 @@ def look_up(run, packed, values, position, size, low, high, found):
         if shift != np.uint64(0):
             node = bisect(nodes, node, after, value)
         there = node < after and load(nodes, node) == value and low <= node < high
-        where = NODES + NODE_WORDS * node
+        where = FIRST_NODE + NODE_WORDS * node
         prefetch(packed, where)
         store(found, written, where)
         written += np.int64(there)
@@ -167,13 +169,13 @@ def look_up(run, packed, values, position, size, low, high, found):
 
 
 @subroutine
-def sum_packed(packed, marks, room, fixed, first, last, values, start, end, low, high):
+def sum_packed(packed, bitmap, room, fixed, first, last, values, start, end, low, high):
     """Sum over the values that have a node in the packed run: the common values of two lists.
 
     Args:
         packed: The packed run.
-        marks: Bitmap, all zero before and after.
-        room: Room for `TOGETHER` words.
+        bitmap: Bitmap, all zero before and after.
+        room: Room for `LOOKUP_BATCH_VALUES` words.
         fixed: The list that each node's list is held against: its values,
         first: from here
         last: to here, at least one.
@@ -189,29 +191,31 @@ def sum_packed(packed, marks, room, fixed, first, last, values, start, end, low,
     """
     lowest = load(fixed, first) >> 6
     highest = load(fixed, last - 1) >> 6
-    if np.uint64(highest) - np.uint64(lowest) >= np.uint64(MARK_WORDS - 1):
+    if np.uint64(highest) - np.uint64(lowest) >= np.uint64(BITMAP_WORDS - 1):
         return np.int64(-1), np.int64(0)
     run = load(packed, RUN)
-    leaves = run + 8 * load(run, layout.LEVELS + layout.LEVEL_WORDS + layout.LEVEL_VALUES)
-    mark_words(marks, fixed, first, last, lowest, False)
+    leaves = run + 8 * load(
+        run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS + run_layout.LEVEL_VALUES
+    )
+    mark_words(bitmap, fixed, first, last, lowest, False)
     length = last - first
     common = np.int64(0)
     proposals = np.int64(0)
     position = start
     while position < end:
-        size = min(end - position, TOGETHER)
-        found = look_up(run, packed, values, position, size, low, high, room)
+        size = min(end - position, LOOKUP_BATCH_VALUES)
+        found = find_nodes(run, packed, values, position, size, low, high, room)
         position += size
         for place in range(found):
-            ahead = load(packed, load(room, min(place + AHEAD, found - 1)))
+            ahead = load(packed, load(room, min(place + PREFETCH_DISTANCE, found - 1)))
             prefetch(packed, ahead)
             node = load(room, place)
             pair, child = load(packed, node), load(packed, node + 1)
             pair_end, child_end = load(packed, node + 2), load(packed, node + 3)
             proposals += min(child_end - child, length)
-            if pair_end - pair > 2 * PACKED_RATIO * length:
+            if pair_end - pair > 2 * MAX_SCAN_RATIO * length:
                 common += count_common(fixed, first, last, leaves, child, child_end)
             else:
-                common += count_packed(marks, lowest, highest, packed, pair, pair_end)
-    mark_words(marks, fixed, first, last, lowest, True)
+                common += count_packed(bitmap, lowest, highest, packed, pair, pair_end)
+    mark_words(bitmap, fixed, first, last, lowest, True)
     return common, proposals

@@ -6,10 +6,10 @@ Then the values of the one before the last are those of the intersection that th
 
 import numpy as np
 
-from dbsp_wcoj.kernels.compiled import subroutine
-from dbsp_wcoj.kernels.join.program import (
+from dbsp_wcoj.kernels.compilation import subroutine
+from dbsp_wcoj.kernels.join.join_layout import (
     CELL_BYTES,
-    DEPTHS,
+    MAX_ATOM_DEPTH,
     FIRST_SLOT,
     HIGH,
     LOW,
@@ -19,7 +19,7 @@ from dbsp_wcoj.kernels.join.program import (
     VALUES,
 )
 from dbsp_wcoj.kernels.memory import load
-from dbsp_wcoj.kernels.storage import run_layout as layout
+from dbsp_wcoj.kernels.storage import run_layout
 
 
 @subroutine
@@ -34,9 +34,9 @@ def next_list(state, cells, depths, depth, slot, end):
 
 
 @subroutine
-def read_alike(program, state, cells, word, other_word):
+def have_same_lists(program, state, cells, word, other_word):
     """Whether two participants read the very same lists."""
-    depths = load(program, DEPTHS)
+    depths = load(program, MAX_ATOM_DEPTH)
     atom, depth = load(program, word), load(program, word + 1)
     other, other_depth = load(program, other_word), load(program, other_word + 1)
     end, other_end = load(state, FIRST_SLOT + atom + 1), load(state, FIRST_SLOT + other + 1)
@@ -56,7 +56,7 @@ def read_alike(program, state, cells, word, other_word):
 @subroutine
 def are_leaves(program, state, cells, block):
     """Whether all that is complete at a level is so at the leaves of its runs."""
-    depths = load(program, DEPTHS)
+    depths = load(program, MAX_ATOM_DEPTH)
     for index in range(load(program, block + PARTICIPANTS)):
         word = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * index
         atom, depth = load(program, word), load(program, word + 1)
@@ -65,7 +65,7 @@ def are_leaves(program, state, cells, block):
         if empty or load(program, word + 2) == 0:
             continue
         cell = cells + CELL_BYTES * (slot * depths + depth)
-        if load(load(cell, RUN), layout.ARITY) != depth + 1:
+        if load(load(cell, RUN), run_layout.ARITY) != depth + 1:
             return False
     return True
 
@@ -91,7 +91,7 @@ def are_shared(program, state, cells, block, fixed, moving):
         found = False
         for other in range(others):
             if (taken >> other) & 1 == 0 and not found:
-                found = read_alike(
+                found = have_same_lists(
                     program, state, cells, word, other_first + PARTICIPANT_WORDS * other
                 )
                 if found:

@@ -7,10 +7,10 @@ them are made by one, in one buffer, and so is adding them to the tails of the s
 import numpy as np
 from numba import carray
 
-from dbsp_wcoj.kernels.compiled import compiled, subroutine
-from dbsp_wcoj.kernels.memory import load, store, words_at
+from dbsp_wcoj.kernels.compilation import kernel, subroutine
+from dbsp_wcoj.kernels.memory import load, store, pointer_to_words
 from dbsp_wcoj.kernels.storage.run_layout import MAX_ABS_WEIGHT
-from dbsp_wcoj.kernels.storage.sort import is_prefix, sort_few
+from dbsp_wcoj.kernels.storage.sort import is_prefix, insertion_sort_rows
 from dbsp_wcoj.kernels.storage.spine import TAIL_ROWS, add_to_tail, is_full
 from dbsp_wcoj.kernels.storage.trie import build_run, words_of_run
 
@@ -27,7 +27,7 @@ COLUMNS = 2  # then the columns in its order
 
 
 @subroutine
-def order_at(arena, index):
+def order_entry(arena, index):
     """Return the address of the entry of an order."""
     return arena + 8 * (FIRST_ORDER + index * (COLUMNS + load(arena, ARITY)))
 
@@ -38,14 +38,14 @@ def has_room(arena, rows):
     needed = load(arena, FREE)
     arity = load(arena, ARITY)
     for index in range(load(arena, ORDERS)):
-        tail_rows = load(load(order_at(arena, index), TABLE), TAIL_ROWS)
+        tail_rows = load(load(order_entry(arena, index), TABLE), TAIL_ROWS)
         needed += words_of_run(arity, rows) + words_of_run(arity, tail_rows + rows)
     return needed <= load(arena, ROOM_WORDS)
 
 
 @subroutine
 def build_runs(arena, columns, weights):
-    """Build the runs of at most `dbsp_wcoj.kernels.storage.sort.FEW` sorted rows; return the words
+    """Build the runs of at most `dbsp_wcoj.kernels.storage.sort.MAX_INSERTION_ROWS` sorted rows; return the words
     taken.
 
     They are written behind what is in use of the room, which has to be enough.
@@ -54,14 +54,14 @@ def build_runs(arena, columns, weights):
     words = words_of_run(arity, rows)
     free = load(arena, ROOM) + 8 * load(arena, FREE)
     for index in range(load(arena, ORDERS)):
-        entry = order_at(arena, index)
-        order = carray(words_at(entry + 8 * COLUMNS), (arity,))
-        run = carray(words_at(free), (words,))
+        entry = order_entry(arena, index)
+        order = carray(pointer_to_words(entry + 8 * COLUMNS), (arity,))
+        run = carray(pointer_to_words(free), (words,))
         store(entry, RUN, free)
         if is_prefix(order):
             build_run(columns, order, weights, run)
         else:
-            sorted_columns, sorted_weights = sort_few(columns, weights, order)
+            sorted_columns, sorted_weights = insertion_sort_rows(columns, weights, order)
             build_run(sorted_columns, order, sorted_weights, run)
         free += 8 * words
     return words * load(arena, ORDERS)
@@ -80,7 +80,7 @@ def add_runs(arena, taken):
     """
     settle = False
     for index in range(load(arena, ORDERS)):
-        entry = order_at(arena, index)
+        entry = order_entry(arena, index)
         table = load(entry, TABLE)
         room = load(arena, ROOM) + 8 * (load(arena, FREE) + taken)
         taken += add_to_tail(table, load(entry, RUN), room)
@@ -89,9 +89,9 @@ def add_runs(arena, taken):
     return settle
 
 
-@compiled
-def runs_of_few(arena, columns, weights):
-    """Build the runs of at most `dbsp_wcoj.kernels.storage.sort.FEW` rows in all column orders.
+@kernel
+def build_small_runs(arena, columns, weights):
+    """Build the runs of at most `dbsp_wcoj.kernels.storage.sort.MAX_INSERTION_ROWS` rows in all column orders.
 
     Args:
         arena: Address; its room is enough and its free words are zero.
@@ -107,7 +107,7 @@ def runs_of_few(arena, columns, weights):
     return load(first, MAX_ABS_WEIGHT)
 
 
-@compiled
-def add_runs_of_few(arena):
+@kernel
+def add_small_runs(arena):
     """Add the newest runs to the tails of their spines; return whether one has to be settled."""
     return add_runs(arena, np.int64(0))

@@ -13,19 +13,19 @@ the walk start there, or at the delta's first row if that comes before.
 
 import numpy as np
 
-from dbsp_wcoj.kernels.compiled import compiled, subroutine
+from dbsp_wcoj.kernels.compilation import kernel, subroutine
 from dbsp_wcoj.kernels.memory import load
 from dbsp_wcoj.kernels.storage.run_layout import (
     LEVEL_OFFSETS,
-    LEVEL_SIZE,
+    LEVEL_NODES,
     LEVEL_VALUES,
-    LEVEL_WORDS,
-    LEVELS,
-    UNIFORM,
-    WEIGHTS,
+    LEVEL_HEADER_WORDS,
+    LEVEL_HEADERS,
+    UNIFORM_WEIGHT,
+    WEIGHT_SUMS,
 )
 from dbsp_wcoj.kernels.storage.search import root_seek, seek
-from dbsp_wcoj.kernels.values.arithmetic import add, difference
+from dbsp_wcoj.kernels.values.arithmetic import add, wrapping_subtract
 
 
 @subroutine
@@ -43,9 +43,21 @@ def lower_to_first(run, values, offsets, k, first, bound):
             first = load(run, offsets[k + level] + first)
 
 
-@compiled
-def leading_rows(
-    table, extra, prefixes, starts, arity, start, limit, decided, signed, places, rows, old, new
+@kernel
+def look_up_prefixes(
+    table,
+    extra,
+    prefixes,
+    starts,
+    arity,
+    start,
+    limit,
+    tie_columns,
+    include_negative,
+    places,
+    rows,
+    old,
+    new,
 ):
     """Write the leading rows of the prefixes from ``start`` on until there is no room.
 
@@ -58,8 +70,8 @@ def leading_rows(
         arity: Levels of the runs.
         start: The first prefix to answer.
         limit: Rows are taken until their weights add up to this; at least 1, or -1 for all.
-        decided: Then those are taken, too, that equal the last one in so many columns after k.
-        signed: Whether negative rows are taken as well (with ``limit`` -1).
+        tie_columns: Then those are taken, too, that equal the last one in so many columns after k.
+        include_negative: Whether negative rows are taken as well (with ``limit`` -1).
         places: Result: the prefix of each row.
         rows: Result: its other columns, shape ``(arity - k, capacity)``.
         old: Result: its weight without the delta, 0 where it is not among the leading.
@@ -80,7 +92,7 @@ def leading_rows(
         run = extra if r == table[0] else table[1 + r]
         address[r] = run
         for level in range(arity):
-            entry = LEVELS + LEVEL_WORDS * level
+            entry = LEVEL_HEADERS + LEVEL_HEADER_WORDS * level
             values[level, r] = run + (load(run, entry + LEVEL_VALUES) << 3)
             offsets[level, r] = load(run, entry + LEVEL_OFFSETS)
     # Per level below the prefix: the runs that have the path, each with a range of siblings.
@@ -98,7 +110,7 @@ def leading_rows(
         for r in range(runs):
             run = address[r]
             first = np.int64(0)
-            last = load(run, LEVELS + LEVEL_SIZE)
+            last = load(run, LEVEL_HEADERS + LEVEL_NODES)
             for level in range(k):
                 value = prefixes[level, prefix]
                 if level == 0:
@@ -145,7 +157,7 @@ def leading_rows(
                     break
                 level -= 1
                 continue
-            if level < decided:
+            if level < tie_columns:
                 # What follows differs from the last row taken in a decided column.
                 old_open = old_open and old_sum != limit
                 new_open = new_open and new_sum != limit
@@ -179,10 +191,10 @@ def leading_rows(
                 r = who[level, j]
                 if i < end[level, j] and load(values[k + level, r], i) == value:
                     at[level, j] = i + 1
-                    weight = load(address[r], UNIFORM)
-                    sums = load(address[r], WEIGHTS)
+                    weight = load(address[r], UNIFORM_WEIGHT)
+                    sums = load(address[r], WEIGHT_SUMS)
                     if sums > 0:
-                        weight = difference(
+                        weight = wrapping_subtract(
                             load(address[r], sums + i + 1), load(address[r], sums + i)
                         )
                     if r == table[0]:
@@ -190,7 +202,7 @@ def leading_rows(
                     else:
                         before = add(before, weight)
             after = add(before, change)
-            if not signed:
+            if not include_negative:
                 before = before if old_open and before > 0 else np.int64(0)
                 after = after if new_open and after > 0 else np.int64(0)
             if before == 0 and after == 0:

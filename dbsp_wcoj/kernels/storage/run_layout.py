@@ -19,19 +19,19 @@ a buffer can be written to a file and mapped again as it is.
 ARITY = 0
 ROWS = 1
 MAX_ABS_WEIGHT = 2
-WEIGHTS = 3
+WEIGHT_SUMS = 3
 DIRECTORY = 4
-SHIFT = 5
-LOWEST = 6
+DIRECTORY_SHIFT = 5
+LOWEST_VALUE = 6
 DIRECTORY_SIZE = 7
-UNIFORM = 8  # the weight of every row, where WEIGHTS is 0
-LEVELS = 9
+UNIFORM_WEIGHT = 8  # the weight of every row, where WEIGHT_SUMS is 0
+LEVEL_HEADERS = 9
 
-# One level's entry in the header, from LEVELS + LEVEL_WORDS * level on.
-LEVEL_SIZE = 0
+# One level's entry in the header, from LEVEL_HEADERS + LEVEL_HEADER_WORDS * level on.
+LEVEL_NODES = 0
 LEVEL_VALUES = 1
 LEVEL_OFFSETS = 2
-LEVEL_WORDS = 3
+LEVEL_HEADER_WORDS = 3
 
 # Level 0 shorter than this is searched without a directory.
-DIRECTORY_MINIMUM = 32
+MIN_DIRECTORY_NODES = 32

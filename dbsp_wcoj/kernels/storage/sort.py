@@ -11,20 +11,20 @@ own allocator does not, and faulting in small ones costs as much as the sort.
 
 import numpy as np
 
-from dbsp_wcoj.kernels.compiled import compiled, subroutine
+from dbsp_wcoj.kernels.compilation import kernel, subroutine
 from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED, add
 
 # Up to this many rows insertion sort beats counting buckets.
-FEW = 48
+MAX_INSERTION_ROWS = 48
 # Arrays of one word per row that a sort works in.
-SCRATCH = 4
+SCRATCH_ARRAYS = 4
 
 # Bits of a radix digit: as many buckets as the first-level cache has lines to write to, and more
 # would miss it.
-WIDEST_DIGIT = 11
+MAX_DIGIT_BITS = 11
 # Of fewer rows than this, counting so many buckets takes longer than one more pass.
-MANY = 2048
-DIGIT_OF_FEW = 8
+MIN_WIDE_DIGIT_ROWS = 2048
+SMALL_SORT_DIGIT_BITS = 8
 # Not a literal: numba compiles a function once more for each literal that it is called with.
 FIRST_BIT = np.int64(0)
 
@@ -33,7 +33,7 @@ OVERFLOW = 1
 
 
 @subroutine
-def precedes(columns, order, i, j):
+def compare_rows(columns, order, i, j):
     """Return -1, 0 or 1 as row ``i`` is before, equal to or after row ``j`` in column order."""
     for k in range(order.shape[0]):
         x = columns[order[k], i]
@@ -94,7 +94,7 @@ def radix_sort(keys, other_keys, payload, other_payload, low_bit, high_bit):
     """
     rows = keys.shape[0]
     carry = payload.shape[0] > 0
-    widest = DIGIT_OF_FEW if rows < MANY else WIDEST_DIGIT
+    widest = SMALL_SORT_DIGIT_BITS if rows < MIN_WIDE_DIGIT_ROWS else MAX_DIGIT_BITS
     passes = max((high_bit - low_bit + widest - 1) // widest, 1)
     width = max((high_bit - low_bit + passes - 1) // passes, 1)
     places = np.empty(1 << width, np.int64)
@@ -130,14 +130,14 @@ def radix_sort(keys, other_keys, payload, other_payload, low_bit, high_bit):
 
 
 @subroutine
-def permutation_of_few(columns, order):
-    """As `row_permutation`, by insertion: for at most `FEW` rows."""
+def insertion_permutation(columns, order):
+    """As `row_permutation`, by insertion: for at most `MAX_INSERTION_ROWS` rows."""
     rows = columns.shape[1]
     permutation = np.arange(rows)
     for i in range(1, rows):
         row = permutation[i]
         j = i
-        while j > 0 and precedes(columns, order, permutation[j - 1], row) > 0:
+        while j > 0 and compare_rows(columns, order, permutation[j - 1], row) > 0:
             permutation[j] = permutation[j - 1]
             j -= 1
         permutation[j] = row
@@ -148,8 +148,8 @@ def permutation_of_few(columns, order):
 def row_permutation(columns, order):
     """Return the stable permutation that sorts rows of any width by ``order``."""
     rows = columns.shape[1]
-    if rows <= FEW:
-        return permutation_of_few(columns, order)
+    if rows <= MAX_INSERTION_ROWS:
+        return insertion_permutation(columns, order)
     permutation = np.arange(rows)
     for k in range(order.shape[0] - 1, -1, -1):
         lowest, _, bits = key_shifts(columns, order[k : k + 1])
@@ -169,7 +169,7 @@ def row_permutation(columns, order):
 def is_sorted(columns, order):
     """Return whether rows are strictly increasing in the column order."""
     row = np.int64(1)
-    while row < columns.shape[1] and precedes(columns, order, row - 1, row) < 0:
+    while row < columns.shape[1] and compare_rows(columns, order, row - 1, row) < 0:
         row += 1
     return row >= columns.shape[1]
 
@@ -195,14 +195,14 @@ def unpack_rows(keys, order, lowest, shifts, bits, columns):
         top = shifts[k]
 
 
-@compiled
+@kernel
 def consolidate(columns, weights, scratch):
     """Sort rows, add the weights of equal rows, drop rows of weight zero.
 
     Args:
         columns: int64, shape ``(arity, n)``, arity and n at least 1; given away to be written to.
         weights: int64, shape ``(n,)``; only read, but it may be what is returned.
-        scratch: int64, shape ``(SCRATCH, n)``; may be shorter for up to `FEW` rows.
+        scratch: int64, shape ``(SCRATCH_ARRAYS, n)``; may be shorter for up to `FEW` rows.
 
     Returns:
         ``(columns, weights, status)``; status is `OVERFLOW` when a sum passes int64.
@@ -213,7 +213,7 @@ def consolidate(columns, weights, scratch):
         if has_zeros(weights):
             return drop_zeros(columns, weights, rows)
         return columns, weights, OK
-    if rows > FEW:
+    if rows > MAX_INSERTION_ROWS:
         lowest, shifts, bits = key_shifts(columns, order)
         if bits <= 64:
             return consolidate_keys(columns, weights, order, lowest, shifts, bits, scratch)
@@ -223,7 +223,7 @@ def consolidate(columns, weights, scratch):
     kept = -1
     for i in range(rows):
         row = permutation[i]
-        if i > 0 and precedes(columns, order, permutation[i - 1], row) == 0:
+        if i > 0 and compare_rows(columns, order, permutation[i - 1], row) == 0:
             summed[kept] = add(summed[kept], weights[row])
             if summed[kept] == OVERFLOWED:
                 return columns, weights, OVERFLOW
@@ -236,7 +236,7 @@ def consolidate(columns, weights, scratch):
 
 
 @subroutine
-def all_ones(weights):
+def are_all_ones(weights):
     """Return whether every weight is 1."""
     ones = True
     for i in range(weights.shape[0]):
@@ -288,7 +288,7 @@ def consolidate_keys(columns, weights, order, lowest, shifts, bits, scratch):
     rows = columns.shape[1]
     keys = scratch[0].view(np.uint64)
     pack_rows(columns, order, lowest, shifts, keys)
-    payload = scratch[2, :0] if all_ones(weights) else scratch[2]
+    payload = scratch[2, :0] if are_all_ones(weights) else scratch[2]
     copy_weights(weights, payload)
     keys, summed, status = sum_keys(keys, scratch[1].view(np.uint64), payload, scratch[3], bits)
     if status == OVERFLOW:
@@ -341,10 +341,10 @@ def sort_rows(columns, weights, order, scratch):
     The rows are distinct and sorted by their first column, second column and so on. Where the
     tail of ``order`` is a prefix of that (as for the reverse of a binary relation), the sort by
     the tail is already there and only the other columns' bits are sorted. ``scratch`` has shape
-    ``(SCRATCH + arity, n)`` and may hold the result; it may be shorter for up to `FEW` rows.
+    ``(SCRATCH_ARRAYS + arity, n)`` and may hold the result; it may be shorter for up to `FEW` rows.
     """
     arity, rows = columns.shape
-    if rows > FEW:
+    if rows > MAX_INSERTION_ROWS:
         lowest, shifts, bits = key_shifts(columns, order)
         if bits <= 64:
             keys = scratch[0].view(np.uint64)
@@ -355,25 +355,25 @@ def sort_rows(columns, weights, order, scratch):
                 if is_prefix(order[start:]):
                     first = start
             low_bit = FIRST_BIT if first == arity else shifts[first - 1]
-            ones = all_ones(weights)
+            ones = are_all_ones(weights)
             payload = scratch[2, :0] if ones else scratch[2]
             copy_weights(weights, payload)
             other_keys = scratch[1].view(np.uint64)
             keys, payload = radix_sort(keys, other_keys, payload, scratch[3], low_bit, bits)
-            result = scratch[SCRATCH:]
+            result = scratch[SCRATCH_ARRAYS:]
             unpack_rows(keys, order, lowest, shifts, bits, result)
             return result, weights if ones else payload
-    return rows_at(columns, weights, row_permutation(columns, order))
+    return gather_rows(columns, weights, row_permutation(columns, order))
 
 
 @subroutine
-def sort_few(columns, weights, order):
-    """As `sort_rows`, for at most `FEW` rows."""
-    return rows_at(columns, weights, permutation_of_few(columns, order))
+def insertion_sort_rows(columns, weights, order):
+    """As `sort_rows`, for at most `MAX_INSERTION_ROWS` rows."""
+    return gather_rows(columns, weights, insertion_permutation(columns, order))
 
 
 @subroutine
-def rows_at(columns, weights, permutation):
+def gather_rows(columns, weights, permutation):
     """Return ``(columns, weights)`` of the rows at some places, in arrays of their own."""
     arity, rows = columns.shape
     result = np.empty((arity, rows), np.int64)
@@ -386,8 +386,8 @@ def rows_at(columns, weights, permutation):
     return result, moved
 
 
-@compiled
-def take_half(key, column, pivot, above, low, shift, out):
+@kernel
+def collect_half(key, column, pivot, above, low, shift, out):
     """Add the values of ``column`` to ``out``, in the rows whose ``key`` is below ``pivot`` or not.
 
     Args:
@@ -407,13 +407,13 @@ def take_half(key, column, pivot, above, low, shift, out):
         place += np.int64(taken)
 
 
-@compiled
-def sorted_half(keys, weights, scratch, bits):
+@kernel
+def sort_half(keys, weights, scratch, bits):
     """`sum_keys` of one half; ``scratch`` is int64, of shape ``(2, n)``."""
     return sum_keys(keys, scratch[0].view(np.uint64), weights, scratch[1], bits)
 
 
-@compiled
+@kernel
 def write_rows(keys, lowest, shifts, bits, columns, first):
     """Write the rows of sorted keys to ``columns``, from row ``first`` on."""
     some = columns[:, first : first + keys.shape[0]]

@@ -6,31 +6,31 @@ in the table. While the tail has a few rows that is cheaper than to read one run
 
 from numba import carray
 
-from dbsp_wcoj.kernels.compiled import subroutine
-from dbsp_wcoj.kernels.memory import load, store, words_at
-from dbsp_wcoj.kernels.storage.merge import UNBOUNDED, open_merge, work_merge
+from dbsp_wcoj.kernels.compilation import subroutine
+from dbsp_wcoj.kernels.memory import load, store, pointer_to_words
+from dbsp_wcoj.kernels.storage.merge import UNLIMITED_FUEL, init_merge, advance_merge
 from dbsp_wcoj.kernels.storage.run_layout import ARITY, MAX_ABS_WEIGHT, ROWS
 from dbsp_wcoj.kernels.storage.trie import words_of_run
 
-MOST_RUNS = 255
+MAX_RUNS = 255
 
 # table[...]: how many runs, their addresses, oldest first; then:
-COUNT = 0
+RUN_COUNT = 0
 FIRST_RUN = 1
-TAIL_ROWS = FIRST_RUN + MOST_RUNS + 1  # rows of the newest run if it is the tail, else 0
+TAIL_ROWS = FIRST_RUN + MAX_RUNS + 1  # rows of the newest run if it is the tail, else 0
 WEIGHT_BOUND = TAIL_ROWS + 1  # no row of a sum of the runs has a larger absolute weight
-UNSETTLED = TAIL_ROWS + 2  # rows added to the tail since its spine was last settled
-STEPS = TAIL_ROWS + 3  # and steps
+UNSETTLED_ROWS = TAIL_ROWS + 2  # rows added to the tail since its spine was last settled
+UNSETTLED_STEPS = TAIL_ROWS + 3  # and steps
 TABLE_WORDS = TAIL_ROWS + 4
 
 # A tail of more rows is a run like any other, which its spine has to settle.
-MOST_TAIL_ROWS = 96
+MAX_TAIL_ROWS = 96
 
 
 @subroutine
 def is_full(table):
     """Return whether the spine of a table has to be settled before it grows on."""
-    return load(table, TAIL_ROWS) > MOST_TAIL_ROWS
+    return load(table, TAIL_ROWS) > MAX_TAIL_ROWS
 
 
 @subroutine
@@ -42,30 +42,30 @@ def add_to_tail(table, run, room):
     Returns:
         The words of ``room`` that are in use now.
     """
-    count = load(table, COUNT)
+    count = load(table, RUN_COUNT)
     rows = load(run, ROWS)
     tail_rows = load(table, TAIL_ROWS)
     largest = load(run, MAX_ABS_WEIGHT)
-    store(table, UNSETTLED, load(table, UNSETTLED) + rows)
-    store(table, STEPS, load(table, STEPS) + 1)
+    store(table, UNSETTLED_ROWS, load(table, UNSETTLED_ROWS) + rows)
+    store(table, UNSETTLED_STEPS, load(table, UNSETTLED_STEPS) + 1)
     if tail_rows == 0:
         store(table, FIRST_RUN + count, run)
-        store(table, COUNT, count + 1)
+        store(table, RUN_COUNT, count + 1)
         store(table, TAIL_ROWS, rows)
         store(table, WEIGHT_BOUND, load(table, WEIGHT_BOUND) + largest)
         return 0
     tail = load(table, FIRST_RUN + count - 1)
     words = words_of_run(load(run, ARITY), tail_rows + rows)
-    merged = carray(words_at(room), (words,))
-    left = carray(words_at(tail), (words,))
-    right = carray(words_at(run), (words,))
-    state = open_merge(left, right, merged)
-    work_merge(left, right, merged, state, UNBOUNDED)
+    merged = carray(pointer_to_words(room), (words,))
+    left = carray(pointer_to_words(tail), (words,))
+    right = carray(pointer_to_words(run), (words,))
+    state = init_merge(left, right, merged)
+    advance_merge(left, right, merged, state, UNLIMITED_FUEL)
     change = merged[MAX_ABS_WEIGHT] - left[MAX_ABS_WEIGHT]
     store(table, WEIGHT_BOUND, load(table, WEIGHT_BOUND) + change)
     store(table, TAIL_ROWS, merged[ROWS])
     if merged[ROWS] == 0:
-        store(table, COUNT, count - 1)
+        store(table, RUN_COUNT, count - 1)
         return 0
     store(table, FIRST_RUN + count - 1, room)
     return words

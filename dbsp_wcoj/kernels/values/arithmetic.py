@@ -56,7 +56,7 @@ def multiply(typingctx: Any, x: Any, y: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def difference(typingctx: Any, x: Any, y: Any) -> Any:
+def wrapping_subtract(typingctx: Any, x: Any, y: Any) -> Any:
     """Return ``x - y`` modulo 2**64, for running sums, which may wrap; `add` is for weights.
 
     Plain signed subtraction would let the compiler assume that it does not wrap.
@@ -79,7 +79,7 @@ def wrapping_add(typingctx: Any, x: Any, y: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def fits(typingctx: Any, rows: Any, x: Any, y: Any) -> Any:
+def is_product_safe(typingctx: Any, rows: Any, x: Any, y: Any) -> Any:
     """Return whether ``rows * x * y``, none negative, is surely below 2**62."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:

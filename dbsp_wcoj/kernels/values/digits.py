@@ -12,18 +12,18 @@ that are not zero are kept.
 
 import numpy as np
 
-from dbsp_wcoj.kernels.compiled import compiled, subroutine
+from dbsp_wcoj.kernels.compilation import kernel, subroutine
 
 # Digits of the longest sum: 2098 bits of a double's range, 64 + 64 of weights and their totals, and
-# the room in which `rounded_sums` divides.
-LONGEST = 100
+# the room in which `sum_to_floats` divides.
+MAX_LIMBS = 100
 
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 
 
 @subroutine
-def magnitude(words, i, limbs):
+def split_magnitude(words, i, limbs):
     """Write the digits of the absolute value of number ``i``; return whether it is negative."""
     count = words.shape[0]
     negative = words[count - 1, i] < 0
@@ -38,7 +38,7 @@ def magnitude(words, i, limbs):
     return negative
 
 
-@compiled
+@kernel
 def split_numbers(words, shifts, weights, places, digits, amounts):
     """Write the digits of ``number * weight * 2**shift`` for many numbers; return how many.
 
@@ -55,7 +55,7 @@ def split_numbers(words, shifts, weights, places, digits, amounts):
     product = np.empty(2 * count + 3, np.uint64)
     written = 0
     for i in range(n):
-        negative = magnitude(words, i, limbs) != (weights[i] < 0)
+        negative = split_magnitude(words, i, limbs) != (weights[i] < 0)
         factor = np.uint64(abs(weights[i]))
         low = factor & _LOW
         high = factor >> _HALF
@@ -93,7 +93,7 @@ def split_numbers(words, shifts, weights, places, digits, amounts):
 
 
 @subroutine
-def carried(digits, amounts, first, last, base, limbs):
+def carry_digits(digits, amounts, first, last, base, limbs):
     """Write the magnitude of a sum of digits; return ``(negative, digits written)``.
 
     The digits ``[first, last)`` are increasing and not below ``base``, the exponent of limb 0.
@@ -127,15 +127,15 @@ def carried(digits, amounts, first, last, base, limbs):
 
 
 @subroutine
-def stripped(limbs, size):
+def strip_zeros(limbs, size):
     """Return the number of limbs without leading zeros."""
     while size > 0 and limbs[size - 1] == np.uint64(0):
         size -= 1
     return size
 
 
-@compiled
-def whole_sums(places, digits, amounts, words, fits):
+@kernel
+def sum_to_integers(places, digits, amounts, words, fits):
     """Put sums together as integers.
 
     Args:
@@ -146,16 +146,16 @@ def whole_sums(places, digits, amounts, words, fits):
         fits: Result, true before: whether the sum's magnitude is below ``2**(64 W - 1)``.
     """
     count = words.shape[0]
-    limbs = np.zeros(LONGEST, np.uint64)
+    limbs = np.zeros(MAX_LIMBS, np.uint64)
     first = 0
     while first < places.shape[0]:
         place = places[first]
         last = first + 1
         while last < places.shape[0] and places[last] == place:
             last += 1
-        negative, size = carried(digits, amounts, first, last, 0, limbs)
+        negative, size = carry_digits(digits, amounts, first, last, 0, limbs)
         first = last
-        size = stripped(limbs, size)
+        size = strip_zeros(limbs, size)
         if size > 2 * count or (
             size == 2 * count and limbs[size - 1] >> np.uint64(31) != np.uint64(0)
         ):
@@ -206,7 +206,7 @@ def divide(limbs, size, divisor):
 
 
 @subroutine
-def divide_by_ten(limbs, size, times):
+def divide_by_power_of_ten(limbs, size, times):
     """Divide in place by ``10**times``; return whether a remainder is left."""
     left = False
     while times > 0:
@@ -219,7 +219,7 @@ def divide_by_ten(limbs, size, times):
 
 
 @subroutine
-def rounded(limbs, size, sticky, least):
+def round_to_float(limbs, size, sticky, least):
     """Return the nearest ``(mantissa, exponent)``, half to even.
 
     Args:
@@ -257,8 +257,8 @@ def rounded(limbs, size, sticky, least):
     return np.float64(mantissa), exponent
 
 
-@compiled
-def rounded_sums(places, digits, amounts, divisors, scale, least, mantissas, exponents):
+@kernel
+def sum_to_floats(places, digits, amounts, divisors, scale, least, mantissas, exponents):
     """Put sums together as floats ``mantissa * 2**exponent``, divided and correctly rounded.
 
     Args:
@@ -271,7 +271,7 @@ def rounded_sums(places, digits, amounts, divisors, scale, least, mantissas, exp
         mantissas: Result, zero before: float64 integers of at most 53 bits.
         exponents: Result, zero before: int64, as if digit 0 were the units.
     """
-    limbs = np.zeros(LONGEST, np.uint64)
+    limbs = np.zeros(MAX_LIMBS, np.uint64)
     first = 0
     while first < places.shape[0]:
         place = places[first]
@@ -279,9 +279,9 @@ def rounded_sums(places, digits, amounts, divisors, scale, least, mantissas, exp
         while last < places.shape[0] and places[last] == place:
             last += 1
         base = digits[first]
-        negative, size = carried(digits, amounts, first, last, base, limbs)
+        negative, size = carry_digits(digits, amounts, first, last, base, limbs)
         first = last
-        size = stripped(limbs, size)
+        size = strip_zeros(limbs, size)
         if size == 0:
             continue
         left = False
@@ -295,8 +295,8 @@ def rounded_sums(places, digits, amounts, divisors, scale, least, mantissas, exp
             base -= more
             size += more
             left = divide(limbs, size, divisor)
-            left = divide_by_ten(limbs, size, scale) or left
-            size = stripped(limbs, size)
-        mantissa, exponent = rounded(limbs, size, left, least - 32 * base)
+            left = divide_by_power_of_ten(limbs, size, scale) or left
+            size = strip_zeros(limbs, size)
+        mantissa, exponent = round_to_float(limbs, size, left, least - 32 * base)
         mantissas[place] = -mantissa if negative != (divisors[place] < 0) else mantissa
         exponents[place] = exponent + 32 * base

@@ -27,7 +27,7 @@ from rich.table import Table
 from rich.theme import Theme
 
 from dbsp_wcoj import warm_up
-from dbsp_wcoj.kernels.compiled import KERNELS, observe_compilation
+from dbsp_wcoj.kernels.compilation import KERNELS, observe_compilation
 
 __all__ = [
     "amount",

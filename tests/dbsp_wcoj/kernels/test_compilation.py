@@ -12,7 +12,7 @@ from pathlib import Path
 SCRIPT = """
 import numpy as np
 from dbsp_wcoj.values.interner import Interner
-from dbsp_wcoj.kernels.compiled import observe_compilation
+from dbsp_wcoj.kernels.compilation import observe_compilation
 
 class Told:
     def started(self, kernel):

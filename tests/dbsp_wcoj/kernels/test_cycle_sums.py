@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dbsp_wcoj import DeltaQuery, Query, ZSet
-from dbsp_wcoj.kernels.join import program as words
+from dbsp_wcoj.kernels.join import join_layout
 from tests.generators.hub_streams import HIGHEST, LAYOUTS, WEIGHTS, steps, sums_of
 from tests.oracles import columnar, naive
 
@@ -28,7 +28,7 @@ TRIANGLES = {
 def paths(view: DeltaQuery) -> tuple[bool, bool]:
     """Whether a term closes a cycle, and whether one sums pairs but does not."""
     found = sums_of(view)
-    return words.SUM_CLOSING in found, words.SUM_PAIRS in found
+    return join_layout.SUM_CYCLE in found, join_layout.SUM_PAIRS in found
 
 
 @pytest.mark.parametrize("text", TRIANGLES)

@@ -9,13 +9,13 @@ import pytest
 
 from dbsp_wcoj import DeltaQuery, Formula, Query, ZSet
 from dbsp_wcoj.execution.join_buffers import CHUNK_ROWS
-from dbsp_wcoj.kernels.join import program as words
+from dbsp_wcoj.kernels.join import join_layout
 from tests.oracles import columnar, naive
 
 
 def driven(view: DeltaQuery) -> list[int]:
     """How many levels the rows of the delta bind, by term."""
-    return [int(term.physical._program[words.DRIVEN]) for term in view.terms]
+    return [int(term.physical._program[join_layout.DRIVER_LEVELS]) for term in view.terms]
 
 
 def relation(rng: np.random.Generator, high: tuple[int, ...], rows: int) -> ZSet:

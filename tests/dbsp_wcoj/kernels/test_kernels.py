@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from numba import njit
 
 from dbsp_wcoj import ZSet
-from dbsp_wcoj.kernels.join import intersect, program, sums
-from dbsp_wcoj.kernels.memory import LANES
-from dbsp_wcoj.kernels.storage import run_layout as layout
+from dbsp_wcoj.kernels.join import intersect, join_layout, sums
+from dbsp_wcoj.kernels.memory import VECTOR_LANES
+from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.kernels.storage import search
-from dbsp_wcoj.kernels.storage.sort import FEW, OVERFLOW, SCRATCH, consolidate
+from dbsp_wcoj.kernels.storage.sort import MAX_INSERTION_ROWS, OVERFLOW, SCRATCH_ARRAYS, consolidate
 from dbsp_wcoj.kernels.values import arithmetic
 from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED
 from dbsp_wcoj.storage.run import Run
@@ -40,7 +40,7 @@ def address(array: np.ndarray) -> int:
 
 def values_of(run: Run) -> int:
     """Where the values of level 0 are."""
-    return run.address + 8 * int(run.buffer[layout.LEVELS + layout.LEVEL_VALUES])
+    return run.address + 8 * int(run.buffer[run_layout.LEVEL_HEADERS + run_layout.LEVEL_VALUES])
 
 
 def list_run(weighted: dict[int, int]) -> Run:
@@ -70,12 +70,15 @@ def from_python(function: Any) -> Any:
 
 
 add, multiply = from_python(arithmetic.add), from_python(arithmetic.multiply)
-difference, wrapping_add = from_python(arithmetic.difference), from_python(arithmetic.wrapping_add)
+difference, wrapping_add = (
+    from_python(arithmetic.wrapping_subtract),
+    from_python(arithmetic.wrapping_add),
+)
 bisect, seek = from_python(search.bisect), from_python(search.seek)
 root_seek = from_python(search.root_seek)
 count_common = from_python(intersect.count_common)
 dot_checked, dot_common = from_python(intersect.dot_checked), from_python(intersect.dot_common)
-count_marked, set_marks = from_python(sums.count_marked), from_python(sums.set_marks)
+count_marked, set_marks = from_python(sums.count_in_bitmap), from_python(sums.update_bitmap)
 multiply_lists = from_python(sums.multiply_lists)
 
 
@@ -98,7 +101,7 @@ def test_seek_and_bisect_find_the_first_value_not_below(data):
 def roots() -> dict[str, np.ndarray]:
     """First columns long enough for a directory, evenly spread and not."""
     rng = np.random.default_rng(1)
-    dense = np.arange(layout.DIRECTORY_MINIMUM)
+    dense = np.arange(run_layout.MIN_DIRECTORY_NODES)
     return {
         "dense": dense,
         "one short of a directory": dense[1:],
@@ -120,7 +123,7 @@ def test_a_directory_never_changes_what_is_found_at_the_root(name):
     # Several rows below each value: positions at the root are of nodes, not of rows.
     rows = np.repeat(values, 2)
     run = Run.of(ZSet.from_columns([rows, np.arange(len(rows)) % 2]), np.arange(2))
-    assert (run.buffer[layout.DIRECTORY] > 0) == (len(values) >= layout.DIRECTORY_MINIMUM)
+    assert (run.buffer[run_layout.DIRECTORY] > 0) == (len(values) >= run_layout.MIN_DIRECTORY_NODES)
     some = rng.choice(values, 60).tolist() + values[[0, 1, -2, -1]].tolist()
     near = [v + d for v in some for d in (-1, 0, 1) if LOWEST <= v + d <= HIGHEST]
     for value in {*near, *EXTREMES, *rng.integers(LOWEST, HIGHEST, 20).tolist()}:
@@ -156,9 +159,9 @@ def test_counting_common_values_equals_a_set_intersection_of_any_slices(data):
     check_common(a, b, i, end_a, j, end_b)
 
 
-LENGTHS = (1, LANES - 1, LANES, LANES + 1, 2 * LANES, 61, 1_000)
+LENGTHS = (1, VECTOR_LANES - 1, VECTOR_LANES, VECTOR_LANES + 1, 2 * VECTOR_LANES, 61, 1_000)
 RATIOS = (1, 2, intersect.GALLOP_RATIO - 1, intersect.GALLOP_RATIO, intersect.GALLOP_RATIO + 1)
-RATIOS += (sums.SCAN_RATIO - 1, sums.SCAN_RATIO, sums.SCAN_RATIO + 1, 100)
+RATIOS += (sums.MAX_SCAN_RATIO - 1, sums.MAX_SCAN_RATIO, sums.MAX_SCAN_RATIO + 1, 100)
 
 
 def pairs_of_lists() -> list[tuple[np.ndarray, np.ndarray]]:
@@ -241,11 +244,11 @@ class Marks:
     """A list marked in a bitmap, and what a kernel is told of it."""
 
     def __init__(self) -> None:
-        self.words = np.zeros(program.MARK_WORDS, np.int64)
+        self.words = np.zeros(join_layout.BITMAP_WORDS, np.int64)
 
     def set(self, values: np.ndarray, *, erase: bool) -> tuple[int, int, int]:
         lowest, highest = int(values[0]), int(values[-1])
-        assert highest - lowest < program.MOST_MARKS
+        assert highest - lowest < join_layout.BITMAP_BITS
         where = address(self.words)
         set_marks(where, address(values), 0, len(values), lowest, erase)
         return where, lowest, highest
@@ -266,7 +269,7 @@ def test_counting_against_a_marked_list_equals_a_set_intersection():
     marks = Marks()
     for a, b in pairs_of_lists():
         check_marked(marks, a, b)
-        if b[-1] - b[0] < program.MOST_MARKS - 1:
+        if b[-1] - b[0] < join_layout.BITMAP_BITS - 1:
             check_marked(marks, b, a)
     assert not marks.words.any()
 
@@ -288,7 +291,15 @@ def test_a_marked_list_may_lie_at_either_end_of_int64(origin):
 
 # --- sort ----------------------------------------------------------------------------------------
 
-SIZES = (1, 2, FEW - 1, FEW, FEW + 1, 3 * FEW, 3_000)
+SIZES = (
+    1,
+    2,
+    MAX_INSERTION_ROWS - 1,
+    MAX_INSERTION_ROWS,
+    MAX_INSERTION_ROWS + 1,
+    3 * MAX_INSERTION_ROWS,
+    3_000,
+)
 DOMAINS = {
     "tiny": (-2, 3),
     "wide": (LOWEST, HIGHEST),
@@ -319,7 +330,7 @@ def summed(columns: np.ndarray, weights: np.ndarray) -> dict[tuple[int, ...], in
 
 
 def scratch(rows: int, arity: int) -> np.ndarray:
-    return np.full((SCRATCH + arity, rows), -77, np.int64)
+    return np.full((SCRATCH_ARRAYS + arity, rows), -77, np.int64)
 
 
 @pytest.mark.parametrize("domain", DOMAINS)
@@ -348,7 +359,9 @@ def test_consolidating_rows_equals_a_dictionary(arity, domain):
 @LAW
 @given(st.data())
 def test_consolidating_huge_weights_is_exact_or_says_that_it_overflowed(data):
-    size = data.draw(st.sampled_from([2, 5, FEW, FEW + 1, 2 * FEW]))
+    size = data.draw(
+        st.sampled_from([2, 5, MAX_INSERTION_ROWS, MAX_INSERTION_ROWS + 1, 2 * MAX_INSERTION_ROWS])
+    )
     pairs = st.tuples(st.sampled_from([0, 1, 2, LOWEST, HIGHEST]), st.sampled_from(HUGE))
     drawn = data.draw(st.lists(pairs, min_size=2, max_size=8))
     values, weights = zip(*itertools.islice(itertools.cycle(drawn), size), strict=True)

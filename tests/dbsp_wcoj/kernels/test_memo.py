@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbsp_wcoj import DeltaQuery, Query, ZSet, generic_join
-from dbsp_wcoj.kernels.join import program as words
+from dbsp_wcoj.kernels.join import join_layout
 from tests.dbsp_wcoj.test_laws import integrate
 from tests.generators.strategies import FORMULAS, LAW
 from tests.oracles import naive
@@ -76,7 +76,7 @@ def chain(values, rows):
 
 
 def test_more_values_than_places_and_work_by_the_relations_not_by_the_rows():
-    relations = chain(5 * words.MOST_SUMS, 400_000)
+    relations = chain(5 * join_layout.MAX_MEMO_ENTRIES, 400_000)
     views = {n: ZSet.from_columns(list(r)) for n, r in zip("rstu", relations, strict=True)}
     text = "n() :- r(a, b), s(b, c), t(c, d), u(d, e)"
 

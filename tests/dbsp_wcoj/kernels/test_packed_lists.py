@@ -12,7 +12,7 @@ import pytest
 
 from dbsp_wcoj import Trace, WeightOverflowError, ZSet, generic_join
 from dbsp_wcoj.execution.join_buffers import address_of
-from dbsp_wcoj.kernels.join.packed_lists import NODE_WORDS, NODES, pack, packed_words
+from dbsp_wcoj.kernels.join.packed_lists import NODE_WORDS, FIRST_NODE, pack_run, packed_words
 from dbsp_wcoj.storage.trace import build_run
 from dbsp_wcoj.zset import LIMIT
 
@@ -113,10 +113,10 @@ def test_a_packed_run_holds_each_value_once(name):
     run = build_run(zset(matrix, name), (0, 1))
     nodes = int(matrix.any(axis=1).sum())
     packed = np.empty(packed_words(nodes, run.rows), np.int64)
-    assert pack(run.address, address_of(packed))
+    assert pack_run(run.address, address_of(packed))
     unpacked = []
     for node in range(nodes):
-        first, last = (int(packed[NODES + NODE_WORDS * (node + more)]) for more in (0, 1))
+        first, last = (int(packed[FIRST_NODE + NODE_WORDS * (node + more)]) for more in (0, 1))
         for word, bits in packed[first:last].reshape(-1, 2).tolist():
             unpacked += [64 * word + k for k in range(64) if bits >> k & 1]
     columns, _ = run.read()
@@ -128,7 +128,7 @@ def test_a_run_with_several_weights_or_few_nodes_is_not_packed():
     few = ZSet.from_columns([np.zeros(99, np.int64), np.arange(99)])
     for edges in (weighted, few):
         run = build_run(edges, (0, 1))
-        assert not pack(run.address, address_of(np.empty(packed_words(99, 99), np.int64)))
+        assert not pack_run(run.address, address_of(np.empty(packed_words(99, 99), np.int64)))
 
 
 def test_a_sum_beyond_int64_is_refused():

@@ -29,8 +29,8 @@ from numba.core.registry import CPUDispatcher
 __all__ = [
     "CompilationObserver",
     "address_of",
-    "compiled",
-    "inlined",
+    "kernel",
+    "inline_subroutine",
     "observe_compilation",
     "subroutine",
 ]
@@ -85,19 +85,19 @@ class _Listener(event.Listener):  # type: ignore[misc]  # numba has no types
         self._compiling: str | None = None
 
     def on_start(self, event: Any) -> None:
-        name = _kernel(event)
+        name = _kernel_name(event)
         if self._compiling is None and name in KERNELS:
             self._compiling = name
             self.observer.started(name)
 
     def on_end(self, event: Any) -> None:
-        name = _kernel(event)
+        name = _kernel_name(event)
         if name is not None and name == self._compiling:
             self._compiling = None
             self.observer.finished(name)
 
 
-def _kernel(compilation: Any) -> str | None:
+def _kernel_name(compilation: Any) -> str | None:
     """The name of what numba compiles: module and function."""
     function = getattr(compilation.data.get("dispatcher"), "py_func", None)
     if function is None:
@@ -105,14 +105,14 @@ def _kernel(compilation: Any) -> str | None:
     return f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}"
 
 
-def _stamp() -> str:
+def _hash_sources() -> str:
     digest = sha256()
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
-STAMP: Final = _stamp()
+SOURCE_STAMP: Final = _hash_sources()
 #: The names of the kernels that Python calls, as observers are told them.
 KERNELS: Final[set[str]] = set()
 _LISTENER: Final = _Listener()
@@ -138,7 +138,7 @@ def subroutine(function: Callable[..., Any], **options: Any) -> Any:
     return _Subroutine(function, targetoptions={"nopython": True, "boundscheck": None, **options})
 
 
-def inlined(function: Callable[..., Any]) -> Any:
+def inline_subroutine(function: Callable[..., Any]) -> Any:
     """As `subroutine`, for a small function that is called for every value."""
     return subroutine(function, forceinline=True)
 
@@ -156,10 +156,10 @@ def address_of(kernel: Any) -> int:
     return address
 
 
-def compiled(function: Callable[..., Any]) -> Any:
+def kernel(function: Callable[..., Any]) -> Any:
     """Compile ``function`` for the argument types of its first call, or load it from the cache."""
     dispatcher = njit(nogil=True, cache=True)(function)
     # The only way in: numba has no public setting for what a cache entry depends on.
-    dispatcher._cache._cache_file._source_stamp = STAMP
+    dispatcher._cache._cache_file._source_stamp = SOURCE_STAMP
     KERNELS.add(f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}")
     return dispatcher
