@@ -20,7 +20,7 @@ from dbsp_wcoj.delta_query import DeltaQuery
 from dbsp_wcoj.execution.program_compiler import SUM_KERNELS
 from dbsp_wcoj.generic_join import generic_join
 from dbsp_wcoj.kernels.compilation import address_of
-from dbsp_wcoj.kernels.values.digits import sum_to_floats, split_numbers, sum_to_integers
+from dbsp_wcoj.kernels.values.digits import split_numbers, sum_to_floats, sum_to_integers
 from dbsp_wcoj.storage.parallel_sort import ParallelSort
 from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
 from dbsp_wcoj.storage.run import Merge, Run

@@ -190,11 +190,11 @@ def _driving_delta(plan: TermPlan, deltas: Sequence[int]) -> tuple[int, int]:
 
 
 def _sum_of_last_two(shape: _Shape) -> int:
-    """The method that sums the last two variables together; `NOT_SUMMED` if none applies.
+    """The method that sums the last two variables together; `SUM_NONE` if none applies.
 
-    ``SUM_PAIRS`` if two atoms contain the last variable. ``SUM_CLOSING`` if one of these two also
+    ``SUM_PAIRS`` if two atoms contain the last variable. ``SUM_CYCLE`` if one of these two also
     contains the variable before, together with one other atom, and there are no comparisons.
-    ``SUM_SHARED`` if more than two atoms contain the last variable and exactly one of them also
+    ``SUM_CLIQUE`` if more than two atoms contain the last variable and exactly one of them also
     contains the variable before.
     """
     plan = shape.plan

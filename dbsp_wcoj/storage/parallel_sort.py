@@ -18,7 +18,7 @@ from concurrent.futures import Executor, wait
 import numpy as np
 import numpy.typing as npt
 
-from dbsp_wcoj.kernels.storage.sort import OVERFLOW, sort_half, collect_half, write_rows
+from dbsp_wcoj.kernels.storage.sort import OVERFLOW, collect_half, sort_half, write_rows
 
 __all__ = ["ParallelSort", "split_rows"]
 

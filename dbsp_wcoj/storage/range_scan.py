@@ -16,11 +16,11 @@ import numpy as np
 
 from dbsp_wcoj.kernels.storage.run_layout import (
     ARITY,
-    LEVEL_OFFSETS,
-    LEVEL_NODES,
-    LEVEL_VALUES,
     LEVEL_HEADER_WORDS,
     LEVEL_HEADERS,
+    LEVEL_NODES,
+    LEVEL_OFFSETS,
+    LEVEL_VALUES,
     UNIFORM_WEIGHT,
     WEIGHT_SUMS,
 )

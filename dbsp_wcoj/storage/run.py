@@ -20,8 +20,8 @@ import numpy as np
 
 from dbsp_wcoj.errors import DbspWcojError
 from dbsp_wcoj.kernels.storage import run_layout
-from dbsp_wcoj.kernels.storage.merge import begin_merge, merge_runs, merge_tail, continue_merge
-from dbsp_wcoj.kernels.storage.trie import read_run, build_sorted_run, run_words
+from dbsp_wcoj.kernels.storage.merge import begin_merge, continue_merge, merge_runs, merge_tail
+from dbsp_wcoj.kernels.storage.trie import build_sorted_run, read_run, run_words
 from dbsp_wcoj.zset import Int64Array, ZSet, sort_scratch
 
 __all__ = ["WHOLE", "Merge", "Ranges", "Run", "first_values", "value_ranges"]
@@ -183,7 +183,7 @@ class Run:
         nodes = header[run_layout.LEVEL_HEADERS + run_layout.LEVEL_NODES]
         entries = self.buffer[place : place + size]
         if not 0 <= header[run_layout.DIRECTORY_SHIFT] < 64 or size < 2 or nodes < 1:
-            return f"a directory of {size} entries with shift {header[run_layout.SHIFT]}"
+            return f"a directory of {size} entries with shift {header[run_layout.DIRECTORY_SHIFT]}"
         if entries[0] != 0 or entries[-1] > nodes or (entries[1:] < entries[:-1]).any():
             return "the directory does not lead through level 0"
         return ""

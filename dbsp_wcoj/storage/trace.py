@@ -31,7 +31,7 @@ import numpy as np
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import ArityError, DbspWcojError, WeightOverflowError
 from dbsp_wcoj.kernels.storage.weight_lookup import look_up_weights
-from dbsp_wcoj.storage.arena import FEW, Arena
+from dbsp_wcoj.storage.arena import MAX_INSERTION_ROWS, Arena
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.storage.spine import Spine, SpineSnapshot, snapshot_runs
 from dbsp_wcoj.zset import LIMIT, MAX_ARITY, Int64Array, ZSet, accumulate, consolidated_rows
@@ -365,7 +365,7 @@ class TraceStep:
         self.trace = trace
         self._version = trace.version
         # The arena that holds the runs, if any.
-        self._arena = trace.arena if len(delta) <= FEW else None
+        self._arena = trace.arena if len(delta) <= MAX_INSERTION_ROWS else None
         if self._arena is None:
             self._runs = {order: build_run(delta, order) for order in trace.orders}
         else:
@@ -450,7 +450,7 @@ class PoppedOverlay(NamedTuple):
         steps, trace = self.steps, self.trace
         if len(steps) == 1:
             return steps[0]
-        if not self.runs or sum([len(step.delta) for step in steps]) <= FEW:
+        if not self.runs or sum([len(step.delta) for step in steps]) <= MAX_INSERTION_ROWS:
             delta = accumulate([step.delta for step in steps], trace.arity)
             return trace.prepare(delta) if len(delta) else None
         summed = {order: Run.sum_of(of) for order, of in self.runs.items() if of}

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from circuits.types.codecs.arrow_buffers import numbers_of, plain
 from circuits.types.codecs.codec import Codec
-from dbsp_wcoj.kernels.values.digits import sum_to_floats, split_numbers, sum_to_integers
+from dbsp_wcoj.kernels.values.digits import split_numbers, sum_to_floats, sum_to_integers
 from dbsp_wcoj.values.bitcast import values_of
 from dbsp_wcoj.zset import Int64Array
 

@@ -1,11 +1,11 @@
-"""Calls of a kernel from another one, by its address.
+"""Calls from one kernel to another by address.
 
-numba compiles a function into each kernel that calls it, and optimizes and translates its code once
-more at each level of calls. So the kernels that sum a join's innermost variables, and the join
-itself, are compiled by themselves: each once, and only where a plan needs it. A call by address
-costs a few nanoseconds, and each of these calls is one for a whole prefix or a whole join.
+numba compiles a function into each kernel that calls it, and optimizes and translates its code
+again at each level of calls. Therefore the join and the kernels that sum its innermost variables
+are compiled separately: each once, and only if a plan needs it. A call by address costs a few
+nanoseconds, and each call handles a whole prefix or a whole join.
 
-Arguments are int64, given as one tuple; addresses are those of `dbsp_wcoj.kernels.compilation`.
+Arguments are int64, passed as one tuple; addresses come from `dbsp_wcoj.kernels.compilation`.
 """
 
 from typing import Any

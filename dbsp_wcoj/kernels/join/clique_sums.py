@@ -2,17 +2,18 @@
 
     sum over v of  w(v) * ( sum over c of  m(v, c) * f(c) * g(c) * … )
 
-As in `dbsp_wcoj.kernels.join.cycle_sums` one atom, ``m``, goes on from the first of the two
-variables to the innermost; but there it meets several atoms that ``v`` does not move. Their product
-``f * g * …`` is worked out once for the prefix, as a list of values with weights, and each ``v``
-holds its list of ``m`` against it. In a clique the values of ``v`` are often that very list: the
-same runs are read below the same prefix, so the intersection is shared between the levels as well.
+As in `dbsp_wcoj.kernels.join.cycle_sums`, one atom, ``m``, continues from the first of the two
+variables to the innermost one. But there it meets several atoms that do not depend on ``v``. Their
+product ``f * g * …`` is computed once for the prefix, as a list of values with weights, and the
+list of ``m`` for each ``v`` is intersected with it. In a clique the values of ``v`` are often that
+same list: the same runs are read below the same prefix, so the levels share the intersection as
+well.
 
 Cost: one intersection for the prefix, then for each ``v`` the shorter of the two lists, scanned
-against a bitmap or galloped through. Without the sharing, a k-clique intersects k - 1 lists for
-each clique of k - 1.
+against a bitmap or searched by galloping. Without the sharing, a k-clique intersects k - 1 lists
+for each clique of size k - 1.
 
-A product of more than `LIST_WORDS` values is taken in pieces, for the sum is linear in it.
+A product of more than `LIST_WORDS` values is processed in pieces, because the sum is linear in it.
 """
 
 import numpy as np
@@ -24,17 +25,17 @@ from dbsp_wcoj.kernels.join.cursors import (
     bind_value,
     enter_level,
     is_excluded,
-    prefetch_lookup,
     next_value,
+    prefetch_lookup,
     value_range,
 )
 from dbsp_wcoj.kernels.join.intersect import count_common, leaf_weight
-from dbsp_wcoj.kernels.join.lists import collect_lists
 from dbsp_wcoj.kernels.join.join_layout import (
+    BITMAP_BITS,
+    BITMAP_WORDS,
     BLOCKS,
     CELL_BYTES,
     COUNTER_BYTES,
-    MAX_ATOM_DEPTH,
     END,
     FIRST_SLOT,
     HIGH,
@@ -43,8 +44,7 @@ from dbsp_wcoj.kernels.join.join_layout import (
     LEVELS,
     LIST_WORDS,
     LOW,
-    BITMAP_WORDS,
-    BITMAP_BITS,
+    MAX_ATOM_DEPTH,
     OFFSETS,
     PARTICIPANT_WORDS,
     PARTICIPANTS,
@@ -54,11 +54,12 @@ from dbsp_wcoj.kernels.join.join_layout import (
     VALUE,
     VALUES,
 )
+from dbsp_wcoj.kernels.join.lists import collect_lists
 from dbsp_wcoj.kernels.join.shared_lists import are_leaves, are_shared
 from dbsp_wcoj.kernels.join.sums import (
-    MIN_MARKED_VALUES,
-    MIN_MARKED_USES,
     MAX_SCAN_RATIO,
+    MIN_MARKED_USES,
+    MIN_MARKED_VALUES,
     count_in_bitmap,
     update_bitmap,
 )
@@ -72,7 +73,7 @@ from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED, add, multiply
 def collect_piece(program, state, cells, levels, fixed, proposer, room, counters):
     """Write the next values of the product and their weights.
 
-    Returns ``(values, weight)``: how many, and the weight of each of them, 0 if they differ.
+    Returns ``(values, weight)``: their number, and the weight of each value, 0 if they differ.
     """
     size = np.int64(0)
     weight = np.int64(0)
@@ -95,7 +96,7 @@ def collect_piece(program, state, cells, levels, fixed, proposer, room, counters
 
 @subroutine
 def dot_product(run, values, i, end, room, size, weight):
-    """The sum over the common values of a list and the product, in checked arithmetic."""
+    """Return the sum over the common values of a list and the product, in checked arithmetic."""
     total = np.int64(0)
     j = np.int64(0)
     while i < end and j < size:
@@ -115,7 +116,7 @@ def dot_product(run, values, i, end, room, size, weight):
 
 @subroutine
 def sum_list(run, values, first, last, room, size, weight, bitmap, lowest, highest):
-    """Return the sum over one list of ``m``, against the product or the bitmap of it."""
+    """Return the sum over one list of ``m`` against the product, or against its bitmap."""
     if weight == 0 or load(run, run_layout.WEIGHT_SUMS) != 0:
         return dot_product(run, values, first, last, room, size, weight)
     if bitmap != 0 and last - first <= MAX_SCAN_RATIO * size:
@@ -142,9 +143,9 @@ def sum_values(
     highest,
     counters,
 ):
-    """The sum over the level's ``values``, a product of lists, each against the one in ``room``.
+    """Return the sum over the ``values`` of the level, themselves a product of lists.
 
-    ``bound`` is the weight of each value, 0 where they differ; ``weight`` the same in ``room``.
+    ``bound`` is the weight of each value, 0 if the weights differ; ``weight`` the same in ``room``.
     """
     depths = load(program, MAX_ATOM_DEPTH)
     moving = load(program, word)
@@ -205,7 +206,7 @@ def sum_extensions(
     highest,
     counters,
 ):
-    """The sum over the extensions of the level, whose cursors have been set."""
+    """Return the sum over the extensions of the level, whose cursors are set."""
     depths = load(program, MAX_ATOM_DEPTH)
     block = load(program, load(program, BLOCKS) + level)
     total = np.int64(0)
@@ -246,9 +247,9 @@ def sum_extensions(
 def sum_clique(
     program, state, cells, levels, level, proposer, count, least, most, bitmap, counters
 ):
-    """As `dbsp_wcoj.kernels.join.sums.sum_pairs`, for a level that is ``SUM_SHARED``.
+    """Like `dbsp_wcoj.kernels.join.sums.sum_pairs`, for a level of kind ``SUM_CLIQUE``.
 
-    ``least`` and ``most`` are what the level's values are restricted to.
+    ``least`` and ``most`` are the bounds of the values of the level.
     """
     block = load(program, load(program, BLOCKS) + level)
     fixed = load(program, load(program, BLOCKS) + load(program, LEVELS))
@@ -260,7 +261,7 @@ def sum_clique(
     fixed_proposer, extensions = enter_level(program, state, cells, fixed, low, high)
     if extensions == 0:
         return np.int64(0)
-    # The only participant that is not complete here goes on.
+    # The only participant that is not complete at this level continues to the innermost one.
     word = block + PARTICIPANTS + 1
     while load(program, word + 2) != 0:
         word += PARTICIPANT_WORDS

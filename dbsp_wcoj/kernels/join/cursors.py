@@ -1,8 +1,8 @@
-"""The walk's cursors: where every run of every atom stands among the extensions of the prefix.
+"""The cursors of a join: the position of every run among the extensions of the prefix.
 
-A slot is one run of one atom; it has a cell per depth (`dbsp_wcoj.kernels.join.join_layout`). An atom
-is the sum of its slots: it proposes the union of their values, and a value's weight is the sum of
-theirs. ``state``, ``program`` and ``cells`` are addresses.
+A slot is one run of one atom; it has one cell per depth (`dbsp_wcoj.kernels.join.join_layout`). An
+atom is the sum of its slots: it proposes the union of their values, and the weight of a value is
+the sum of its weights in the slots. ``state``, ``program`` and ``cells`` are addresses.
 """
 
 from typing import Any
@@ -19,22 +19,23 @@ from dbsp_wcoj.kernels.join.join_layout import (
     COMPARISON_WORDS,
     CONSTANT,
     DELTA_INDEX,
-    MAX_ATOM_DEPTH,
     END,
     EQUAL,
     FIRST_SLOT,
     GREATER,
     HIGH,
     INTERSECTIONS,
+    IS_MATCHED,
     LESS,
     LEVEL_STATE_WORDS,
     LOW,
-    IS_MATCHED,
+    MAX_ATOM_DEPTH,
     OFFSETS,
     PARTICIPANT_WORDS,
     PARTICIPANTS,
     POSITION,
     PROPOSALS,
+    READS_DELTA,
     RUN,
     SOURCE_WORDS,
     TABLE,
@@ -42,18 +43,17 @@ from dbsp_wcoj.kernels.join.join_layout import (
     VALUE,
     VALUES,
     WEIGHT,
-    READS_DELTA,
 )
 from dbsp_wcoj.kernels.memory import increment, load, prefetch, store
 from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.kernels.storage.search import root_seek, seek
-from dbsp_wcoj.kernels.values.arithmetic import add, wrapping_subtract, is_product_safe, multiply
+from dbsp_wcoj.kernels.values.arithmetic import add, is_product_safe, multiply, wrapping_subtract
 
 MIN_INT64 = np.int64(-(2**63))
 MAX_INT64 = np.int64(2**63 - 1)
 ROOT = np.int64(0)
 
-# How many values ahead of the cursor each stage of fetching is.
+# Number of values that each stage of prefetching is ahead of the next one.
 PREFETCH_DISTANCE = 4
 CACHE_LINE_WORDS = 8
 
@@ -88,7 +88,7 @@ def subtree_weight(run, depth, first, last):
 
 @subroutine
 def bind_run(state, cells, slot, depths, run):
-    """Make ``run`` the given slot: fill its cells with what the walk needs of the header."""
+    """Bind ``run`` to a slot: fill the cells with the header fields that the walk needs."""
     arity = load(run, run_layout.ARITY)
     for depth in range(depths):
         cell = cells + CELL_BYTES * (slot * depths + depth)
@@ -105,7 +105,7 @@ def bind_run(state, cells, slot, depths, run):
 
 @subroutine
 def open_join(program, sources, deltas, state, cells, levels):
-    """Bind all runs to slots; level 0 starts with the weight of the atoms that bind no column."""
+    """Bind all runs to slots; level 0 gets the weight of the atoms that bind no column."""
     depths = load(program, MAX_ATOM_DEPTH)
     slot = np.int64(0)
     weight = np.int64(1)
@@ -163,7 +163,7 @@ def value_range(program, state, block, levels, low, high):
 
 @inline_subroutine
 def is_excluded(program, state, block, levels, value):
-    """Return whether a ``!=`` of the level rules ``value`` out."""
+    """Return whether a ``!=`` comparison of the level excludes ``value``."""
     start = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * load(program, block + PARTICIPANTS)
     for index in range(load(program, start)):
         word = start + 1 + COMPARISON_WORDS * index
@@ -178,7 +178,7 @@ def is_excluded(program, state, block, levels, value):
 
 @subroutine
 def enter_level(program, state, cells, block, low, high):
-    """Count: set every participant's cursors to ``[low, high]``.
+    """Count: set the cursors of every participant to the values ``[low, high]``.
 
     Returns ``(proposer, count)``: the participant with the fewest extensions.
     """
@@ -210,7 +210,7 @@ def enter_level(program, state, cells, block, low, high):
 
 @inline_subroutine
 def find_least(state, cells, atom, depth, depths):
-    """Return ``(found, value)``: the least value under the cursors of an atom."""
+    """Return ``(found, value)``: the least value under the cursors of an atom, if any."""
     found = False
     value = MAX_INT64
     for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
@@ -224,10 +224,10 @@ def find_least(state, cells, atom, depth, depths):
 
 @inline_subroutine
 def move_cursors(state, cells, atom, depth, depths, value):
-    """Move an atom's cursors to ``value`` or beyond, and mark the runs that have it.
+    """Move the cursors of an atom to ``value`` or beyond, and mark the runs that contain it.
 
-    Returns ``(matched, found, least)``: whether any run has the value, and the least value at or
-    after it if there is one.
+    Returns ``(matched, found, least)``: whether any run contains the value, and the least value
+    at or after it, if there is one.
     """
     matched = False
     found = False
@@ -252,7 +252,7 @@ def move_cursors(state, cells, atom, depth, depths, value):
 
 @inline_subroutine
 def find_bucket(run, value):
-    """Return the directory entry of ``value`` at the root of ``run``, or -1 beyond its values."""
+    """Return the directory entry of ``value`` at the root of ``run``, or -1 out of its range."""
     distance = wrapping_subtract(value, load(run, run_layout.LOWEST_VALUE))
     shift = load(run, run_layout.DIRECTORY_SHIFT)
     if shift > 0:
@@ -262,10 +262,10 @@ def find_bucket(run, value):
 
 @subroutine
 def prefetch_lookup(run, cell, values, position, last, goes_on):
-    """Ask for what the values some places ahead will be looked up in, in three stages.
+    """Prefetch the data for the look-ups of the next values, in three stages.
 
     A look-up at the root of a large run misses the cache three times in a row (directory, node,
-    list). The values that will be looked up are known, so each of the three is asked for in time.
+    list). The next values to look up are known, so each of the three is prefetched in time.
     """
     directory = load(run, run_layout.DIRECTORY)
     bucket = find_bucket(run, load(values, min(position + 3 * PREFETCH_DISTANCE, last)))
@@ -286,9 +286,9 @@ def prefetch_lookup(run, cell, values, position, last, goes_on):
 
 @subroutine
 def prefetch_next(program, state, cells, block, proposer):
-    """Fetch what the next values of the proposer will be looked up in.
+    """Prefetch the data for the look-ups of the next values of the proposer.
 
-    The proposer's nodes are contiguous across its parents, so this reaches beyond the prefix.
+    The nodes of the proposer are contiguous across parents, so this reaches beyond the prefix.
     """
     depths = load(program, MAX_ATOM_DEPTH)
     first = block + PARTICIPANTS + 1
@@ -310,7 +310,7 @@ def prefetch_next(program, state, cells, block, proposer):
         absent = slot == load(state, FIRST_SLOT + load(program, word) + 1)
         if index == proposer or load(program, word + 1) != 0 or absent:
             continue
-        # The oldest run is the largest, and the one that is not in the cache.
+        # The oldest run is the largest, and the one that is unlikely to be in the cache.
         cell = cells + CELL_BYTES * (slot * depths)
         run = load(cell, RUN)
         if load(run, run_layout.DIRECTORY) != 0:
@@ -319,7 +319,10 @@ def prefetch_next(program, state, cells, block, proposer):
 
 @subroutine
 def next_value(program, state, cells, block, proposer, counters):
-    """Propose and intersect: return ``(found, value)``, all participants' cursors on the value."""
+    """Propose and intersect: move all cursors to the next common value.
+
+    Returns ``(found, value)``.
+    """
     depths = load(program, MAX_ATOM_DEPTH)
     participants = load(program, block + PARTICIPANTS)
     first = block + PARTICIPANTS + 1
@@ -348,7 +351,7 @@ def next_value(program, state, cells, block, proposer, counters):
                 agreed = False
                 target = least
                 break
-        # On a miss the proposer leaps to the value that the other atom has next.
+        # On a miss the proposer leaps to the next value of the other atom.
         move_cursors(state, cells, load(program, word), load(program, word + 1), depths, target)
         if agreed:
             return True, value
@@ -356,9 +359,9 @@ def next_value(program, state, cells, block, proposer, counters):
 
 @subroutine
 def bind_value(program, state, cells, block, weight):
-    """Descend below the matched value, which every cursor leaves.
+    """Descend below the matched value and move every cursor past it.
 
-    Returns ``weight`` times the weights of the atoms that are complete here.
+    Returns ``weight`` times the weights of the atoms that are complete at this level.
     """
     depths = load(program, MAX_ATOM_DEPTH)
     for index in range(load(program, block + PARTICIPANTS)):

@@ -1,15 +1,15 @@
-"""The last two variables of a cycle, summed in one loop: where live counting spends its time.
+"""The last two variables of a cycle, summed in one loop, where live counting spends its time.
 
     sum over v of  w(v) * ( sum over c of  m(v, c) * f(c) )
 
-At the first of the two variables exactly two atoms meet: one is complete there (weight ``w``), the
-other, ``m``, goes on to the innermost variable, where it meets an atom ``f`` that ``v`` does not
-move. A triangle closes this way (``e(a, b)`` complete at b, ``e(b, c)`` goes on, ``e(a, c)`` is
-fixed), and so does every longer cycle.
+Exactly two atoms meet at the first of the two variables. One is complete there (weight ``w``). The
+other, ``m``, continues to the innermost variable, where it meets an atom ``f`` that does not depend
+on ``v``. A triangle closes this way (``e(a, b)`` is complete at b, ``e(b, c)`` continues, and
+``e(a, c)`` is fixed), and so does every longer cycle.
 
-The sum is linear in each atom and each atom is the sum of its runs, so the runs are taken one by
-one: no union is formed, and for one triple of runs everything but the cursor is in registers. A
-join of whole relations gets ``m`` packed and takes it word by word
+The sum is linear in each atom and each atom is the sum of its runs, so the runs are processed one
+by one: no union is formed, and for one triple of runs everything but the cursor is in registers. A
+join of whole relations packs ``m`` and processes it word by word
 (`dbsp_wcoj.kernels.join.packed_lists`).
 """
 
@@ -19,19 +19,18 @@ import numpy as np
 
 from dbsp_wcoj.kernels.compilation import kernel, subroutine
 from dbsp_wcoj.kernels.join.cursors import is_excluded, prefetch_lookup, subtree_weight
-from dbsp_wcoj.kernels.join.packed_lists import sum_packed
 from dbsp_wcoj.kernels.join.join_layout import (
+    BITMAP_WORDS,
     BLOCKS,
     CELL_BYTES,
     COUNTER_BYTES,
-    MAX_ATOM_DEPTH,
     END,
     FIRST_SLOT,
     HIGH,
     INTERSECTIONS,
     LEVEL_STATE_WORDS,
     LOW,
-    BITMAP_WORDS,
+    MAX_ATOM_DEPTH,
     OFFSETS,
     PACKED_RUN,
     PARTICIPANT_WORDS,
@@ -42,6 +41,7 @@ from dbsp_wcoj.kernels.join.join_layout import (
     VALUE,
     VALUES,
 )
+from dbsp_wcoj.kernels.join.packed_lists import sum_packed
 from dbsp_wcoj.kernels.join.sums import choose_marked, multiply_lists, update_bitmap
 from dbsp_wcoj.kernels.memory import increment, load, store
 from dbsp_wcoj.kernels.storage import run_layout
@@ -51,7 +51,7 @@ from dbsp_wcoj.kernels.values.arithmetic import add, multiply
 
 @subroutine
 def find_only_cell(state, cells, depths, atom, depth):
-    """Return the cell of the only run of an atom at a depth, 0 when it has several or none."""
+    """Return the cell of the only run of an atom at a depth, 0 if it has several or none."""
     slot = load(state, FIRST_SLOT + atom)
     if load(state, FIRST_SLOT + atom + 1) - slot != 1:
         return np.int64(0)
@@ -62,16 +62,16 @@ def find_only_cell(state, cells, depths, atom, depth):
 def sum_packed_cycle(
     state, cells, depths, leaf, leaf_depth, moving, fixed, fixed_depth, bitmap, counters
 ):
-    """`sum_cycle` where the atom that goes on is packed, and each atom one run of one weight.
+    """Compute `sum_cycle` if ``m`` is packed and each atom is one run of uniform weight.
 
     Args:
         state: The stack.
         cells: Its cells.
-        depths: How many for each run.
-        leaf: The atom that is complete, and proposes.
+        depths: Number of cells of each run.
+        leaf: The atom that is complete; it proposes.
         leaf_depth: Its depth.
-        moving: The atom that goes on from its root.
-        fixed: The atom that is met at the innermost variable.
+        moving: The atom that continues, from its root.
+        fixed: The other atom of the innermost variable.
         fixed_depth: Its depth.
         bitmap: Bitmap, room for a list, and the packed run.
         counters: Of the level.
@@ -81,29 +81,34 @@ def sum_packed_cycle(
     """
     nothing = np.int64(0)
     packed = load(bitmap, PACKED_RUN)
-    to = find_only_cell(state, cells, depths, moving, nothing)
-    proposed = find_only_cell(state, cells, depths, leaf, leaf_depth)
-    held = find_only_cell(state, cells, depths, fixed, fixed_depth)
-    if to == 0 or proposed == 0 or held == 0 or load(to, RUN) != load(packed, nothing):
+    moving_cell = find_only_cell(state, cells, depths, moving, nothing)
+    leaf_cell = find_only_cell(state, cells, depths, leaf, leaf_depth)
+    fixed_cell = find_only_cell(state, cells, depths, fixed, fixed_depth)
+    if (
+        moving_cell == 0
+        or leaf_cell == 0
+        or fixed_cell == 0
+        or load(moving_cell, RUN) != load(packed, nothing)
+    ):
         return False, nothing
-    leaf_run, fixed_run = load(proposed, RUN), load(held, RUN)
+    leaf_run, fixed_run = load(leaf_cell, RUN), load(fixed_cell, RUN)
     if load(leaf_run, run_layout.WEIGHT_SUMS) != 0 or load(fixed_run, run_layout.WEIGHT_SUMS) != 0:
         return False, nothing
     if leaf_depth != load(leaf_run, run_layout.ARITY) - 1:
         return False, nothing
-    start, end = load(proposed, POSITION), load(proposed, END)
+    start, end = load(leaf_cell, POSITION), load(leaf_cell, END)
     common, inner = sum_packed(
         packed,
         bitmap,
         bitmap + 8 * BITMAP_WORDS,
-        load(held, VALUES),
-        load(held, LOW),
-        load(held, HIGH),
-        load(proposed, VALUES),
+        load(fixed_cell, VALUES),
+        load(fixed_cell, LOW),
+        load(fixed_cell, HIGH),
+        load(leaf_cell, VALUES),
         start,
         end,
-        load(to, POSITION),
-        load(to, END),
+        load(moving_cell, POSITION),
+        load(moving_cell, END),
     )
     if common < 0:
         return False, nothing
@@ -112,13 +117,13 @@ def sum_packed_cycle(
     increment(counters + COUNTER_BYTES, PROPOSALS, inner)
     increment(counters + COUNTER_BYTES, INTERSECTIONS, inner)
     total = multiply(common, load(leaf_run, run_layout.UNIFORM_WEIGHT))
-    total = multiply(total, load(load(to, RUN), run_layout.UNIFORM_WEIGHT))
+    total = multiply(total, load(load(moving_cell, RUN), run_layout.UNIFORM_WEIGHT))
     return True, multiply(total, load(fixed_run, run_layout.UNIFORM_WEIGHT))
 
 
 @kernel
 def sum_cycle(program, state, cells, levels, level, proposer, count, least, most, bitmap, counters):
-    """As `dbsp_wcoj.kernels.join.sums.sum_pairs`, for a level that is ``SUM_CLOSING``."""
+    """Like `dbsp_wcoj.kernels.join.sums.sum_pairs`, for a level of kind ``SUM_CYCLE``."""
     depths = load(program, MAX_ATOM_DEPTH)
     block = load(program, load(program, BLOCKS) + level)
     inner = load(program, load(program, BLOCKS) + level + 1)
@@ -219,16 +224,16 @@ def sum_cycle(program, state, cells, levels, level, proposer, count, least, most
                         continue
                 if proposer_complete:
                     leaf_run, leaf_depth, leaf = run, depth, position
-                    going, node = other, at
+                    moving_cell, node = other, at
                 else:
                     leaf_run, leaf_depth, leaf = other_run, other_depth, at
-                    going, node = cell, position
+                    moving_cell, node = cell, position
                 if plain:
                     weight = load(leaf_run, run_layout.UNIFORM_WEIGHT)
                 else:
                     weight = subtree_weight(leaf_run, leaf_depth, leaf, leaf + 1)
-                child = load(load(going, OFFSETS), node)
-                child_end = load(load(going, OFFSETS), node + 1)
+                child = load(load(moving_cell, OFFSETS), node)
+                child_end = load(load(moving_cell, OFFSETS), node + 1)
                 inner_proposals += min(child_end - child, fixed_length)
                 for fixed_slot in range(fixed_first, fixed_end):
                     fixed_cell = cells + CELL_BYTES * (fixed_slot * depths + fixed_depth)
@@ -241,8 +246,8 @@ def sum_cycle(program, state, cells, levels, level, proposer, count, least, most
                         load(fixed_cell, VALUES),
                         low,
                         high,
-                        load(going, RUN),
-                        load(going + CELL_BYTES, VALUES),
+                        load(moving_cell, RUN),
+                        load(moving_cell + CELL_BYTES, VALUES),
                         child,
                         child_end,
                         bitmap if fixed_cell == marked_cell else np.int64(0),

@@ -1,11 +1,11 @@
-"""A delta's rows, one after the other: the first variables of a term that starts at a delta.
+"""The rows of a delta, one after another: the first variables of a term that starts at a delta.
 
 The variables of a delta are bound first. Its run is read from the first row to the last, and every
-other atom looks its values up: there is no choice of a proposer, no leap, and what the next rows
-will be looked up in is fetched in time. A delta has to be read anyway, so this costs no more than
-its rows; where the delta is the one to propose, as it nearly always is, it costs far less.
+other atom looks its values up. There is no choice of a proposer and no leap, and the data for the
+look-ups of the next rows is prefetched. A delta has to be read anyway, so this costs no more than
+its rows. If the delta is the proposer, as it nearly always is, this costs far less.
 
-Where the last of these variables can be summed together with what follows, and has many values
+If the last of these variables can be summed together with the following ones and has many values
 below one prefix, the walk of `dbsp_wcoj.kernels.join.join` takes over for that prefix.
 """
 
@@ -25,9 +25,8 @@ from dbsp_wcoj.kernels.join.join_layout import (
     BLOCKS,
     CELL_BYTES,
     COUNTER_BYTES,
-    MAX_ATOM_DEPTH,
-    DRIVER_LEVELS,
     DRIVER,
+    DRIVER_LEVELS,
     END,
     FIRST_SLOT,
     HIGH,
@@ -35,17 +34,18 @@ from dbsp_wcoj.kernels.join.join_layout import (
     LEVEL_STATE_WORDS,
     LEVELS,
     LOW,
-    SUM_NONE,
+    MAX_ATOM_DEPTH,
+    MEMO_KEY_LEVEL,
     OFFSETS,
     PARTICIPANT_WORDS,
     PARTICIPANTS,
     POSITION,
     PROPOSALS,
     RUN,
-    MEMO_KEY_LEVEL,
     SPLIT_LEVEL,
-    SUM_LAST,
     SUM_KIND,
+    SUM_LAST,
+    SUM_NONE,
     VALUE,
     VALUES,
     WEIGHT,
@@ -55,18 +55,18 @@ from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.kernels.storage.search import bisect, root_find
 from dbsp_wcoj.kernels.values.arithmetic import add, multiply
 
-# What `next_row` found: no more rows, a row, or a prefix with many rows that can be summed at once.
+# Results of `next_row`: no more rows, a row, or a prefix with many rows that are summed at once.
 NO_ROW, ROW, GROUP = range(3)
 
-# Rows of a prefix that are summed at once.
+# Least number of rows of a prefix that are summed at once.
 MIN_GROUP_ROWS = 4
-# A run of fewer first values is in the cache anyway.
+# A run with fewer values at level 0 is in the cache anyway.
 MIN_PREFETCH_NODES = 1 << 10
 
 
 @subroutine
 def is_driven(program, state):
-    """Return whether the delta that the rows would come from is a run."""
+    """Return whether the driver of the program reads exactly one run in this join."""
     driver = load(program, DRIVER)
     if load(program, DRIVER_LEVELS) == 0:
         return False
@@ -75,7 +75,7 @@ def is_driven(program, state):
 
 @subroutine
 def open_level(program, state, cells, levels, level, low, high):
-    """Set the driver's cursor to its values below the prefix; ``low`` to ``high`` at the split."""
+    """Set the driver's cursor to its values below the prefix; ``[low, high]`` at the split."""
     block = load(program, load(program, BLOCKS) + level)
     slot = load(state, FIRST_SLOT + load(program, DRIVER))
     cell = cells + CELL_BYTES * (slot * load(program, MAX_ATOM_DEPTH) + level)
@@ -97,7 +97,7 @@ def open_level(program, state, cells, levels, level, low, high):
 
 @subroutine
 def bind_other_atoms(program, state, cells, block, value, values, position, last, counters):
-    """Bind ``value`` in every atom but the driver; return the weight of those complete here."""
+    """Bind ``value`` in every atom but the driver; return the weight of the complete atoms."""
     depths = load(program, MAX_ATOM_DEPTH)
     driver = load(program, DRIVER)
     weight = np.int64(1)
@@ -143,10 +143,10 @@ def bind_other_atoms(program, state, cells, block, value, values, position, last
 
 @subroutine
 def next_row(program, state, cells, levels, level, low, high, counters):
-    """Bind the next row of the driver, from ``level`` on, and return what it is.
+    """Bind the next row of the driver, from ``level`` on, and return its kind.
 
-    After ``ROW`` the weight of the level after the driven ones is set; after ``GROUP`` that of the
-    last of them, and the driver's values there are those that `dbsp_wcoj.kernels.join.join` enters.
+    ``ROW`` sets the weight of the level after the driver levels. ``GROUP`` sets that of the last
+    driver level, and `dbsp_wcoj.kernels.join.join` enters the driver's values there.
     """
     slot = load(state, FIRST_SLOT + load(program, DRIVER))
     bottom = load(program, DRIVER_LEVELS) - 1
@@ -200,7 +200,7 @@ def next_row(program, state, cells, levels, level, low, high, counters):
 
 @subroutine
 def is_pair_sum(program, level):
-    """Return whether the level is the last, a plain sum over two atoms that compares nothing."""
+    """Return whether a level is the last, a sum over two atoms, and has no comparison."""
     if level != load(program, LEVELS) - 1 or level == load(program, SPLIT_LEVEL):
         return False
     block = load(program, load(program, BLOCKS) + level)

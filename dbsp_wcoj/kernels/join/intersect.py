@@ -1,23 +1,24 @@
 """Intersecting two sorted lists without listing the result: ``sum over v of wa(v) * wb(v)``.
 
-This is where a cyclic join spends its time. Two strategies, chosen by the lengths ``m <= n``:
+A cyclic join spends its time here. The lengths ``m <= n`` choose one of two strategies:
 
-- lengths within a factor `GALLOP_RATIO`: blocks of four against blocks of four, O(m + n) compares
-  of vectors and no branch that depends on the data but the advance;
-- otherwise: for each value of the shorter list gallop over the last values of the longer list's
-  blocks, then compare one block at once: O(m log(n / m)).
+- Lengths within a factor `GALLOP_RATIO`: compare blocks of four with blocks of four. This takes
+  O(m + n) vector comparisons, and only the advance branches on the data.
+- Otherwise, for each value of the shorter list: gallop over the last values of the blocks of the
+  longer list, then compare one block at once. This takes O(m log(n / m)).
 
-Lists of one weight each only count their matches; others multiply the weights at each match.
+Two lists of uniform weight only count their matches; others multiply the weights at each match.
 """
 
 import numpy as np
 
 from dbsp_wcoj.kernels.compilation import subroutine
-from dbsp_wcoj.kernels.memory import VECTOR_LANES, block_contains, load, count_block_matches
+from dbsp_wcoj.kernels.memory import VECTOR_LANES, block_contains, count_block_matches, load
 from dbsp_wcoj.kernels.storage.run_layout import UNIFORM_WEIGHT, WEIGHT_SUMS
 from dbsp_wcoj.kernels.storage.search import seek
-from dbsp_wcoj.kernels.values.arithmetic import add, wrapping_subtract, multiply
+from dbsp_wcoj.kernels.values.arithmetic import add, multiply, wrapping_subtract
 
+# A list longer than this many times the other one is searched by galloping.
 GALLOP_RATIO = 12
 
 
@@ -25,7 +26,7 @@ GALLOP_RATIO = 12
 def seek_block(values, low, blocks, value):
     """Return the first block whose last value is at least ``value``; block 0 starts at ``low``.
 
-    Returns ``blocks`` when there is none.
+    Returns ``blocks`` if there is no such block.
     """
     last = low + VECTOR_LANES - 1
     if load(values, last) >= value:
@@ -88,9 +89,9 @@ def leaf_weight(run, leaf):
 
 @subroutine
 def dot_common(a, run_a, i, end_a, b, run_b, j, end_b):
-    """Return the sum of products of the weights of the common values, unchecked.
+    """Return the sum over the common values of the products of their weights, unchecked.
 
-    The caller has made sure that ``length * max|wa| * max|wb|`` fits in int64.
+    The caller guarantees that ``length * max|wa| * max|wb|`` fits in int64.
     """
     if end_a - i > end_b - j:
         a, run_a, i, end_a, b, run_b, j, end_b = b, run_b, j, end_b, a, run_a, i, end_a
@@ -130,7 +131,7 @@ def dot_common(a, run_a, i, end_a, b, run_b, j, end_b):
 
 @subroutine
 def dot_checked(a, run_a, i, end_a, b, run_b, j, end_b):
-    """As `dot_common` for weights of any size; the sum may be `OVERFLOWED`."""
+    """Like `dot_common`, for weights of any size; the sum may be `OVERFLOWED`."""
     total = np.int64(0)
     while i < end_a and j < end_b:
         x = load(a, i)

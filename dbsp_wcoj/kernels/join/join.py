@@ -1,18 +1,19 @@
-"""Generic join, compiled: one kernel for every query, any number of atoms, columns and runs.
+"""The generic join as one compiled kernel for every query, any number of atoms, columns and runs.
 
     for each variable in order:
-        count:      the atom with the fewest extensions of the prefix
-        propose:    walks them,
-        intersect:  every other atom seeks each of them from its last position
+        count:      choose the atom with the fewest extensions of the prefix
+        propose:    iterate over its extensions
+        intersect:  every other atom seeks each extension from its last position
 
-depth first, so that memory is the stack (Ngo, Ré, Rudra, "Skew Strikes Back", SIGMOD Record 42(4),
-2013, section 3; the seeks within a level are those of Veldhuizen, "Leapfrog Triejoin", ICDT 2014,
-section 3). An atom is the sum of its runs, each a weighted trie: it proposes the union of their
-values and a value's weight is the sum of theirs. The weight of a prefix is multiplied by an atom's
-weight where the atom binds its last needed column; columns that nothing else needs are never
-walked, their subtree's weight is read from the running sums. Variables after the last head variable
-are summed, the innermost of them without being listed (`dbsp_wcoj.kernels.join.sums`), and where
-the sum depends on one bound value only it is remembered (`dbsp_wcoj.kernels.join.memo`).
+The walk is depth first, so its memory is the stack (Ngo, Ré, Rudra, "Skew Strikes Back", SIGMOD
+Record 42(4), 2013, section 3; the seeks within a level are those of Veldhuizen, "Leapfrog
+Triejoin", ICDT 2014, section 3). An atom is the sum of its runs, each a weighted trie: it proposes
+the union of their values, and the weight of a value is the sum of its weights in the runs. The
+weight of a prefix is multiplied by the weight of an atom at the last column of the atom that the
+query needs. The columns after it are never walked: the running sums give the weight of the subtree.
+Variables after the last head variable are summed. The innermost of them are summed without being
+listed (`dbsp_wcoj.kernels.join.sums`), and a sum that depends on only one bound value is memoized
+(`dbsp_wcoj.kernels.join.memo`).
 
 Comparisons with bound variables and constants narrow the range of a level before it is walked.
 """
@@ -35,45 +36,45 @@ from dbsp_wcoj.kernels.join.delta_rows import (
     GROUP,
     NO_ROW,
     is_driven,
+    is_pair_sum,
     next_row,
     open_level,
-    is_pair_sum,
 )
-from dbsp_wcoj.kernels.join.memo import look_up_sum, memoize_sum
 from dbsp_wcoj.kernels.join.join_layout import (
+    ACTIVE_DRIVER_LEVELS,
     ATOMS,
     BLOCKS,
     COUNTER_BYTES,
     DONE,
     DRIVER_LEVELS,
-    ACTIVE_DRIVER_LEVELS,
     EMITTED_LEVELS,
-    IS_ENTERING,
     FIRST_SLOT,
     FULL,
     GENERATION,
     HEAD_LEVELS,
     HEAD_SIZE,
+    IS_ENTERING,
+    IS_MEMOIZED,
     LEVEL,
     LEVEL_STATE_WORDS,
     LEVELS,
-    SUM_NONE,
+    MEMO_KEY_LEVEL,
     OVERFLOW,
     PAUSED,
     PROPOSALS,
     PROPOSER,
-    IS_MEMOIZED,
-    MEMO_KEY_LEVEL,
+    ROWS_WRITTEN,
     SPLIT_LEVEL,
     SUM_KERNEL,
     SUM_KIND,
+    SUM_NONE,
     TOTAL,
     TOTAL_BEFORE,
     VALUE,
     WEIGHT,
     WEIGHT_BEFORE,
-    ROWS_WRITTEN,
 )
+from dbsp_wcoj.kernels.join.memo import look_up_sum, memoize_sum
 from dbsp_wcoj.kernels.join.sums import NO_PROPOSER, sum_one
 from dbsp_wcoj.kernels.memory import increment, load, store
 from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED, add, multiply
@@ -94,7 +95,7 @@ def emit(program, state, levels, weight, out, capacity):
 
 @subroutine
 def proposals_of_two(counters, level, depth_count):
-    """Return the proposals counted so far at a level and at the next one."""
+    """Return the number of proposals so far at a level and at the next one."""
     counters += COUNTER_BYTES * level
     found = load(counters, PROPOSALS)
     if level + 1 < depth_count:
@@ -128,16 +129,16 @@ def join(
         deltas: addresses of the step's delta runs, 0 for none.
         low: least value of the level ``program[SPLIT_LEVEL]``.
         high: greatest value of that level.
-        resumed: 0 to start, 1 to go on after ``FULL`` or ``PAUSED``.
+        resumed: 0 to start, 1 to continue after ``FULL`` or ``PAUSED``.
         state: the stack.
         out: array of shape ``(head + 1, capacity)``; the last row holds weights.
-        capacity: how many rows fit in ``out``.
-        bitmap: bitmap of `MOST_MARKS` bits, all zero before and after, then room for lists, then
+        capacity: number of rows that fit in ``out``.
+        bitmap: bitmap of `BITMAP_BITS` bits, all zero before and after, then room for lists, then
             the address of a packed run or 0.
-        memo: room for remembered sums (`dbsp_wcoj.kernels.join.memo`), if a level has a separator.
-        counters: proposals and intersections of each level are added here.
-        work: After so many values bound or proposed the join pauses. The two innermost variables,
-            where they are summed together, are finished first.
+        memo: room for memoized sums (`dbsp_wcoj.kernels.join.memo`), if a level memoizes.
+        counters: accumulates the proposals and intersections of each level.
+        work: number of values bound or proposed after which the join pauses. If the two innermost
+            variables are summed together, that sum is completed first.
 
     Returns:
         ``(status, rows written, total)``: ``DONE``, ``FULL`` or ``PAUSED`` (take the rows, call
@@ -212,17 +213,17 @@ def join(
                 else:
                     total = add(total, weight)
                     continue
-        # Where the walk stands, for those who watch it.
+        # For the sampler, `dbsp_wcoj.kernels.join.progress_board`.
         store(state, LEVEL, level)
         block = load(program, load(program, BLOCKS) + level)
         here = levels + LEVEL_STATE_WORDS * level
         found = True
-        separator = load(program, block + MEMO_KEY_LEVEL)
+        memo_level = load(program, block + MEMO_KEY_LEVEL)
         if entering:
             entering = False
-            if separator >= 0:
+            if memo_level >= 0:
                 store(state, here + IS_MEMOIZED, 0)
-                key = load(state, levels + LEVEL_STATE_WORDS * separator + VALUE)
+                key = load(state, levels + LEVEL_STATE_WORDS * memo_level + VALUE)
                 known, part = look_up_sum(memo, level, key)
                 if known:
                     total = add(total, multiply(load(state, here + WEIGHT), part))
@@ -237,7 +238,7 @@ def join(
                 store(state, here + PROPOSER, proposer)
                 found = count > 0
                 summed = load(program, block + SUM_KIND)
-                if found and summed == SUM_NONE and separator >= 0:
+                if found and summed == SUM_NONE and memo_level >= 0:
                     store(state, here + IS_MEMOIZED, 1)
                     store(state, here + TOTAL_BEFORE, total)
                     store(state, here + WEIGHT_BEFORE, load(state, here + WEIGHT))
@@ -255,8 +256,8 @@ def join(
                         restricted = (least, most, bitmap, counted)
                         part = call_sum(kernel, rest + restricted)
                     work -= proposals_of_two(counters, level, depth_count) - proposed
-                    if separator >= 0:
-                        key = load(state, levels + LEVEL_STATE_WORDS * separator + VALUE)
+                    if memo_level >= 0:
+                        key = load(state, levels + LEVEL_STATE_WORDS * memo_level + VALUE)
                         memoize_sum(memo, level, key, part)
                     total = add(total, multiply(load(state, here + WEIGHT), part))
                     found = False
@@ -270,9 +271,9 @@ def join(
                 counters + COUNTER_BYTES * level,
             )
         if not found:
-            # All extensions of this prefix are done: back to the level above.
-            if separator >= 0 and load(state, here + IS_MEMOIZED) != 0:
-                key = load(state, levels + LEVEL_STATE_WORDS * separator + VALUE)
+            # All extensions of this prefix are done: return to the previous level.
+            if memo_level >= 0 and load(state, here + IS_MEMOIZED) != 0:
+                key = load(state, levels + LEVEL_STATE_WORDS * memo_level + VALUE)
                 memoize_sum(memo, level, key, total)
                 part = multiply(load(state, here + WEIGHT_BEFORE), total)
                 total = add(load(state, here + TOTAL_BEFORE), part)

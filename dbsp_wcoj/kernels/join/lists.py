@@ -1,10 +1,10 @@
 """Short lists with weights: the product of the lists that several atoms read below a prefix.
 
-An atom is the sum of its runs, so it has a list in each of them. The lists of the atom with the
-fewest values are added up; every other atom then gives each of these values a weight, the sum of
-what its lists have, and values that get none are dropped. No union of long lists is formed.
+An atom is the sum of its runs, so it has one list per run. The lists of the atom with the fewest
+values are added up. Every other atom then gives each of these values a weight, the sum over its
+lists, and a value without weight is dropped. No union of long lists is formed.
 
-A product's ``room`` holds its values, then its weights; ``scratch`` what is needed on the way.
+The ``room`` of a product holds its values, then its weights; ``scratch`` holds intermediate lists.
 """
 
 from typing import Any
@@ -16,11 +16,11 @@ from dbsp_wcoj.kernels.join.cursors import is_excluded
 from dbsp_wcoj.kernels.join.intersect import GALLOP_RATIO, leaf_weight
 from dbsp_wcoj.kernels.join.join_layout import (
     CELL_BYTES,
-    MAX_ATOM_DEPTH,
     END,
     FIRST_SLOT,
     INTERSECTIONS,
     LIST_WORDS,
+    MAX_ATOM_DEPTH,
     PARTICIPANT_WORDS,
     PARTICIPANTS,
     POSITION,
@@ -33,7 +33,7 @@ from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.kernels.storage.search import seek
 from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED, add, multiply
 
-# Where the weights of a room begin, and the parts of the scratch, in words.
+# Start of the weights in a room, and of the parts of the scratch, in words.
 LIST_WEIGHTS = LIST_WORDS
 OTHER_VALUES = 0
 OTHER_WEIGHTS = LIST_WORDS
@@ -42,7 +42,7 @@ FACTORS = 2 * LIST_WORDS
 
 @subroutine
 def add_list(room, scratch, size, run, values, first, end):
-    """Add a list to the one in ``room``; return the new size. The room holds both together."""
+    """Add a list to the list in ``room``; return the new size. The room can hold both."""
     if size == 0:
         for position in range(first, end):
             store(room, position - first, load(values, position))
@@ -80,7 +80,7 @@ def add_list(room, scratch, size, run, values, first, end):
 
 @subroutine
 def add_factors(room, scratch, size, run, values, j, end):
-    """Add a list's weights to the factors of the values in ``room`` that it has."""
+    """Add the weights of a list to the factors of the values that it shares with ``room``."""
     i = np.int64(0)
     gallop = size * GALLOP_RATIO < end - j
     while i < size and j < end:
@@ -99,7 +99,7 @@ def add_factors(room, scratch, size, run, values, j, end):
 
 @subroutine
 def apply_factors(room, scratch, size):
-    """Multiply the weights by the factors; return how many values are left."""
+    """Multiply the weights by the factors; return how many values remain."""
     kept = np.int64(0)
     for position in range(size):
         factor = load(scratch, FACTORS + position)
@@ -113,7 +113,7 @@ def apply_factors(room, scratch, size):
 
 @subroutine
 def drop_excluded(program, state, block, levels, room, size):
-    """Drop the values that a ``!=`` of the block rules out; return how many are left."""
+    """Drop the values that a ``!=`` of the block excludes; return how many remain."""
     kept = np.int64(0)
     for position in range(size):
         value = load(room, position)
@@ -126,7 +126,7 @@ def drop_excluded(program, state, block, levels, room, size):
 
 @subroutine
 def find_only_list(program, state, cells, word):
-    """Return the cell of a participant's only list of one weight, 0 when it is not so."""
+    """Return the cell of a participant's only list if it has uniform weight, else 0."""
     depths = load(program, MAX_ATOM_DEPTH)
     atom, depth = load(program, word), load(program, word + 1)
     only = np.int64(0)
@@ -141,9 +141,9 @@ def find_only_list(program, state, cells, word):
 
 @subroutine
 def write_common(a, i, end_a, b, j, end_b, out):
-    """Write the values that two lists have in common, and return how many.
+    """Write the common values of two lists, and return how many there are.
 
-    ``out`` may be ``a`` itself, for it is never ahead of ``i``.
+    ``out`` may be ``a`` itself: writing never gets ahead of ``i``.
     """
     common = np.int64(0)
     if (end_a - i) * GALLOP_RATIO < end_b - j:
@@ -170,9 +170,9 @@ def write_common(a, i, end_a, b, j, end_b, out):
 
 @subroutine
 def collect_single(program, state, cells, block, proposer, without, room, counters):
-    """As `collect_lists` where each participant has one list of one weight; its ``weight`` holds.
+    """Like `collect_lists` if each participant has one list of uniform weight.
 
-    Returns ``(done, values, weight)``; weights are not written.
+    Returns ``(done, values, weight)``; ``weight`` applies to all values and is not written.
     """
     first = block + PARTICIPANTS + 1
     shortest = find_only_list(program, state, cells, first + PARTICIPANT_WORDS * proposer)
@@ -202,7 +202,7 @@ def collect_single(program, state, cells, block, proposer, without, room, counte
 
 @subroutine
 def count_values(program, state, cells, word):
-    """Return how many values a participant, whose cursors have been set, has in all its lists."""
+    """Return how many values the lists of a participant have between their cursors."""
     depths = load(program, MAX_ATOM_DEPTH)
     atom, depth = load(program, word), load(program, word + 1)
     length = np.int64(0)
@@ -214,13 +214,13 @@ def count_values(program, state, cells, word):
 
 @subroutine
 def collect_lists(program, state, cells, levels, block, without, room, scratch, counters):
-    """Write the product of a block's participants, whose cursors have been set, to ``room``.
+    """Write the product of a block's participants, whose cursors are set, to ``room``.
 
-    All of them but the atom ``without`` (-1: none) have to be complete, at their leaves.
+    All participants except the atom ``without`` (-1: none) are complete, at their leaves.
 
     Returns:
-        ``(done, values, weight)``: whether there was room for it, how many values it has, and the
-        weight of each of them, or 0 where they differ and have been written.
+        ``(done, values, weight)``: whether the product fits in the room, its number of values, and
+        the weight of each value, or 0 if the weights differ and have been written.
     """
     depths = load(program, MAX_ATOM_DEPTH)
     participants = load(program, block + PARTICIPANTS)

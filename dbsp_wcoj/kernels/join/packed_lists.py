@@ -2,20 +2,21 @@
 
     list of a node:   v, v', v'', …      ->      (word, bits)*,   word = v >> 6
 
-A cycle of a whole relation holds the lists of its vertices against each other, each list as often
-as its vertex has predecessors. Packed once, a list takes one step for all its values that share a
-word: neighbours of a page or of a member of a community are numbered close to each other, and a
-graph of few vertices has few words. Held against a bitmap of another list, a step is one AND and
-one count of bits, and it is never more steps than values.
+A cycle over a whole relation intersects the lists of its vertices with each other, each list as
+often as its vertex has predecessors. A packed list takes one step for all its values that share a
+word: the neighbours of a page or of a member of a community have close numbers, and a graph of few
+vertices has few words. Against the bitmap of another list, a step is one AND and one bit count, and
+there are never more steps than values.
 
-    sum over b in the list of a  of  | marks(a) AND packed list of b |
+    sum over b in the list of a  of  | bitmap(a) AND packed list of b |
 
-Cost: O(rows) to pack, about what counting once through the lists takes; each count then costs the
-words of a list. It is not done for a delta's joins, which read few lists of a large state, nor kept
-in a run, where merging would have to maintain it: a run of a delta is seldom read twice.
+Cost: O(rows) to pack, about as much as one pass over the lists; each intersection then costs the
+words of a list. Lists are not packed for the joins of a delta, which read few lists of a large
+state. They are not stored in a run either, because merging would have to maintain them and the run
+of a delta is seldom read twice.
 
-What a join is given is one int64 array: the run's address, then for each node of the root the word
-where its pairs begin and where its children begin (and so once more for the end), then the pairs.
+The packed form is one int64 array: the address of the run; for each node of the root, the word
+where its pairs begin and where its children begin (and once more for the end); then the pairs.
 """
 
 import numpy as np
@@ -30,28 +31,28 @@ from dbsp_wcoj.kernels.storage.search import bisect
 # The words of the array.
 RUN = 0
 FIRST_NODE = 1
-NODE_WORDS = 2  # where a node's pairs begin, where its children begin
+NODE_WORDS = 2  # start of its pairs, start of its children
 
-# Values that are looked up together, so that their misses of the cache overlap.
+# Number of values that are looked up together, so that their cache misses overlap.
 LOOKUP_BATCH_VALUES = 64
-# Lists ahead that are fetched.
+# Number of lists that prefetching is ahead.
 PREFETCH_DISTANCE = 4
-# More pairs than this are narrowed to the marked range first; fewer are faster held against it all.
+# More pairs than this are narrowed to the range of the bitmap first; fewer are scanned as a whole.
 MIN_PAIRS_TO_NARROW = 32
-# A list of more pairs than this times the values of the marked one is galloped through.
+# A list with more pairs than this times the values of the marked list is searched by galloping.
 MAX_SCAN_RATIO = 32
 
 
 def packed_words(nodes: int, rows: int) -> int:
-    """Return how many words a packed run has at most; those it does not need stay untouched."""
+    """Return the maximum number of words of a packed run; it leaves unused words untouched."""
     return FIRST_NODE + NODE_WORDS * (nodes + 1) + 2 * rows
 
 
 @kernel
 def pack_run(run, packed):
-    """Pack the lists below the root of a run; return whether it can be.
+    """Pack the lists below the root of a run; return whether the run can be packed.
 
-    It can where the run has two columns, one weight and a directory.
+    It needs two columns, a uniform weight and a directory.
 
     Args:
         run: its address.
@@ -74,7 +75,7 @@ def pack_run(run, packed):
         last = load(offsets, node + 1)
         word = load(leaves, child) >> 6
         bits = np.int64(0)
-        # Written for each value, without asking whether it is the last of its word.
+        # Each value writes, so that no branch asks whether it is the last value of its word.
         while child < last:
             value = load(leaves, child)
             same = np.int64(value >> 6 == word)
@@ -92,7 +93,7 @@ def pack_run(run, packed):
 
 @subroutine
 def mark_words(bitmap, values, first, last, lowest, erase):
-    """Mark or erase the values ``[first, last)`` in the bitmap whose first word is ``lowest``."""
+    """Set or erase the values ``[first, last)`` in the bitmap, whose first word is ``lowest``."""
     for position in range(first, last):
         value = load(values, position)
         word = (value >> 6) - lowest
@@ -121,7 +122,7 @@ def count_packed(bitmap, lowest, highest, packed, pair, end):
     if end - pair > 2 * MIN_PAIRS_TO_NARROW:
         pair = seek_word(packed, pair, end, lowest)
         end = seek_word(packed, pair, end, highest + 1)
-    # Words outside are held against the one after the last, which is zero.
+    # Words out of range are compared with the word after the last, which is zero.
     outside = np.uint64(highest) - np.uint64(lowest) + np.uint64(1)
     common = np.int64(0)
     while pair < end:
@@ -133,14 +134,14 @@ def count_packed(bitmap, lowest, highest, packed, pair, end):
 
 @subroutine
 def find_nodes(run, packed, values, position, size, low, high, found):
-    """Write where ``packed`` describes the nodes of some values; return how many have one.
+    """Write the positions in ``packed`` of the nodes of some values; return how many have a node.
 
     Args:
         run: The packed run.
-        packed: It, packed.
+        packed: Its packed form.
         values: Ascending values, looked up from ``position`` on.
-        position: The first of them.
-        size: How many.
+        position: Index of the first value.
+        size: Number of values.
         low: The first node that counts.
         high: The node after the last that does.
         found: Result.
@@ -153,7 +154,7 @@ def find_nodes(run, packed, values, position, size, low, high, found):
     written = np.int64(0)
     for ahead in range(position, position + size):
         value = load(values, ahead)
-        # Values before the first node's are far beyond the last bucket.
+        # As unsigned numbers, values below the first node are far beyond the last bucket.
         bucket = np.int64(min((np.uint64(value) - lowest) >> shift, np.uint64(buckets)))
         bucket = min(bucket, buckets - 1)
         node = load(directory, bucket)
@@ -170,24 +171,24 @@ def find_nodes(run, packed, values, position, size, low, high, found):
 
 @subroutine
 def sum_packed(packed, bitmap, room, fixed, first, last, values, start, end, low, high):
-    """Sum over the values that have a node in the packed run: the common values of two lists.
+    """Count the common values of a fixed list and the list of each node of the packed run.
 
     Args:
         packed: The packed run.
         bitmap: Bitmap, all zero before and after.
-        room: Room for `LOOKUP_BATCH_VALUES` words.
-        fixed: The list that each node's list is held against: its values,
-        first: from here
-        last: to here, at least one.
-        values: The list of nodes,
-        start: from here
-        end: to here.
+        room: Scratch of `LOOKUP_BATCH_VALUES` words.
+        fixed: The values of the fixed list.
+        first: Its start.
+        last: Its end; it is not empty.
+        values: The values of the nodes.
+        start: Their start.
+        end: Their end.
         low: The first node that counts.
         high: The node after the last that does.
 
     Returns:
-        ``(common values, proposals)``, a proposal for each value of the shorter list; -1 common
-        values when the fixed list is spread too wide to be marked.
+        ``(common values, proposals)``, one proposal per value of the shorter list; -1 common
+        values if the range of the fixed list is too wide for the bitmap.
     """
     lowest = load(fixed, first) >> 6
     highest = load(fixed, last - 1) >> 6

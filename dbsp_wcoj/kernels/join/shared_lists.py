@@ -1,6 +1,6 @@
-"""Whether the last two variables of a clique read the same lists, below the same prefix.
+"""Detecting that the last two variables of a clique read the same lists, below the same prefix.
 
-Then the values of the one before the last are those of the intersection that they share
+In that case the values of the last variable but one are those of the intersection that both share
 (`dbsp_wcoj.kernels.join.clique_sums`).
 """
 
@@ -9,10 +9,10 @@ import numpy as np
 from dbsp_wcoj.kernels.compilation import subroutine
 from dbsp_wcoj.kernels.join.join_layout import (
     CELL_BYTES,
-    MAX_ATOM_DEPTH,
     FIRST_SLOT,
     HIGH,
     LOW,
+    MAX_ATOM_DEPTH,
     PARTICIPANT_WORDS,
     PARTICIPANTS,
     RUN,
@@ -24,7 +24,7 @@ from dbsp_wcoj.kernels.storage import run_layout
 
 @subroutine
 def next_list(state, cells, depths, depth, slot, end):
-    """Return the first of the slots from ``slot`` on that has a list, or ``end``."""
+    """Return the first slot from ``slot`` on with a non-empty list, or ``end``."""
     while slot < end:
         cell = cells + CELL_BYTES * (slot * depths + depth)
         if load(cell, LOW) < load(cell, HIGH):
@@ -35,7 +35,7 @@ def next_list(state, cells, depths, depth, slot, end):
 
 @subroutine
 def have_same_lists(program, state, cells, word, other_word):
-    """Whether two participants read the very same lists."""
+    """Return whether two participants read the same lists in memory."""
     depths = load(program, MAX_ATOM_DEPTH)
     atom, depth = load(program, word), load(program, word + 1)
     other, other_depth = load(program, other_word), load(program, other_word + 1)
@@ -55,7 +55,7 @@ def have_same_lists(program, state, cells, word, other_word):
 
 @subroutine
 def are_leaves(program, state, cells, block):
-    """Whether all that is complete at a level is so at the leaves of its runs."""
+    """Return whether all participants that are complete at a level are at their leaves there."""
     depths = load(program, MAX_ATOM_DEPTH)
     for index in range(load(program, block + PARTICIPANTS)):
         word = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * index
@@ -72,7 +72,7 @@ def are_leaves(program, state, cells, block):
 
 @subroutine
 def are_shared(program, state, cells, block, fixed, moving):
-    """Whether the level reads just the lists that the product is made of, and compares nothing."""
+    """Return whether a level reads exactly the lists of the product and has no comparison."""
     first = block + PARTICIPANTS + 1
     participants = load(program, block + PARTICIPANTS)
     other_first = fixed + PARTICIPANTS + 1
@@ -83,19 +83,19 @@ def are_shared(program, state, cells, block, fixed, moving):
         return False
     if load(program, other_first + PARTICIPANT_WORDS * others) != 0:
         return False
-    taken = np.int64(0)
+    used = np.int64(0)
     for index in range(participants):
         word = first + PARTICIPANT_WORDS * index
         if load(program, word) == moving:
             continue
         found = False
         for other in range(others):
-            if (taken >> other) & 1 == 0 and not found:
+            if (used >> other) & 1 == 0 and not found:
                 found = have_same_lists(
                     program, state, cells, word, other_first + PARTICIPANT_WORDS * other
                 )
                 if found:
-                    taken |= np.int64(1) << other
+                    used |= np.int64(1) << other
         if not found:
             return False
     return True

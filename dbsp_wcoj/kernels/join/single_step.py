@@ -1,6 +1,6 @@
-"""A step of a few rows of one relation, when the view's delta is one weight, by one call.
+"""A whole small step of one relation in one call, for a view whose delta is one weight.
 
-Nothing is changed unless everything succeeds.
+Nothing changes unless everything succeeds.
 """
 
 import numpy as np
@@ -22,8 +22,8 @@ from dbsp_wcoj.kernels.storage.run_layout import MAX_ABS_WEIGHT
 from dbsp_wcoj.kernels.storage.spine import WEIGHT_BOUND
 from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED
 
-# small[...]: addresses of the arena and of the batch, and what the batch runs with; then for each
-# column order of the arena where the address of the delta's run goes, or -1.
+# small[...]: addresses of the arena, of the batch and of the buffers that the batch uses; then for
+# each column order of the arena the index in ``deltas`` of its delta run, or -1.
 ARENA = 0
 BATCH = 1
 DELTAS = 2
@@ -34,14 +34,14 @@ DELTA_PLACES = 6
 
 MAX_WEIGHT_BOUND = (1 << 63) - 1
 
-# DONE, and SETTLE where a spine has to be settled; else nothing has happened: ARENA_FULL is left in
-# the arena, or a weight may leave int64 on the way (MAY_OVERFLOW).
+# Status of a step. DONE; or SETTLE: done, and a spine has to settle. After the others nothing has
+# changed. ARENA_FULL: the arena has no room; MAY_OVERFLOW: a weight may leave int64.
 DONE, SETTLE, ARENA_FULL, MAY_OVERFLOW = range(4)
 
 
 @kernel
 def small_step(small, columns, weights):
-    """Return ``(status, total, joins)`` of the step.
+    """Run the step and return ``(status, total, joins)``.
 
     Args:
         small: Address of the words above.
@@ -53,13 +53,13 @@ def small_step(small, columns, weights):
     arena = load(small, ARENA)
     if not has_room(arena, columns.shape[1]):
         return ARENA_FULL, nothing, nothing
-    taken = build_runs(arena, columns, weights)
+    used_words = build_runs(arena, columns, weights)
     deltas = load(small, DELTAS)
     for index in range(load(arena, ORDERS)):
         entry = order_entry(arena, index)
         run = load(entry, RUN)
         if load(load(entry, TABLE), WEIGHT_BOUND) > MAX_WEIGHT_BOUND - load(run, MAX_ABS_WEIGHT):
-            store(arena, FREE, load(arena, FREE) + taken)
+            store(arena, FREE, load(arena, FREE) + used_words)
             return MAY_OVERFLOW, nothing, nothing
         place = load(small, DELTA_PLACES + index)
         if place >= 0:
@@ -67,7 +67,7 @@ def small_step(small, columns, weights):
     state, bitmap, memo = load(small, STATE), load(small, BITMAP), load(small, MEMO)
     total, joins = sum_terms(load(small, BATCH), state, bitmap, memo)
     if total == OVERFLOWED:
-        store(arena, FREE, load(arena, FREE) + taken)
+        store(arena, FREE, load(arena, FREE) + used_words)
         return MAY_OVERFLOW, nothing, nothing
-    settle = add_runs(arena, taken)
+    settle = add_runs(arena, used_words)
     return SETTLE if settle else DONE, total, joins

@@ -1,7 +1,7 @@
-"""All products of a step that has no rows to list, by one call.
+"""All products of a step without output rows, in one call.
 
-A step of one row runs one short join for each term. What that costs is calls, so one call runs all
-of them and adds up their totals.
+A step of one row runs one short join per term. Its cost is the number of calls, so one call runs
+all joins and adds up their totals.
 """
 
 import numpy as np
@@ -11,11 +11,11 @@ from dbsp_wcoj.kernels.join.calls import call_join
 from dbsp_wcoj.kernels.join.cursors import MAX_INT64, MIN_INT64
 from dbsp_wcoj.kernels.join.join_layout import (
     DELTA_INDEX,
-    UNLIMITED_WORK,
     OVERFLOW,
+    READS_DELTA,
     SOURCE_WORDS,
     TABLE,
-    READS_DELTA,
+    UNLIMITED_WORK,
 )
 from dbsp_wcoj.kernels.memory import load, store
 from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED, add
@@ -31,13 +31,13 @@ SOURCES = 1
 FACTORS = 2
 BINARY_JOINS = 3
 COUNTERS = 4
-RUN_COUNT = 5  # address of the count of its runs
+RUN_COUNT = 5  # address of the counter of its executions
 TERM_WORDS = 6
 
 
 @subroutine
 def has_empty_factor(sources, factors, deltas):
-    """Return whether a factor of a product reads no run at all."""
+    """Return whether any factor of a product reads no run."""
     for factor in range(factors):
         source = sources + 8 * SOURCE_WORDS * factor
         table = load(source, TABLE)
@@ -51,7 +51,7 @@ def has_empty_factor(sources, factors, deltas):
 
 @subroutine
 def sum_terms(batch, state, bitmap, memo):
-    """Add up the totals of all products of a batch; see `sum_batch`."""
+    """Return the sum of the totals of all products of a batch; see `sum_batch`."""
     deltas = load(batch, DELTAS)
     total = np.int64(0)
     joins = np.int64(0)
@@ -82,10 +82,10 @@ def sum_terms(batch, state, bitmap, memo):
 
 @kernel
 def sum_batch(batch, state, bitmap, memo):
-    """Add up the totals of all products of a batch; all arguments are addresses.
+    """Return the sum of the totals of all products of a batch; all arguments are addresses.
 
     Returns:
-        ``(total, joins)``: the total, `OVERFLOWED` if it or a part of it leaves int64, and the
-        binary joins of the products that are not zero.
+        ``(total, joins)``: the total, `OVERFLOWED` if it or any part of it leaves int64; and the
+        number of binary joins of the products that were evaluated.
     """
     return sum_terms(batch, state, bitmap, memo)

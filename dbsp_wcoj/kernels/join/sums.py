@@ -1,15 +1,15 @@
-"""Summing the innermost variables of a join instead of listing them.
+"""Summing the innermost variables of a join instead of listing their values.
 
     one atom:   sum over c of w(c)          a difference of running sums
     two atoms:  sum over c of wa(c) wb(c)   `dbsp_wcoj.kernels.join.intersect`
 
-An atom is the sum of its runs, so a sum over two atoms is the sum over the pairs of their runs.
+An atom is the sum of its runs, so a sum over two atoms is the sum over all pairs of their runs.
 
-Where one of two innermost lists stays the same while the variable before them runs, its values are
-marked once in a bitmap, and each other list is scanned against the marks: one load and one test per
-value, no branch. That is what a triangle does with all neighbours of one vertex. The bitmap covers
-`BITMAP_BITS` values; a list that is spread wider is intersected as it is, and so is a list that is
-much longer than the marked one.
+If one of two innermost lists stays the same while the previous variable iterates, its values are
+marked once in a bitmap, and each other list is scanned against the bitmap: one load and one test
+per value, no branch. A triangle query does this with the neighbours of one vertex. The bitmap
+covers `BITMAP_BITS` values. A list with a wider range is intersected directly, and so is a list
+that is much longer than the marked one.
 """
 
 import numpy as np
@@ -27,17 +27,17 @@ from dbsp_wcoj.kernels.join.cursors import (
 )
 from dbsp_wcoj.kernels.join.intersect import count_common, dot_checked, dot_common
 from dbsp_wcoj.kernels.join.join_layout import (
+    BITMAP_BITS,
     BLOCKS,
     CELL_BYTES,
     COUNTER_BYTES,
-    MAX_ATOM_DEPTH,
     END,
     FIRST_SLOT,
     HIGH,
     INTERSECTIONS,
     LEVEL_STATE_WORDS,
     LOW,
-    BITMAP_BITS,
+    MAX_ATOM_DEPTH,
     PARTICIPANT_WORDS,
     PARTICIPANTS,
     POSITION,
@@ -51,23 +51,23 @@ from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.kernels.storage.search import seek
 from dbsp_wcoj.kernels.values.arithmetic import add, is_product_safe, multiply
 
-# A list is marked when it has this many values and this many lists will be held against it.
+# A list is marked if it has this many values and is intersected with this many lists.
 MIN_MARKED_VALUES = 8
 MIN_MARKED_USES = 4
-# A list longer than this many times the marked one is galloped through instead of scanned.
+# A list longer than this many times the marked one is searched by galloping, not scanned.
 MAX_SCAN_RATIO = 32
 
-# No literals, for each of which numba would compile what is called with it.
+# Not literals, because numba compiles a function again for each literal argument.
 ZERO = np.int64(0)
 FROM_CURSOR = np.int64(POSITION)
 WHOLE_LIST = np.int64(LOW)
-# The proposer of a level whose cursors have not been set.
+# The proposer of a level whose cursors are not set.
 NO_PROPOSER = np.int64(-1)
 
 
 @subroutine
 def update_bitmap(bitmap, values, first, last, lowest, erase):
-    """Mark or erase the values ``[first, last)`` in the bitmap whose first bit is ``lowest``."""
+    """Set or erase the values ``[first, last)`` in the bitmap, whose first bit is ``lowest``."""
     for position in range(first, last):
         bit = load(values, position) - lowest
         word = bit >> 6
@@ -79,7 +79,7 @@ def update_bitmap(bitmap, values, first, last, lowest, erase):
 
 @subroutine
 def count_in_bitmap(bitmap, lowest, highest, values, first, last):
-    """Return how many of the values ``[first, last)`` are marked_cell, ``lowest`` to ``highest``."""
+    """Return how many values of ``[first, last)`` are in a bitmap of ``lowest`` to ``highest``."""
     if load(values, first) < lowest:
         first = seek(values, first, last, lowest)
     if first < last and load(values, last - 1) > highest:
@@ -93,9 +93,9 @@ def count_in_bitmap(bitmap, lowest, highest, values, first, last):
 
 @subroutine
 def multiply_lists(run_a, values_a, i, end_a, run_b, values_b, j, end_b, bitmap, lowest, highest):
-    """Return the sum of the products of the weights of the common values of two lists.
+    """Return the sum over the common values of two lists of the product of their weights.
 
-    ``bitmap`` is the bitmap in which the first list is marked_cell from ``lowest`` on, or 0.
+    ``bitmap`` contains the first list, from ``lowest`` on, or is 0.
     """
     if load(run_a, run_layout.WEIGHT_SUMS) == 0 and load(run_b, run_layout.WEIGHT_SUMS) == 0:
         if bitmap != 0 and end_b - j <= MAX_SCAN_RATIO * (end_a - i):
@@ -118,8 +118,8 @@ def multiply_lists(run_a, values_a, i, end_a, run_b, values_b, j, end_b, bitmap,
 def choose_marked(program, state, cells, block, inner, count):
     """Return the cell of the list to mark, or 0.
 
-    It is the longest of uniform weight in an atom of the innermost level that the level before it
-    does not move.
+    It is the longest list of uniform weight in an atom of the innermost level whose cursors the
+    previous level does not move.
     """
     if count < MIN_MARKED_USES:
         return np.int64(0)
@@ -150,10 +150,10 @@ def choose_marked(program, state, cells, block, inner, count):
 
 @kernel
 def sum_pairs(program, state, cells, levels, level, proposer, count, least, most, bitmap, counters):
-    """Return the sum over all extensions of ``level`` and of the innermost level
-    after it, of the product of the weights that they bind.
+    """Return the sum over the extensions of ``level`` and of the innermost level after it.
 
-    The cursors of ``level`` have been set; ``bitmap`` is all zero before and after.
+    The summand is the product of the weights of the atoms that are complete at these two levels.
+    The cursors of ``level`` are set; ``bitmap`` is all zero before and after.
     """
     block = load(program, load(program, BLOCKS) + level)
     inner = load(program, load(program, BLOCKS) + level + 1)
@@ -194,7 +194,7 @@ def sum_pairs(program, state, cells, levels, level, proposer, count, least, most
 
 @subroutine
 def sum_one(program, state, cells, block):
-    """Return the sum of the weights of all extensions of the only participant."""
+    """Return the sum of the weights of all extensions of a block's only participant."""
     depths = load(program, MAX_ATOM_DEPTH)
     word = block + PARTICIPANTS + 1
     atom = load(program, word)
@@ -211,9 +211,9 @@ def sum_one(program, state, cells, block):
 
 @kernel
 def sum_last(program, state, cells, levels, level, proposer, count, least, most, bitmap, counters):
-    """As `sum_pairs`, for the innermost level where two atoms meet at their leaves.
+    """Like `sum_pairs`, for the innermost level, where two atoms meet at their leaves.
 
-    Where the cursors have not been set, for nothing restricts them, ``proposer`` is `NO_PROPOSER`.
+    If nothing restricts the cursors, they are not set and ``proposer`` is `NO_PROPOSER`.
     """
     first = WHOLE_LIST if proposer == NO_PROPOSER else FROM_CURSOR
     depths = load(program, MAX_ATOM_DEPTH)
@@ -251,7 +251,7 @@ def sum_last(program, state, cells, levels, level, proposer, count, least, most,
 def sum_two(program, state, cells, block, marked_cell, bitmap, lowest, highest):
     """Return the sum over the common extensions of two participants at their leaves.
 
-    ``marked_cell`` is the cell whose list is in the bitmap ``bitmap``, from ``lowest`` on; or 0.
+    ``marked_cell`` is the cell whose list is in ``bitmap``, from ``lowest`` on, or 0.
     """
     depths = load(program, MAX_ATOM_DEPTH)
     word = block + PARTICIPANTS + 1

@@ -1,14 +1,13 @@
-"""Merging two runs into one, a bounded piece at a time.
+"""Merging two runs into one, in bounded pieces.
 
-The two tries are walked together, depth first. Where they have no node in common, whole ranges of
+The two tries are walked together, depth first. Where they have no common node, whole ranges of
 siblings are copied with everything below them: siblings are contiguous at every level, so a range
-is one copy per level. Only common nodes are descended into, and at a common leaf the weights are
-added; a sum of zero drops the row, and a parent without children goes with it.
+takes one copy per level. The walk descends only into common nodes and adds the weights at a common
+leaf. A sum of zero drops the row, and a parent without children is dropped with it.
 
-The walk keeps its place in ``state``, so a caller spends as much ``fuel`` (rows copied) as it likes
-per call and no step has to pay for a whole rewrite (McSherry, Lattuada, Schwarzkopf, Roscoe,
-"Shared Arrangements", PVLDB 13(10), 2020, section 4.2, where the same is called proportional
-merging).
+The walk keeps its position in ``state``, so the caller chooses how much ``fuel`` (rows copied) to
+spend per call, and no step has to pay for a whole rewrite (McSherry, Lattuada, Schwarzkopf, Roscoe,
+"Shared Arrangements", PVLDB 13(10), 2020, section 4.2, which calls this proportional merging).
 
 Cost: O(rows) words copied for disjoint ranges; O(log) per switch between the two runs.
 """
@@ -21,28 +20,28 @@ from dbsp_wcoj.kernels.memory import pointer_to_words
 from dbsp_wcoj.kernels.storage.run_layout import (
     ARITY,
     DIRECTORY_SIZE,
-    LEVEL_OFFSETS,
-    LEVEL_NODES,
-    LEVEL_VALUES,
     LEVEL_HEADER_WORDS,
     LEVEL_HEADERS,
+    LEVEL_NODES,
+    LEVEL_OFFSETS,
+    LEVEL_VALUES,
     MAX_ABS_WEIGHT,
     ROWS,
     UNIFORM_WEIGHT,
     WEIGHT_SUMS,
 )
 from dbsp_wcoj.kernels.storage.trie import describe_run, fill_directory, open_directory
-from dbsp_wcoj.kernels.values.arithmetic import wrapping_subtract, wrapping_add
+from dbsp_wcoj.kernels.values.arithmetic import wrapping_add, wrapping_subtract
 
-# state[PHASE]: walking the tries, filling the directory, finished.
+# state[PHASE] is WALK (the tries), FILL (the directory) or DONE.
 PHASE = 0
 DEPTH = 1
 NEXT_ENTRY = 2
 WEIGHTS_START = 3
 CURSORS = 4  # then per level: cursor and end in a, cursor and end in b, nodes written
 CURSOR_WORDS = 5
-# Where the cursor in a and the cursor in b are. No literals, for each of which numba would compile
-# what is called with it.
+# Words of the cursor in a and of the cursor in b. They are not literals, because numba compiles a
+# function again for each literal argument.
 LEFT = np.int64(0)
 RIGHT = np.int64(2)
 
@@ -50,7 +49,7 @@ WALK = 0
 FILL = 1
 DONE = 2
 
-# Fuel enough for any merge.
+# Enough fuel for any merge.
 UNLIMITED_FUEL = np.int64(1 << 62)
 
 
@@ -62,7 +61,7 @@ def level_header(level):
 
 @subroutine
 def start_weights(out, start, rows):
-    """Start storing weights: the ``rows`` leaves written so far all have the uniform one."""
+    """Start to store weights: the ``rows`` leaves written so far have the uniform weight."""
     total = np.int64(0)
     for i in range(rows + 1):
         out[start + i] = total
@@ -72,7 +71,7 @@ def start_weights(out, start, rows):
 
 @subroutine
 def copy_siblings(run, out, level, first, last, state):
-    """Copy the nodes ``[first, last)`` of ``level`` and all below them to the end of ``out``."""
+    """Append the nodes ``[first, last)`` of ``level`` and everything below them to ``out``."""
     arity = run[ARITY]
     for depth in range(level, arity):
         entry = level_header(depth)
@@ -164,7 +163,7 @@ def init_merge(a, b, out):
     state = np.zeros(CURSORS + CURSOR_WORDS * arity, np.int64)
     out[ARITY] = arity
     out[WEIGHT_SUMS] = 0
-    # Most rows come from the older run; its weight is the one not to store.
+    # Most rows come from the older run, so its uniform weight becomes that of the result.
     out[UNIFORM_WEIGHT] = a[UNIFORM_WEIGHT] if a[WEIGHT_SUMS] == 0 else 1
     out[MAX_ABS_WEIGHT] = 0
     end = level_header(arity)
@@ -177,7 +176,7 @@ def init_merge(a, b, out):
         if level < arity - 1:
             out[entry + LEVEL_OFFSETS] = end
             end += nodes + 1
-    # The directory's size is known when level 0 is: weights come last, after its largest size.
+    # The size of the directory depends on level 0: weights start after its maximum size.
     state[WEIGHTS_START] = (
         end + 2 * (a[LEVEL_HEADERS + LEVEL_NODES] + b[LEVEL_HEADERS + LEVEL_NODES]) + 3
     )
@@ -191,7 +190,7 @@ def init_merge(a, b, out):
 def copy_range(run, out, level, side, limit, state, fuel):
     """Copy siblings up to position ``limit`` from one run, about ``fuel`` rows; return the cost.
 
-    A single subtree larger than the fuel is entered instead of copied, the other run absent there.
+    A single subtree that exceeds the fuel is descended into, with no cursor in the other run.
     """
     place = CURSORS + CURSOR_WORDS * level
     first = state[place + side]
@@ -230,7 +229,7 @@ def merge_tries(a, b, out, state, fuel):
         if i == end_a and j == end_b:
             if level == 0:
                 return fuel
-            # Back to the parent, which stays only if a child was written.
+            # Back to the parent, which is kept only if a child was written.
             above = place - CURSOR_WORDS
             written = state[above + 4]
             offsets = out[level_header(level - 1) + LEVEL_OFFSETS]
@@ -292,7 +291,7 @@ def add_leaves(a, b, out, i, j, written, state):
 
 @subroutine
 def advance_merge(a, b, out, state, fuel):
-    """Do about ``fuel`` rows of the merge into ``out``; return whether it is done."""
+    """Merge about ``fuel`` more rows into ``out``; return whether the merge is done."""
     arity = a[ARITY]
     if state[PHASE] == WALK:
         fuel = merge_tries(a, b, out, state, fuel)
@@ -319,23 +318,22 @@ def advance_merge(a, b, out, state, fuel):
 
 @kernel
 def begin_merge(a, b, out):
-    """Return the state of a merge of runs ``a`` and ``b`` into ``out``, nothing done yet.
+    """Return the initial state of a merge of runs ``a`` and ``b`` into ``out``.
 
-    ``out`` has at least the words that `dbsp_wcoj.kernels.storage.trie.run_words` gives for their
-    rows.
+    ``out`` has at least `dbsp_wcoj.kernels.storage.trie.run_words` words for the rows of both.
     """
     return init_merge(a, b, out)
 
 
 @kernel
 def continue_merge(a, b, out, state, fuel):
-    """Do about ``fuel`` rows of a merge; return whether it is done."""
+    """Merge about ``fuel`` more rows; return whether the merge is done."""
     return advance_merge(a, b, out, state, fuel)
 
 
 @kernel
 def merge_runs(a, b, out):
-    """Merge ``a`` and ``b`` into ``out``, laid out as `dbsp_wcoj.kernels.storage.trie` says."""
+    """Merge ``a`` and ``b`` into ``out`` and describe the result."""
     state = init_merge(a, b, out)
     advance_merge(a, b, out, state, UNLIMITED_FUEL)
     return describe_run(out)
@@ -343,14 +341,13 @@ def merge_runs(a, b, out):
 
 @kernel
 def merge_tail(table, first, longest, out):
-    """Merge all runs from ``first`` on into ``out``, one after the other, and describe the result.
+    """Merge all runs from ``first`` on into ``out``, one after another; describe the result.
 
     Args:
-        table: number of runs, then their addresses.
-        first: position of the first of them; at least one more follows.
-        longest: words that hold the merge of all of them;
-        `dbsp_wcoj.kernels.storage.trie.run_words`.
-        out: int64, of that length.
+        table: Number of runs, then their addresses.
+        first: Position of the first run to merge; at least one more follows.
+        longest: `dbsp_wcoj.kernels.storage.trie.run_words` of the sum of all these runs.
+        out: int64, of length ``longest``.
     """
     merged = carray(pointer_to_words(table[1 + first]), (longest,))
     for position in range(first + 1, table[0]):

@@ -1,19 +1,19 @@
-"""Finding a value in a sorted list: from a cursor, or at the root of a run through its directory.
+"""Searching a sorted list from a cursor, and the root of a run through its directory.
 
-Cost: `seek` is O(log distance) from the cursor (galloping), `root_seek` O(1) expected for evenly
-spread values and never worse than a binary search.
+Cost: `seek` takes O(log distance) from the cursor (galloping). `root_seek` takes O(1) expected time
+for evenly spread values and never more than a binary search.
 """
 
 from dbsp_wcoj.kernels.compilation import subroutine
 from dbsp_wcoj.kernels.memory import load
 from dbsp_wcoj.kernels.storage.run_layout import (
     DIRECTORY,
+    DIRECTORY_SHIFT,
     DIRECTORY_SIZE,
+    LEVEL_HEADERS,
     LEVEL_NODES,
     LEVEL_VALUES,
-    LEVEL_HEADERS,
     LOWEST_VALUE,
-    DIRECTORY_SHIFT,
 )
 from dbsp_wcoj.kernels.values.arithmetic import wrapping_subtract
 
@@ -32,7 +32,7 @@ def bisect(values, low, high, value):
 
 @subroutine
 def seek(values, low, high, value):
-    """As `bisect`, galloping from ``low``: O(log of the distance moved)."""
+    """Like `bisect`, but gallop from ``low``: O(log of the distance moved)."""
     if low >= high or load(values, low) >= value:
         return low
     step = 1
@@ -47,7 +47,7 @@ def seek(values, low, high, value):
 
 @subroutine
 def root_seek(run, low, high, value):
-    """As `seek` for level 0 of ``run``, which has a directory when it is long."""
+    """Like `seek` for level 0 of ``run``, which has a directory unless it is short."""
     values = run + (load(run, LEVEL_HEADERS + LEVEL_VALUES) << 3)
     directory = load(run, DIRECTORY)
     if directory == 0 or low >= high or load(values, low) >= value:
@@ -56,7 +56,7 @@ def root_seek(run, low, high, value):
     if value < lowest:
         return low
     size = load(run, DIRECTORY_SIZE)
-    # The unsigned distance is right even when it passes 2**63.
+    # As an unsigned number, the distance is right even above 2**63.
     distance = wrapping_subtract(value, lowest)
     bucket = distance
     shift = load(run, DIRECTORY_SHIFT)
@@ -73,9 +73,9 @@ def root_seek(run, low, high, value):
 
 @subroutine
 def root_find(run, low, high, value):
-    """Return ``(position, found)`` of a value at level 0 of ``run``; none where it is not found.
+    """Return ``(position, found)`` of a value at level 0 of ``run``; no position if not found.
 
-    A directory with an entry for each value says so by itself: a list less to touch.
+    A directory with one entry per value answers without a read of the list.
     """
     directory = load(run, DIRECTORY)
     if directory != 0 and load(run, DIRECTORY_SHIFT) == 0:

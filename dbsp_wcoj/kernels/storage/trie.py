@@ -1,6 +1,6 @@
-"""Building a run from sorted rows, and reading one back.
+"""Building a run from sorted rows, and reading a run back into rows.
 
-Both are linear; rows are ``(arity, n)`` int64 columns, strictly increasing row by row.
+Both take linear time. Rows are ``(arity, n)`` int64 columns, strictly increasing row by row.
 """
 
 import numpy as np
@@ -9,22 +9,22 @@ from dbsp_wcoj.kernels.compilation import kernel, subroutine
 from dbsp_wcoj.kernels.storage.run_layout import (
     ARITY,
     DIRECTORY,
-    MIN_DIRECTORY_NODES,
+    DIRECTORY_SHIFT,
     DIRECTORY_SIZE,
-    LEVEL_OFFSETS,
-    LEVEL_NODES,
-    LEVEL_VALUES,
     LEVEL_HEADER_WORDS,
     LEVEL_HEADERS,
+    LEVEL_NODES,
+    LEVEL_OFFSETS,
+    LEVEL_VALUES,
     LOWEST_VALUE,
     MAX_ABS_WEIGHT,
+    MIN_DIRECTORY_NODES,
     ROWS,
-    DIRECTORY_SHIFT,
     UNIFORM_WEIGHT,
     WEIGHT_SUMS,
 )
 from dbsp_wcoj.kernels.storage.sort import is_prefix, sort_rows
-from dbsp_wcoj.kernels.values.arithmetic import wrapping_subtract, wrapping_add
+from dbsp_wcoj.kernels.values.arithmetic import wrapping_add, wrapping_subtract
 
 
 @subroutine
@@ -81,7 +81,7 @@ def open_directory(run, start):
 
 @subroutine
 def mark_changes(column, begins, marked):
-    """Mark the rows that are marked in ``begins``, or whose value is not that of the row before."""
+    """Mark the rows that ``begins`` marks or whose value differs from that of the previous row."""
     marked[0] = True
     for i in range(1, column.shape[0]):
         marked[i] = begins[i] | (column[i] != column[i - 1])
@@ -109,7 +109,7 @@ def build_run(columns, order, weights, run):
     run[ROWS] = rows
     run[MAX_ABS_WEIGHT] = largest
     run[UNIFORM_WEIGHT] = first_weight
-    # Whether a row begins a node of the level, and one of the level below; each row is a leaf.
+    # begins: the row starts a node of this level; below: of the next level. Each row is a leaf.
     begins = np.zeros(rows, np.bool_)
     below = np.zeros(rows, np.bool_)
     mark_changes(columns[order[0]], begins, begins)
@@ -166,12 +166,12 @@ def build_run(columns, order, weights, run):
 
 @subroutine
 def describe_run(run):
-    """Return ``(address, rows, largest absolute weight)``, what Python wants to know of a run."""
+    """Return ``(address, rows, largest absolute weight)`` of a run, as Python keeps them."""
     return np.int64(run.ctypes.data), run[ROWS], run[MAX_ABS_WEIGHT]
 
 
 def run_words(arity: int, rows: int) -> int:
-    """Return how many words a run has at most; those it does not need stay untouched."""
+    """Return the maximum number of words of a run; it leaves unused words untouched."""
     return LEVEL_HEADERS + LEVEL_HEADER_WORDS * arity + (2 * arity + 3) * (rows + 1) + 4
 
 
@@ -180,14 +180,14 @@ words_of_run = subroutine(run_words)
 
 @kernel
 def build_sorted_run(columns, weights, order, run, scratch):
-    """Build the run of a Z-set's rows in a column order, and describe it.
+    """Build the run of a Z-set's rows in a column order and describe it.
 
     Args:
         columns: int64, shape ``(arity, n)``, sorted and distinct rows; arity and n at least 1.
         weights: int64, shape ``(n,)``.
         order: int64 permutation of the columns.
         run: int64, at least `run_words` long.
-        scratch: for `dbsp_wcoj.kernels.storage.sort.sort_rows`, if it has to sort.
+        scratch: For `dbsp_wcoj.kernels.storage.sort.sort_rows`, if the order needs a sort.
     """
     if not is_prefix(order):
         columns, weights = sort_rows(columns, weights, order, scratch)

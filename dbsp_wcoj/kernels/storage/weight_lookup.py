@@ -11,7 +11,7 @@ from dbsp_wcoj.kernels.values.arithmetic import add, wrapping_subtract
 
 @kernel
 def look_up_weights(columns, order, table):
-    """Return each row's weight, 0 if absent.
+    """Return the weight of each row, 0 if the row is absent.
 
     Args:
         columns: int64, shape ``(arity, n)``.

@@ -1,12 +1,13 @@
-"""Byte strings in raw memory: hash, compare, copy; eight bytes at a time, at any alignment.
+"""Byte strings in raw memory: hash, compare and copy eight bytes at a time, at any alignment.
 
-A string is an address and a length. Words are read inside the string only: one of eight bytes or
-more ends with a word that overlaps the one before, so there is no loop over single bytes and no
-read beyond a buffer. Bits are int64 throughout, because numba makes a float of int64 and uint64.
+A string is an address and a length. Words are read only inside the string: a string of eight bytes
+or more ends with a word that overlaps the previous one, so there is no loop over single bytes and
+no read beyond a buffer. Bit patterns are int64 throughout, because numba converts int64 combined
+with uint64 to float.
 
-`hash_bytes` follows wyhash (Wang Yi, "wyhash", final version 4, public domain): the 128-bit product of
-two words, folded. It keeps the factors (`mix`), so that no chosen word can make a product forget
-the other one. It has no secret: who chooses strings to collide makes look-ups slow, never wrong.
+`hash_bytes` follows wyhash (Wang Yi, "wyhash", final version 4, public domain): the 128-bit product
+of two words, folded. It also XORs the factors into the result (`mix`), so that no chosen word can
+cancel the other one. It has no secret: chosen collisions make look-ups slow, never wrong.
 """
 
 from typing import Any
@@ -18,7 +19,7 @@ from numba.extending import intrinsic
 
 from dbsp_wcoj.kernels.compilation import subroutine
 
-__all__ = ["read_big_endian", "copy_bytes", "hash_bytes", "write_word", "are_equal", "read_word"]
+__all__ = ["are_equal", "copy_bytes", "hash_bytes", "read_big_endian", "read_word", "write_word"]
 
 _WORD = ir.IntType(64)
 
@@ -63,7 +64,7 @@ read_byte, write_byte = _reader(8), _writer(8)
 
 @intrinsic  # type: ignore[untyped-decorator]
 def mix(typingctx: Any, a: Any, b: Any) -> Any:
-    """Return both halves of the 128-bit product of two words, and the words, xored."""
+    """Return the XOR of both halves of the 128-bit product of two words and of the words."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         wide = ir.IntType(128)
@@ -87,7 +88,7 @@ def reversed_bytes(typingctx: Any, value: Any) -> Any:
 
 @subroutine
 def hash_bytes(address, length):
-    """Return a hash of 64 bits, all of them good."""
+    """Return a hash of 64 well-mixed bits."""
     state = np.int64(_SECOND)
     left = length
     while left > 16:
@@ -115,7 +116,7 @@ def hash_bytes(address, length):
 
 @subroutine
 def are_equal(x, y, length):
-    """Tell whether two strings of one length are equal."""
+    """Return whether two strings of the same length are equal."""
     if length >= 8:
         last = length - 8
         for i in range(0, last, 8):
@@ -133,7 +134,7 @@ def are_equal(x, y, length):
 
 @subroutine
 def copy_bytes(source, target, length):
-    """Copy a string to where it does not overlap."""
+    """Copy a string; source and target do not overlap."""
     if length >= 8:
         last = length - 8
         for i in range(0, last, 8):
@@ -150,7 +151,7 @@ def copy_bytes(source, target, length):
 
 @subroutine
 def read_big_endian(address, length):
-    """Return the first eight bytes, filled up with zeros, as a big-endian unsigned number."""
+    """Return the first eight bytes, padded with zeros, as a big-endian unsigned number."""
     if length >= 8:
         return reversed_bytes(read_word(address))
     number = np.int64(0)

@@ -1,21 +1,21 @@
-"""Exact sums as digits of base 2**32: taking numbers apart, and putting sums together.
+"""Exact sums as digits of base 2**32: splitting numbers into digits and adding them up.
 
-A number times a weight is a list of (digit, amount), its magnitude's digits with its sign; adding
-amounts digit by digit adds the numbers, exactly and in any order, without carrying. Amounts lie
-within 2**32, so 2**31 of them fit in an int64 total. Carries are made only where a sum is read.
+A number times a weight is a list of (digit, amount): the digits of its magnitude, with its sign.
+Adding amounts digit by digit adds the numbers exactly, in any order and without carries. Amounts
+lie within 2**32, so 2**31 of them fit in an int64 total. Carries are made only when a sum is read.
 
-For floats, digit 0 starts at 2**-1074, the least positive double: a superaccumulator (Kulisch, "The
-fifth floating-point operation for top-performance computers", 1997; Neal, "Fast exact summation
-using small and large superaccumulators", arXiv:1505.05571, section 2), of which only the digits
-that are not zero are kept.
+For floats, digit 0 starts at 2**-1074, the least positive double. This is a superaccumulator
+(Kulisch, "The fifth floating-point operation for top-performance computers", 1997; Neal, "Fast
+exact summation using small and large superaccumulators", arXiv:1505.05571, section 2) that keeps
+only its nonzero digits.
 """
 
 import numpy as np
 
 from dbsp_wcoj.kernels.compilation import kernel, subroutine
 
-# Digits of the longest sum: 2098 bits of a double's range, 64 + 64 of weights and their totals, and
-# the room in which `sum_to_floats` divides.
+# Limbs of the longest sum: 2098 bits of the range of a double, 64 + 64 of weights and their totals,
+# and the space in which `sum_to_floats` divides.
 MAX_LIMBS = 100
 
 _LOW = np.uint64(0xFFFFFFFF)
@@ -40,13 +40,13 @@ def split_magnitude(words, i, limbs):
 
 @kernel
 def split_numbers(words, shifts, weights, places, digits, amounts):
-    """Write the digits of ``number * weight * 2**shift`` for many numbers; return how many.
+    """Write the digits of ``number * weight * 2**shift`` for many numbers; return their number.
 
     Args:
         words: Two's complement, least word first, shape ``(W, n)``.
         shifts: Not negative, shape ``(n,)``; or empty for 0.
         weights: int64, shape ``(n,)``.
-        places: Result: the number each digit is of; room for ``(2 W + 3) n``.
+        places: Result: the index of the number of each digit; room for ``(2 W + 3) n``.
         digits: Result: its exponent, in units of 2**32.
         amounts: Result: its value, with the sign of the product.
     """
@@ -96,7 +96,7 @@ def split_numbers(words, shifts, weights, places, digits, amounts):
 def carry_digits(digits, amounts, first, last, base, limbs):
     """Write the magnitude of a sum of digits; return ``(negative, digits written)``.
 
-    The digits ``[first, last)`` are increasing and not below ``base``, the exponent of limb 0.
+    The digits ``[first, last)`` are increasing and at least ``base``, the exponent of limb 0.
     """
     carry = np.int64(0)
     size = 0
@@ -136,14 +136,14 @@ def strip_zeros(limbs, size):
 
 @kernel
 def sum_to_integers(places, digits, amounts, words, fits):
-    """Put sums together as integers.
+    """Combine digits into sums, as integers.
 
     Args:
-        places: Which sum a digit is of, ascending.
+        places: The index of the sum of each digit, ascending.
         digits: Its exponent, ascending within a sum.
         amounts: Its value.
-        words: Result, zero before: two's complement, least word first, shape ``(W, n)``.
-        fits: Result, true before: whether the sum's magnitude is below ``2**(64 W - 1)``.
+        words: Result, initially zero: two's complement, least word first, shape ``(W, n)``.
+        fits: Result, initially true: whether the sum's magnitude is below ``2**(64 W - 1)``.
     """
     count = words.shape[0]
     limbs = np.zeros(MAX_LIMBS, np.uint64)
@@ -186,7 +186,7 @@ def bit_length(value):
 
 @subroutine
 def divide(limbs, size, divisor):
-    """Divide in place by a number of up to 63 bits; return whether a remainder is left."""
+    """Divide in place by a number of up to 63 bits; return whether there is a remainder."""
     rest = np.uint64(0)
     for j in range(size - 1, -1, -1):
         if divisor <= _LOW:
@@ -207,7 +207,7 @@ def divide(limbs, size, divisor):
 
 @subroutine
 def divide_by_power_of_ten(limbs, size, times):
-    """Divide in place by ``10**times``; return whether a remainder is left."""
+    """Divide in place by ``10**times``; return whether there is a remainder."""
     left = False
     while times > 0:
         power = np.uint64(1)
@@ -223,15 +223,15 @@ def round_to_float(limbs, size, sticky, least):
     """Return the nearest ``(mantissa, exponent)``, half to even.
 
     Args:
-        limbs: A magnitude, its highest limb not zero.
-        size: How many limbs.
-        sticky: Whether it is a bit more than that.
-        least: The exponent of the last bit that the result may have.
+        limbs: A magnitude; its highest limb is not zero.
+        size: Number of limbs.
+        sticky: Whether the exact value is slightly larger than the limbs.
+        least: The least exponent of the last bit of the result.
     """
     bits = bit_length(limbs[size - 1])
     second = limbs[size - 2] if size > 1 else np.uint64(0)
     third = limbs[size - 3] if size > 2 else np.uint64(0)
-    # The 64 bits from the highest one down.
+    # The 64 highest bits.
     top = (limbs[size - 1] << np.uint64(64 - bits)) | (second << np.uint64(32 - bits))
     if bits < 32:
         top |= third >> np.uint64(bits)
@@ -259,17 +259,17 @@ def round_to_float(limbs, size, sticky, least):
 
 @kernel
 def sum_to_floats(places, digits, amounts, divisors, scale, least, mantissas, exponents):
-    """Put sums together as floats ``mantissa * 2**exponent``, divided and correctly rounded.
+    """Combine digits into sums ``mantissa * 2**exponent``, divided and correctly rounded.
 
     Args:
-        places: Which sum a digit is of, ascending.
+        places: The index of the sum of each digit, ascending.
         digits: Its exponent in units of 2**32, ascending within a sum.
         amounts: Its value.
         divisors: int64 per sum, not zero.
-        scale: And the power of ten to divide by.
-        least: The exponent of the last bit that a result may have.
-        mantissas: Result, zero before: float64 integers of at most 53 bits.
-        exponents: Result, zero before: int64, as if digit 0 were the units.
+        scale: The power of ten to divide by as well.
+        least: The least exponent of the last bit of a result.
+        mantissas: Result, initially zero: float64 integers of at most 53 bits.
+        exponents: Result, initially zero: int64, as if digit 0 were the units.
     """
     limbs = np.zeros(MAX_LIMBS, np.uint64)
     first = 0

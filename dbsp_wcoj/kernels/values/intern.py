@@ -3,44 +3,44 @@
 ::
 
     bounds   code c has the bytes arena[bounds[c] : bounds[c + 1]]
-    slots    a power of two of words: 0 where free, else (upper bits of the hash) | (code + 1)
-             linear probing from the lower bits of the hash; the upper ones spare comparisons
+    slots    a power of two of words: 0 if free, else (upper bits of the hash) | (code + 1)
+             linear probing from the lower bits of the hash; the upper bits save comparisons
 
-Strings are taken in blocks, each in stages: hash and ask for the slot, look at the slot and ask for
-the bounds, look at the bounds and ask for the bytes, compare. So a table that is larger than
+Strings are processed in blocks, each in stages: hash and prefetch the slot, read the slot and
+prefetch the bounds, read the bounds and prefetch the bytes, compare. So a table that is larger than
 the caches costs about one miss per string instead of three in a row.
 
-What `insert` does depends on the strings in the table and their codes only: growing it inserts
-them again in the order of the codes, and `remove_latest` takes out the latest, backwards, which under
-linear probing leaves the table as it was before them.
+The effect of `intern` depends only on the strings in the table and their codes. Growing the table
+inserts them again in code order. `remove_latest` removes the latest strings in reverse order, which
+under linear probing restores the table as it was before them.
 
-`find` may run while another thread adds strings to the same slots or takes them back. Linear
-probing places a string behind older strings only, so what happens to newer ones does not change
-how an older one is found; `find` reads each slot once and passes over codes that are not its.
+`find` may run while another thread adds strings to the same slots or removes them again. Linear
+probing places a string after older strings only, so changes to newer strings do not affect how an
+older string is found. `find` reads each slot once and skips the codes of newer strings.
 """
 
 import numpy as np
 
-from dbsp_wcoj.kernels.compilation import kernel, inline_subroutine, subroutine
+from dbsp_wcoj.kernels.compilation import inline_subroutine, kernel, subroutine
 from dbsp_wcoj.kernels.memory import prefetch
 from dbsp_wcoj.kernels.values.bytes import (
-    read_big_endian,
+    are_equal,
     copy_bytes,
     hash_bytes,
-    are_equal,
+    read_big_endian,
     read_word,
 )
 
 __all__ = [
     "CODE_MASK",
-    "write_offsets",
     "find",
-    "remove_latest",
     "gather",
+    "gather_words",
     "intern",
     "order_keys",
     "rebuild_slots",
-    "gather_words",
+    "remove_latest",
+    "write_offsets",
 ]
 
 BLOCK_STRINGS = 32
@@ -55,7 +55,7 @@ def _address(array):
 
 @subroutine
 def _find_slot(hashed, text, length, slots, bounds, arena):
-    """Return the slot that has the string, or the free one where it belongs."""
+    """Return the slot of the string, or the free slot for it."""
     mask = len(slots) - 1
     tag = hashed & ~CODE_MASK
     slot = hashed & mask
@@ -71,7 +71,7 @@ def _find_slot(hashed, text, length, slots, bounds, arena):
 
 @inline_subroutine
 def _hash_block(offsets, data, valid, first, stop, slots, mask, hashes):
-    """Hash the strings of a block and ask for their slots; stage one of `intern` and `find`."""
+    """Hash the strings of a block and prefetch their slots; stage one of `intern` and `find`."""
     masked = len(valid) > 0
     for i in range(first, stop):
         if masked and not valid[i]:
@@ -84,20 +84,20 @@ def _hash_block(offsets, data, valid, first, stop, slots, mask, hashes):
 
 @kernel
 def intern(strings, valid, first, slots, bounds, arena, size, codes):
-    """Write the codes of the strings from ``first`` on, adding what is new.
+    """Write the codes of the strings from ``first`` on, and add new strings.
 
     Args:
-        strings: Address of int64 offsets and address of the bytes that they are of.
-        valid: bool per string, False: skip it, its code is -1; empty: all are valid.
-        first: The string to begin with.
+        strings: Address of int64 offsets and address of the bytes that they delimit.
+        valid: bool per string; if False, its code is -1. If empty, all strings are valid.
+        first: Index of the first string to process.
         slots: Hash table, as above.
-        bounds: Offsets by code; room for more.
-        arena: Bytes; room for more.
+        bounds: Offsets by code, with room for more.
+        arena: Bytes, with room for more.
         size: The number of strings in the table.
-        codes: int64 per string; -1 for one that is skipped.
+        codes: Result: int64 per string.
 
     Returns:
-        The string that there was no room for, or their number; and the new size.
+        The index of the first string without room, or the number of strings; and the new size.
     """
     offsets, data = strings
     bytes_at = _address(arena)
@@ -165,13 +165,13 @@ def find(strings, valid, slots, bounds, arena, size, codes):
     """Write the codes of strings, -1 for those that are not among the first ``size`` of the table.
 
     Args:
-        strings: Address of int64 offsets and address of the bytes that they are of.
-        valid: bool per string, False: its code is -1; empty: all are valid.
-        slots: Hash table, as above; it may have newer strings as well.
+        strings: Address of int64 offsets and address of the bytes that they delimit.
+        valid: bool per string; if False, its code is -1. If empty, all strings are valid.
+        slots: Hash table, as above; it may contain newer strings.
         bounds: Offsets by code, for the first ``size`` at least.
         arena: Bytes, of the first ``size`` at least.
-        size: How many strings are looked at.
-        codes: int64 per string.
+        size: Number of strings that count; newer ones are ignored.
+        codes: Result: int64 per string.
     """
     offsets, data = strings
     bytes_at = _address(arena)
@@ -195,7 +195,7 @@ def find(strings, valid, slots, bounds, arena, size, codes):
 
 @kernel
 def rebuild_slots(slots, bounds, arena, size):
-    """Put ``size`` strings into slots that are all free."""
+    """Insert the first ``size`` strings into slots that are all free."""
     bytes_at = _address(arena)
     slots_at = _address(slots)
     mask = len(slots) - 1
@@ -228,7 +228,7 @@ def remove_latest(slots, bounds, arena, size, length):
 
 @kernel
 def write_offsets(codes, bounds, offsets):
-    """Write the offsets of the codes' strings laid end to end; a negative code has none."""
+    """Write the offsets of the concatenated strings of the codes; a negative code is empty."""
     end = np.int64(0)
     offsets[0] = 0
     for i in range(len(codes)):
@@ -240,7 +240,7 @@ def write_offsets(codes, bounds, offsets):
 
 @kernel
 def gather(codes, bounds, arena, offsets, data):
-    """Write the bytes of the codes' strings to their ``offsets`` in ``data``."""
+    """Write the bytes of the strings of the codes to their ``offsets`` in ``data``."""
     source, target = _address(arena), _address(data)
     bounds_at = _address(bounds)
     rows = len(codes)
@@ -255,7 +255,7 @@ def gather(codes, bounds, arena, offsets, data):
 
 @kernel
 def order_keys(codes, bounds, arena, start, keys):
-    """Write an int64 per code that orders as eight bytes from ``start`` do; 0 where negative."""
+    """Write an int64 per code that sorts like its eight bytes from ``start``; 0 if negative."""
     source = _address(arena)
     for i in range(len(codes)):
         code = codes[i]
@@ -268,7 +268,7 @@ def order_keys(codes, bounds, arena, start, keys):
 
 @kernel
 def gather_words(codes, arena, columns):
-    """Write the words of the codes' rows, as columns; a negative code gives itself."""
+    """Write the words of the rows of the codes, as columns; a negative code stands for itself."""
     source = _address(arena)
     width, rows = columns.shape
     for i in range(rows):

@@ -19,8 +19,7 @@ from numba import njit
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.kernels.join import intersect, join_layout, sums
 from dbsp_wcoj.kernels.memory import VECTOR_LANES
-from dbsp_wcoj.kernels.storage import run_layout
-from dbsp_wcoj.kernels.storage import search
+from dbsp_wcoj.kernels.storage import run_layout, search
 from dbsp_wcoj.kernels.storage.sort import MAX_INSERTION_ROWS, OVERFLOW, SCRATCH_ARRAYS, consolidate
 from dbsp_wcoj.kernels.values import arithmetic
 from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED

@@ -12,7 +12,7 @@ import pytest
 
 from dbsp_wcoj import Trace, WeightOverflowError, ZSet, generic_join
 from dbsp_wcoj.execution.join_buffers import address_of
-from dbsp_wcoj.kernels.join.packed_lists import NODE_WORDS, FIRST_NODE, pack_run, packed_words
+from dbsp_wcoj.kernels.join.packed_lists import FIRST_NODE, NODE_WORDS, pack_run, packed_words
 from dbsp_wcoj.storage.trace import build_run
 from dbsp_wcoj.zset import LIMIT
 
