@@ -25,7 +25,7 @@ sees the last committed version until the end of its read (`circuits.runtime.cir
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -57,22 +57,23 @@ from circuits.plan.nodes import Fields
 from circuits.runtime.circuit_version import CircuitVersion
 from circuits.runtime.graph import Graph, GraphStep, watermark_of
 from circuits.runtime.incrementalize import incrementalize
-from circuits.runtime.one_shot import answered
+from circuits.runtime.one_shot import answer_query
 from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.operators.join import JoinOptions
-from circuits.runtime.plan_drawing import mermaid, tree
+from circuits.runtime.plan_drawing import draw_mermaid, draw_tree
 from circuits.runtime.post_step_view import PostStepView
 from circuits.runtime.views import Views
 from circuits.runtime.writer_lock import WriterLock, WriterTurn
 from circuits.schema import Schema, schemas_of
-from circuits.state.circuit_state import State, StateStep, codecs_of, fill, staged
+from circuits.state.circuit_state import State, StateStep, codecs_of, load_state, step_state
 from circuits.state.registry import relation_trace
-from circuits.state.snapshot import Snapshot, restored, taken
+from circuits.state.snapshot import Snapshot, open_snapshot, take_snapshot
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Relations, Trace, ZSet
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.planning.formula_candidates import parse_formula
+from dbsp_wcoj.storage.trace import Staged, TraceStep
 
 __all__ = ["PHASES", "Circuit", "CircuitStep", "StepObserver"]
 
@@ -424,7 +425,7 @@ class Circuit:
         state = self.committed
         kept = self._stored_relations(state)
         try:
-            return answered(
+            return answer_query(
                 text,
                 kept,
                 state.codecs(),
@@ -470,14 +471,14 @@ class Circuit:
             CircuitError: The format does not exist.
         """
         check_type("format", format, str, "'text' or 'mermaid'")
-        drawings = {"text": tree, "mermaid": mermaid}
+        drawings = {"text": draw_tree, "mermaid": draw_mermaid}
         if format not in drawings:
             raise CircuitError(f"no format {format!r}; formats are {', '.join(drawings)}")
         return drawings[format](self._committed)
 
     def snapshot(self) -> Snapshot:
         """Return all state after the last commit as a value that can be pickled; O(state)."""
-        return taken(self.committed, self.fingerprint)
+        return take_snapshot(self.committed, self.fingerprint)
 
     def restore(self, snapshot: Snapshot, *, timeout: float | None = None) -> None:
         """Replace the state by that of a snapshot of a circuit with the same views.
@@ -492,7 +493,7 @@ class Circuit:
             SnapshotError: The snapshot is of other views or inputs; nothing has changed.
             BusyCircuitError: As `prepare`; nothing has changed.
         """
-        self.load(restored(snapshot, self.fingerprint), timeout=timeout)
+        self.load(open_snapshot(snapshot, self.fingerprint), timeout=timeout)
 
     def load(self, state: State, *, timeout: float | None = None) -> None:
         """Replace all state; this also repairs a broken circuit.
@@ -520,7 +521,7 @@ class Circuit:
         try:
             codecs = codecs_of(state)
             graph, integrals = self._build_graph(codecs)
-            fill(graph, state)
+            load_state(graph, state)
             committed = CircuitVersion.of(graph)
             self._turns.exclusively(self._replace, codecs, graph, integrals, committed)
         finally:
@@ -628,7 +629,7 @@ class Circuit:
 
 
 @dataclass
-class CircuitStep:
+class CircuitStep(Staged):
     """A computed step: its ``outputs``, and ``commit`` to make it the state.
 
     Attributes:
@@ -653,6 +654,11 @@ class CircuitStep:
     seconds: Mapping[str, float] = field(default_factory=dict)
     turn: WriterTurn | None = None
     _abandoned: bool = field(default=False, init=False)
+
+    @property
+    def changes(self) -> Iterable[TraceStep]:
+        """The staged deltas of all traces that change."""
+        return self.step.changes
 
     def commit(self) -> None:
         """Make the step the state of the circuit; any thread may call this.
@@ -699,7 +705,7 @@ class CircuitStep:
         """
         self._check()
         check_type("stored", stored, Mapping, "a mapping from names of tables to lengths")
-        return staged(self.step, stored)
+        return step_state(self.step, stored)
 
     def abandon(self) -> None:
         """Give up the step, and remove the codes that preparing added.

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from circuits.errors import StepLimitError, StepMemoryError
 from circuits.runtime.graph import Graph
-from circuits.runtime.plan_drawing import label
+from circuits.runtime.plan_drawing import node_label
 from dbsp_wcoj.errors import LimitError
 from dbsp_wcoj.limits import Budget
 
@@ -79,4 +79,4 @@ def _names(graph: Graph, number: int | None) -> tuple[str | None, str | None]:
         changed = found != above
         above = found
     view = next((name for name, place in graph.views.items() if place in above), None)
-    return view, f"{node.name} {label(graph, node)}"
+    return view, f"{node.name} {node_label(graph, node)}"

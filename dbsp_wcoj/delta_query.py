@@ -18,7 +18,7 @@ intermediate result is kept from one step to the next.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from threading import Lock
@@ -39,7 +39,7 @@ from dbsp_wcoj.planning.planner import check_constants, normalize_body
 from dbsp_wcoj.query import Query
 from dbsp_wcoj.storage.relations import Relations, RelationsStep
 from dbsp_wcoj.storage.run import WHOLE, Ranges, value_ranges
-from dbsp_wcoj.storage.trace import Trace, TraceStep
+from dbsp_wcoj.storage.trace import Staged, Trace, TraceStep
 from dbsp_wcoj.zset import ZSet, accumulate
 
 __all__ = ["DeltaQuery", "PreparedStep", "Stats"]
@@ -64,7 +64,7 @@ class Stats:
     bytes: int
 
 
-class PreparedStep:
+class PreparedStep(Staged):
     """A step that is computed and not committed.
 
     Attributes:
@@ -77,6 +77,11 @@ class PreparedStep:
         """Store the staged step and its delta."""
         self.delta = delta
         self._step = step
+
+    @property
+    def changes(self) -> Iterable[TraceStep]:
+        """The staged deltas of the relations."""
+        return self._step.changes
 
     def commit(self) -> None:
         """Commit the step; only a lack of memory can still fail.

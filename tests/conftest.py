@@ -72,11 +72,15 @@ def spark(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[SparkSession]:
     from streaming import start_session
-    from streaming.demo.command import QUICK
+    from streaming.demo.command import SPARK_SETTINGS
 
     log = tmp_path_factory.mktemp("spark") / "spark.log"
     session = start_session(
-        "tests", cores=2, memory=request.config.getoption("spark_memory"), log=log, settings=QUICK
+        "tests",
+        cores=2,
+        memory=request.config.getoption("spark_memory"),
+        log=log,
+        settings=SPARK_SETTINGS,
     )
     yield session
     session.stop()

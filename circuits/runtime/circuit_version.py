@@ -82,10 +82,8 @@ class CircuitVersion:
         graph = step.graph
         names = graph.registry.names
         traces = dict(self.traces)
-        for prepared in step.prepared:
-            for change in prepared.changes:
-                trace = change.trace
-                traces[names[id(trace)]] = TraceVersion(trace)
+        for change in step.changes:
+            traces[names[id(change.trace)]] = TraceVersion(change.trace)
         if graph.relations.arrangement_drops != self._rearranged:
             # New versions of these traces, so that dropped arrangements do not stay in memory.
             for trace in graph.relations.traces.values():

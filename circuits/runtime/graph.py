@@ -13,9 +13,9 @@ staged in the shared traces before any join reads them. Nothing changes until th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import repeat
+from itertools import chain, repeat
 from operator import add
 
 from circuits.inputs.checked_input import CheckedInput
@@ -23,26 +23,27 @@ from circuits.inputs.missing_deletions import DeletionWitnesses
 from circuits.inputs.rejected_rows import RejectedCodes
 from circuits.plan.fixpoint import ITERATION
 from circuits.plan.nodes import Fields, Fixpoint, Plan, RecursiveDistinct, RecursiveReference, Scan
-from circuits.plan.rewrite.iterated_rows import iterated
+from circuits.plan.rewrite.iterated_rows import add_iterations
 from circuits.plan.rewrite.pipeline import rewrite_plan
 from circuits.plan.structural_hash import PlanHasher, hash_values, structural_hash
 from circuits.runtime.graph_node import Node, prepare_node
 from circuits.runtime.nested_circuit import NestedCircuit, NestedCircuitStep
 from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.operators.join import JoinOperator, JoinOptions
-from circuits.runtime.operators.operator import Operator, Prepared, StepContext
+from circuits.runtime.operators.operator import Operator, StepContext
 from circuits.runtime.operators.registry import (
     OperatorContext,
     OperatorRegistry,
     builtin_operators,
 )
-from circuits.runtime.publication import published
+from circuits.runtime.publication import publish
 from circuits.state.registry import StateRegistry
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Relations, Trace, ZSet
 from dbsp_wcoj.generic_join import view_to_zset
 from dbsp_wcoj.limits import Budget, StepLimits
 from dbsp_wcoj.planning.formula_candidates import parse_formula
+from dbsp_wcoj.storage.trace import Staged, TraceStep
 
 __all__ = ["Graph", "GraphStep", "watermark_of"]
 
@@ -53,17 +54,23 @@ _HASH_DIGITS = 16
 
 
 @dataclass(frozen=True)
-class GraphStep:
-    """The computed deltas of all nodes, what commits them, and the marks after the step.
+class GraphStep(Staged):
+    """A computed step of a graph.
 
-    ``deltas`` are what views publish (`circuits.runtime.publication`).
-    ``rows`` has how many rows each node gave, those of a loop in all iterations.
-    ``rejected`` has, by input, the rows that its options reject; ``missing`` how many rows of an
-    input are deleted more often than they are there (`circuits.inputs.missing_deletions`).
+    Attributes:
+        deltas: The delta of each node, as views publish it (`circuits.runtime.publication`).
+        staged: The changes of the state.
+        rows: The number of rows that each node has emitted, in all iterations of a recursion.
+        spent: The seconds that each node has taken.
+        graph: The graph.
+        marks: The watermark of each input with retention, after the step.
+        rejected: By input, the rows that its options reject.
+        missing: By input, the number of rows that are deleted more often than they were inserted
+            (`circuits.inputs.missing_deletions`).
     """
 
     deltas: Sequence[ZSet]
-    prepared: Sequence[Prepared]
+    staged: Sequence[Staged]
     rows: Sequence[int]
     spent: Sequence[float]
     graph: Graph
@@ -71,10 +78,15 @@ class GraphStep:
     rejected: Mapping[str, Sequence[RejectedCodes]] = field(default_factory=dict)
     missing: Mapping[str, int] = field(default_factory=dict)
 
+    @property
+    def changes(self) -> Iterable[TraceStep]:
+        """The staged deltas of all traces that change."""
+        return chain.from_iterable(one.changes for one in self.staged)
+
     def commit(self) -> None:
         """Make the step the state of all operators."""
-        for prepared in self.prepared:
-            prepared.commit()
+        for one in self.staged:
+            one.commit()
         graph = self.graph
         graph.marks = self.marks
         graph.rows = list(map(add, graph.rows or repeat(0), self.rows))
@@ -227,7 +239,7 @@ class Graph:
         references = tuple(self._references.values())
         circuit = NestedCircuit(plan.names, references, self.joining.max_iterations, self.views)
         bodies = zip(plan.bodies, plan.modes, strict=True)
-        results = [self.add(rewrite_plan(iterated(body, mode))) for body, mode in bodies]
+        results = [self.add(rewrite_plan(add_iterations(body, mode))) for body, mode in bodies]
         circuit.close(self.nodes, results)
         self._references, self._recursion = around
         return circuit
@@ -278,7 +290,7 @@ class Graph:
 
         Args:
             inputs: The rows given, before the rules of their inputs.
-            moved: The horizons of retained inputs that rows or watermarks move to.
+            moved: The watermarks of the inputs with retention after the rows of the step.
             budget: What the step may use; without it there is no limit.
 
         Raises:
@@ -291,10 +303,10 @@ class Graph:
         shared = self.relations.stage({})
         context = StepContext(self.steps == 0, shared, budget)
         deltas: list[ZSet] = []
-        prepared: list[Prepared] = [shared]
+        changes: list[Staged] = [shared]
         spent = []
         recursions: dict[int, NestedCircuitStep] = {}
-        integrals: dict[int, Prepared] = {}
+        integrals: dict[int, Staged] = {}
         unexpired: dict[int, ZSet] = {}
         for number, node in enumerate(self.nodes):
             start = self.clock()
@@ -313,7 +325,7 @@ class Graph:
                     if staged is not None and isinstance(node.operator, Integrate):
                         integrals[number] = staged
                     elif staged is not None:
-                        prepared.append(staged)
+                        changes.append(staged)
             else:
                 if isinstance(node.plan, Fixpoint):
                     delta = self._prepare_recursion(number, deltas, context, recursions)
@@ -338,21 +350,21 @@ class Graph:
             spent.append(self.clock() - start)
         if unexpired:
             again = replace(context, shared=self.relations.stage({}))
-            publication = published(self.nodes, self.retained, deltas, unexpired, again, self.clock)
+            publication = publish(self.nodes, self.retained, deltas, unexpired, again, self.clock)
             deltas = list(publication.deltas)
             spent = [a + b for a, b in zip(spent, publication.spent, strict=True)]
             for number, change in publication.integrals.items():
                 integrals.pop(number, None)
                 if change is not None:
                     integrals[number] = change
-        prepared += integrals.values()
+        changes += integrals.values()
         rows = [len(delta) for delta in deltas]
         for step in recursions.values():
-            prepared.append(step.prepared)
+            changes.append(step)
             for number, emitted in step.rows.items():
                 rows[number], spent[number] = emitted, step.spent[number]
         missing = self._witnesses.missing(deltas)
-        return GraphStep(deltas, prepared, rows, spent, self, marks, rejected, missing)
+        return GraphStep(deltas, changes, rows, spent, self, marks, rejected, missing)
 
     def _prepare_recursion(
         self,
@@ -478,5 +490,5 @@ class Graph:
 
 
 def watermark_of(name: str) -> str:
-    """The name of the mark of an input's horizon."""
-    return f"input {name} horizon"
+    """The name under which the state keeps the watermark of an input."""
+    return f"input {name} watermark"

@@ -42,32 +42,39 @@ import numpy as np
 
 from circuits.errors import IterationError
 from circuits.runtime.graph_node import Node, prepare_node
-from circuits.runtime.operators.operator import Prepared, StepContext
-from circuits.runtime.operators.ordered_rows import CombinedChange
+from circuits.runtime.operators.operator import StepContext
 from circuits.runtime.operators.recursive_distinct import first_of_equal
 from dbsp_wcoj import Relations, RelationsStep, Trace, ZSet
 from dbsp_wcoj.limits import Budget
-from dbsp_wcoj.storage.trace import PoppedOverlay, TraceStep
+from dbsp_wcoj.storage.trace import PoppedOverlay, Staged, TraceStep
 from dbsp_wcoj.zset import accumulate, consolidated_rows
 
 __all__ = ["NestedCircuit", "NestedCircuitStep"]
 
 
 @dataclass(frozen=True)
-class NestedCircuitStep:
-    """The changes of a step.
+class NestedCircuitStep(Staged):
+    """A computed step of a nested circuit.
 
     Attributes:
         outputs: The delta of each relation.
         rows: The number of rows that each node has emitted, in all iterations.
         spent: The seconds that each node has taken.
-        prepared: Commits the state of the operators.
+        private: The changes of traces that no join shares.
     """
 
     outputs: Sequence[ZSet]
     rows: Mapping[int, int]
     spent: Mapping[int, float]
-    prepared: Prepared
+    private: Sequence[TraceStep]
+
+    @property
+    def changes(self) -> Sequence[TraceStep]:
+        return self.private
+
+    def commit(self) -> None:
+        for step in self.private:
+            step.commit()
 
 
 @dataclass(eq=False)
@@ -157,7 +164,7 @@ class NestedCircuit:
             elif step is not None:
                 private.append(step)
         outputs = [run.waiting.total(k) for k in range(len(self.names))]
-        return NestedCircuitStep(outputs, run.rows, run.spent, CombinedChange(private))
+        return NestedCircuitStep(outputs, run.rows, run.spent, private)
 
     def solve(
         self,

@@ -26,13 +26,13 @@ from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Trace
 from dbsp_wcoj.limits import Budget
 
-__all__ = ["Kept", "answered"]
+__all__ = ["Kept", "answer_query"]
 
 # The columns and the rows of each relation that can be asked for.
 Kept = Mapping[str, tuple[Fields, Trace]]
 
 
-def answered(
+def answer_query(
     text: str,
     kept: Kept,
     codecs: Codecs,

@@ -16,10 +16,10 @@ from circuits.runtime.graph_node import Node
 from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.operators.join import JoinOperator
 
-__all__ = ["mermaid", "tree"]
+__all__ = ["draw_mermaid", "draw_tree"]
 
 
-def tree(state: CircuitVersion) -> str:
+def draw_tree(state: CircuitVersion) -> str:
     """A tree per view, then the plan of each join."""
     graph = state.graph
     lines = []
@@ -34,14 +34,14 @@ def tree(state: CircuitVersion) -> str:
     return "\n".join(lines)
 
 
-def mermaid(state: CircuitVersion) -> str:
+def draw_mermaid(state: CircuitVersion) -> str:
     """A flowchart; paste it where Mermaid is drawn."""
     graph = state.graph
     lines = ["flowchart TD"]
     for number, node in enumerate(graph.nodes):
         if isinstance(node.operator, Integrate):
             continue
-        text = f"{label(graph, node)}\n{_done(state, number)}".replace('"', "#quot;").replace(
+        text = f"{node_label(graph, node)}\n{_done(state, number)}".replace('"', "#quot;").replace(
             "\n", "<br/>"
         )
         lines.append(f'    n{number}["{text}"]')
@@ -52,7 +52,7 @@ def mermaid(state: CircuitVersion) -> str:
     return "\n".join(lines)
 
 
-def label(graph: Graph, node: Node) -> str:
+def node_label(graph: Graph, node: Node) -> str:
     """One line that says what an operator does."""
     if isinstance(node.operator, JoinOperator):
         return str(node.operator.query)
@@ -69,7 +69,7 @@ def _branch(
     node = graph.nodes[number]
     again = number in seen and bool(node.inputs)
     name = "" if isinstance(node.plan, Scan) else f"{node.name} "
-    line = f"{indent}{'└─ ' if last else '├─ '}{name}{label(graph, node)}"
+    line = f"{indent}{'└─ ' if last else '├─ '}{name}{node_label(graph, node)}"
     yield f"{line}  (drawn above)" if again else f"{line}  [{_done(state, number)}]"
     if again:
         return

@@ -24,10 +24,11 @@ from dataclasses import dataclass
 
 from circuits.runtime.graph_node import Node, prepare_node
 from circuits.runtime.operators.integrate import Integrate
-from circuits.runtime.operators.operator import Prepared, StepContext
+from circuits.runtime.operators.operator import StepContext
 from dbsp_wcoj import ZSet
+from dbsp_wcoj.storage.trace import Staged
 
-__all__ = ["Publication", "published"]
+__all__ = ["Publication", "publish"]
 
 
 @dataclass(frozen=True)
@@ -42,11 +43,11 @@ class Publication:
     """
 
     deltas: Sequence[ZSet]
-    integrals: Mapping[int, Prepared | None]
+    integrals: Mapping[int, Staged | None]
     spent: Sequence[float]
 
 
-def published(
+def publish(
     nodes: Sequence[Node],
     retained: Collection[int],
     committed: Sequence[ZSet],
@@ -72,7 +73,7 @@ def published(
     """
     differs = [False] * len(nodes)
     deltas: list[ZSet] = []
-    integrals: dict[int, Prepared | None] = {}
+    integrals: dict[int, Staged | None] = {}
     spent = [0.0] * len(nodes)
     for number, node in enumerate(nodes):
         start = clock()

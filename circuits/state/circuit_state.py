@@ -7,7 +7,7 @@
                            steps, marks of the inputs' rules, and how the joins are planned
 
     StateStep   what one step adds:  a run per changed arrangement, the new values of each table
-    State       all of it, to go on from (`fill`)
+    State       all of it, to go on from (`load_state`)
 
 A store that appends what each `StateStep` has, and merges runs as it likes, has the state: writing
 a step costs what its delta is long, and loading takes the runs as they lie in mapped files. Nothing
@@ -36,7 +36,7 @@ from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.storage.trace import ColumnOrder
 from dbsp_wcoj.values.interner import Interner
 
-__all__ = ["State", "StateStep", "Strings", "codecs_of", "fill", "staged", "staged_whole"]
+__all__ = ["State", "StateStep", "Strings", "codecs_of", "load_state", "step_state", "whole_state"]
 
 #: Byte strings as Arrow lays them out: n + 1 offsets from 0 on, and the bytes.
 Strings = tuple[Int64Array, Bytes]
@@ -103,14 +103,13 @@ class State:
         return State(0, {}, {})
 
 
-def staged(step: GraphStep, stored: Mapping[str, int]) -> StateStep:
+def step_state(step: GraphStep, stored: Mapping[str, int]) -> StateStep:
     """The state that a computed step adds; see `CircuitStep.state`."""
     graph = step.graph
     names = graph.registry.names
-    changes = [change for prepared in step.prepared for change in prepared.changes]
     runs: dict[str, dict[ColumnOrder, Run]] = {}
     compacted: set[str] = set()
-    for change in changes:
+    for change in step.changes:
         name = names[id(change.trace)]
         # An arrangement may have come after the step was prepared.
         runs[name] = {order: change.run(order) for order in change.trace.orders}
@@ -128,7 +127,7 @@ def staged(step: GraphStep, stored: Mapping[str, int]) -> StateStep:
     )
 
 
-def staged_whole(graph: Graph) -> StateStep:
+def whole_state(graph: Graph) -> StateStep:
     """All that a graph keeps, as what one more step adds to nothing."""
     return StateStep(
         steps=graph.steps + 1,
@@ -158,7 +157,7 @@ def codecs_of(state: State) -> Codecs:
     return codecs
 
 
-def fill(graph: Graph, state: State) -> None:
+def load_state(graph: Graph, state: State) -> None:
     """Put a state into a new graph, which has the codecs of `codecs_of`.
 
     Raises:

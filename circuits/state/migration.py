@@ -29,7 +29,7 @@ from circuits.runtime.graph_node import Node
 from circuits.runtime.operators.join import JoinOperator
 from circuits.runtime.operators.late_materialization import RowIdDecodeOperator, RowIdEncodeOperator
 from circuits.schema import WEIGHT, Schema
-from circuits.state.circuit_state import State, StateStep, Strings, staged_whole
+from circuits.state.circuit_state import State, StateStep, Strings, whole_state
 from circuits.state.registry import operator_trace, relation_trace
 from circuits.types.codecs.codec import Codec, dictionary_columns
 from dbsp_wcoj import Trace, ZSet
@@ -183,7 +183,7 @@ class StateImport:
             if len(table)
         }
         self._circuit.load(State(max(self._steps - 1, 0), traces, tables, self._marks))
-        return staged_whole(self._graph)
+        return whole_state(self._graph)
 
     def _relation(self, node: Node, table: pa.Table | None) -> None:
         name = relation_trace(node.state_name)

@@ -19,7 +19,7 @@ from dbsp_wcoj import ZSet
 from dbsp_wcoj.storage.trace import build_run
 from dbsp_wcoj.zset import Int64Array
 
-__all__ = ["Snapshot", "restored", "taken"]
+__all__ = ["Snapshot", "open_snapshot", "take_snapshot"]
 
 FORMAT: Final = 4
 
@@ -61,7 +61,7 @@ class Snapshot:
         return State(self.steps, traces, tables, self.marks)
 
 
-def taken(state: CircuitVersion, belongs_to: str) -> Snapshot:
+def take_snapshot(state: CircuitVersion, belongs_to: str) -> Snapshot:
     """The snapshot of a version."""
     traces = {}
     for name in state.traces:
@@ -71,7 +71,7 @@ def taken(state: CircuitVersion, belongs_to: str) -> Snapshot:
     return Snapshot(FORMAT, belongs_to, state.steps, traces, state.tables(), dict(state.marks))
 
 
-def restored(snapshot: Snapshot, wanted: str) -> State:
+def open_snapshot(snapshot: Snapshot, wanted: str) -> State:
     """The state of a snapshot, once it is known to fit.
 
     Raises:

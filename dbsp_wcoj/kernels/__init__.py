@@ -15,16 +15,16 @@ with the median of its calls or compilations; the results were equal bit for bit
 ===================================  ============  ============
 measured                             words         records
 ===================================  ============  ============
-memo look-up or insertion, median    2.8, 3.3 ns   3.0, 3.6 ns
-the same, minimum                    2.0, 2.2 ns   2.3, 2.6 ns
+memo look-up or insertion, median    2.7, 2.2 ns   3.2, 2.5 ns
+the same, minimum                    2.1, 2.0 ns   2.5, 2.4 ns
 compiling it                         0.17, 0.20 s  0.18, 0.21 s
-adding one row to a tail, median     277, 292 ns   279, 294 ns
-compiling it                         1.12, 1.21 s  1.14, 1.33 s
+adding one row to a tail, median     257, 252 ns   255, 250 ns
+compiling it                         1.03, 1.14 s  1.12, 1.17 s
 ===================================  ============  ============
 
-Records are as fast where a call does much work (`dbsp_wcoj.kernels.storage.spine`), but 7 to 17 %
-slower where an access is all that a function does (`dbsp_wcoj.kernels.join.memo`), and they take 1
-to 10 % longer to compile. The fields of a run, a program and a join state follow parts of variable
-length, so only their fixed headers could be records and the offsets would remain beside them. The
-kernels keep words.
+Records are as fast if a call does much work (`dbsp_wcoj.kernels.storage.spine`). They are 15 to
+19 % slower if a function does little else than access fields (`dbsp_wcoj.kernels.join.memo`), and
+they take 1 to 8 % longer to compile. The parts of a run, a program and a join state have variable
+length, so only their fixed headers could be records, and the other offsets would remain. Therefore
+the kernels keep words.
 """

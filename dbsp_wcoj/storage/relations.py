@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import ArityError, DbspWcojError, UnknownRelationError
-from dbsp_wcoj.storage.trace import ColumnOrder, Trace, TraceStep
+from dbsp_wcoj.storage.trace import ColumnOrder, Staged, Trace, TraceStep
 from dbsp_wcoj.zset import ZSet, to_storable
 
 __all__ = ["Relations", "RelationsStep"]
@@ -112,7 +112,7 @@ class Relations:
         return step
 
 
-class RelationsStep:
+class RelationsStep(Staged):
     """The staged deltas of one step.
 
     Attributes:

@@ -22,8 +22,10 @@ large.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -40,6 +42,8 @@ __all__ = [
     "Arrangement",
     "ColumnOrder",
     "PoppedOverlay",
+    "Staged",
+    "StagedGroup",
     "Trace",
     "TraceStep",
     "TraceVersion",
@@ -48,6 +52,50 @@ __all__ = [
 ]
 
 ColumnOrder = tuple[int, ...]
+
+
+class Staged(ABC):
+    """A computed change that is not yet part of the state: the result of every ``prepare``.
+
+    The one transaction protocol of all levels, from a trace to a circuit. Until `commit` nothing
+    has changed, so dropping a staged change is enough; `abandon` says so at once, and releases
+    what a level has reserved.
+    """
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def changes(self) -> Iterable[TraceStep]:
+        """The staged deltas of all traces that change, each once; durable state writes them."""
+
+    @abstractmethod
+    def commit(self) -> None:
+        """Make the change part of the state."""
+
+    def abandon(self) -> None:  # noqa: B027 - most levels have nothing to release
+        """Drop the change; the state stays as it is."""
+
+
+class StagedGroup(Staged):
+    """Several staged changes, committed together."""
+
+    __slots__ = ("_steps",)
+
+    def __init__(self, steps: Iterable[Staged]) -> None:
+        self._steps = tuple(steps)
+
+    @property
+    def changes(self) -> Iterable[TraceStep]:
+        return chain.from_iterable(step.changes for step in self._steps)
+
+    def commit(self) -> None:
+        for step in self._steps:
+            step.commit()
+
+    def abandon(self) -> None:
+        for step in self._steps:
+            step.abandon()
 
 
 def build_run(zset: ZSet, order: ColumnOrder) -> Run:
@@ -348,7 +396,7 @@ class Trace:
         raise DbspWcojError("the trace has no arrangement, so it keeps no rows; arrange it first")
 
 
-class TraceStep:
+class TraceStep(Staged):
     """The delta of one step of one relation: its run in each order, not yet part of the trace.
 
     Attributes:

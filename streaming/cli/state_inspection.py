@@ -51,7 +51,7 @@ def inspected(folder: Path, *, check: bool = False, letters: int = 5) -> dict[st
         letters: How many dead letters are shown, the newest.
 
     Raises:
-        StateError: This is no state directory.
+        StateError: The folder is not a state directory.
     """
     if folder.exists() and not folder.is_dir():
         raise StateError(f"{folder} is a file: name the folder that was given as --state")

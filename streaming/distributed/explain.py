@@ -42,11 +42,11 @@ def explain_stages(
     >>> from circuits import compile_sql
     >>> from circuits.runtime.incrementalize import incrementalize
     >>> from streaming.distributed.planning.grid_planning import stage_grid
-    >>> from streaming.distributed.planning.stages import stages_of
+    >>> from streaming.distributed.planning.stages import cut_stages
     >>> e = pa.schema([("src", pa.int64()), ("dst", pa.int64())])
     >>> text = "SELECT x.src, count(*) AS n FROM e x JOIN e y ON x.dst = y.src GROUP BY x.src"
     >>> circuit = compile_sql(text, {"e": e})
-    >>> cut = stages_of(incrementalize(circuit.plans, {"e": circuit.inputs["e"].fields}))
+    >>> cut = cut_stages(incrementalize(circuit.plans, {"e": circuit.inputs["e"].fields}))
     >>> print(explain_stages(cut, [stage_grid(stage, 4) for stage in cut.stages]))
     2 stages
     stage 0: join r0(v0 = src, v1 = dst), r1(v1 = src)

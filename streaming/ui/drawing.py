@@ -14,7 +14,7 @@ from circuits import Circuit
 from circuits.plan.nodes import Scan
 from circuits.runtime.graph import Graph
 from circuits.runtime.operators.integrate import Integrate
-from circuits.runtime.plan_drawing import label
+from circuits.runtime.plan_drawing import node_label
 from streaming.ui.layout import lay_out_graph
 
 __all__ = ["Drawing"]
@@ -83,4 +83,4 @@ class Drawing:
 def _box(graph: Graph, number: int, at: tuple[int, int]) -> dict[str, Any]:
     node = graph.nodes[number]
     kind = "input" if isinstance(node.plan, Scan) else type(node.plan).__name__.lower()
-    return {"kind": kind, "name": node.name, "label": label(graph, node), "at": at}
+    return {"kind": kind, "name": node.name, "label": node_label(graph, node), "at": at}

@@ -23,6 +23,7 @@ from circuits import (
     compile_sql,
 )
 from circuits.circuit_spec import CircuitSpec
+from circuits.options import CircuitOptions
 from dbsp_wcoj import Formula, FormulaError, WeightOverflowError
 from tests.support.tables import EDGE, MARK, Totals, bag_of, edges, marks, table_of, whole
 
@@ -260,7 +261,7 @@ class Failing:
 def half_committed(circuit, tables):
     """Commit a step that fails after its first operators."""
     step = circuit.prepare(tables)
-    failing = replace(step.step, prepared=[*step.step.prepared[:1], Failing()])
+    failing = replace(step.step, staged=[*step.step.staged[:1], Failing()])
     with pytest.raises(MemoryError):
         replace(step, step=failing).commit()
     return step
@@ -366,3 +367,21 @@ def test_a_step_that_is_refused_leaves_no_codes_behind():
     assert circuit.snapshot().tables["text"][1].tobytes() == b"kept"
     delta = circuit.step({"t": pa.table({"a": [-1], "s": ["next"]})})["view"]
     assert delta["s"].to_pylist() == ["next"]
+
+
+def test_a_circuit_shows_its_views_inputs_steps_and_kept_rows():
+    circuit = compile_sql("SELECT src FROM link", {"link": EDGE}, name="v<1>", materialize=["link"])
+    assert repr(circuit) == "<Circuit of v<1> from link: 0 steps, keeps link>"
+    circuit.step({"link": edges((1, 2), (3, 4))})
+    assert repr(circuit) == "<Circuit of v<1> from link: 1 step, keeps link>"
+    page = circuit._repr_html_()
+    assert "<td>input</td><td>link</td><td>src int64, dst int64</td><td>2</td>" in page
+    assert "<td>view</td><td>v&lt;1&gt;</td><td>src int64</td><td>not kept</td>" in page
+
+
+def test_options_are_checked_when_the_spec_is_made():
+    plans = compile_sql("SELECT src FROM link", {"link": EDGE}).plans
+    spec = CircuitSpec(plans, {"link": EDGE}, CircuitOptions(materialize=True))
+    assert spec.materialized == ("link", "view") and spec.outputs == ("view",)
+    with pytest.raises(CircuitError, match="outputs: 'nothing' is not there"):
+        CircuitSpec(plans, {"link": EDGE}, CircuitOptions(outputs=["nothing"]))

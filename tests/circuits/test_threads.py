@@ -139,15 +139,15 @@ def test_readers_see_the_state_before_a_step_while_it_is_computed(circuit, gate,
 def test_readers_see_the_state_before_a_step_while_it_is_committed(circuit, gate, pool):
     before = seen(circuit)
     step = circuit.prepare({"e": edges("xy", "rp")})
-    for parts in ([Slow(gate), *step.step.prepared], [*step.step.prepared, Slow(gate)]):
-        copy = replace(step, step=replace(step.step, prepared=parts))
+    for parts in ([Slow(gate), *step.step.staged], [*step.step.staged, Slow(gate)]):
+        copy = replace(step, step=replace(step.step, staged=parts))
         # A commit that has changed all traces already is not seen before it is over.
         with gate.holding(pool, copy.commit):
             assert seen(circuit) == before
         assert circuit.query("SELECT * FROM e").num_rows == 4
         break
     step = circuit.prepare({"e": edges("zz")})
-    copy = replace(step, step=replace(step.step, prepared=[*step.step.prepared, Slow(gate)]))
+    copy = replace(step, step=replace(step.step, staged=[*step.step.staged, Slow(gate)]))
     with gate.holding(pool, copy.commit):
         assert circuit.query("SELECT * FROM e").num_rows == 4
     assert circuit.query("SELECT * FROM e").num_rows == 5
@@ -303,7 +303,7 @@ def test_a_commit_that_fails_closes_the_circuit_for_readers_and_writers(circuit,
     before = circuit.views
     snapshot = circuit.snapshot()
     step = circuit.prepare({"e": edges("xy")})
-    broken = replace(step, step=replace(step.step, prepared=[*step.step.prepared, Failing()]))
+    broken = replace(step, step=replace(step.step, staged=[*step.step.staged, Failing()]))
     with pytest.raises(MemoryError):
         broken.commit()
     for use in (lambda: circuit.views, lambda: circuit.step({}), circuit.snapshot):

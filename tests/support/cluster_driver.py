@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from circuits import Circuit, compile_sql
 from streaming import ViewDelta, ViewSink
-from streaming.demo.command import QUICK
+from streaming.demo.command import SPARK_SETTINGS
 from streaming.distributed import pipeline
 from streaming.java import use_java
 from streaming.session import SETTINGS
@@ -60,7 +60,7 @@ def session_of(master: str, place: Path) -> SparkSession:
     builder = SparkSession.builder.master(master).appName("cluster")
     settings = {
         **SETTINGS,
-        **QUICK,
+        **SPARK_SETTINGS,
         "spark.driver.memory": "512m",
         "spark.executor.memory": "512m",
         "spark.executor.cores": "1",

@@ -39,7 +39,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from circuits import Circuit, compile_sql
 from streaming import Output, ParquetTarget, SqlTarget, Target, ViewDelta, ViewSink, start_session
-from streaming.demo.command import QUICK
+from streaming.demo.command import SPARK_SETTINGS
 from streaming.state.files import Bytes, LocalFiles
 from tests.support.spark_queries import started
 
@@ -175,7 +175,11 @@ def watch_commits(place: Path, point: Point) -> None:
 
 def main(place: Path) -> None:
     session = start_session(
-        "crash", cores=1, memory="512m", log=place / f"spark-{os.getpid()}.log", settings=QUICK
+        "crash",
+        cores=1,
+        memory="512m",
+        log=place / f"spark-{os.getpid()}.log",
+        settings=SPARK_SETTINGS,
     )
     print("ready", flush=True)
     point = Point(sys.stdin.readline())

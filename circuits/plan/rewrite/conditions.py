@@ -16,7 +16,7 @@ from typing import Final
 from circuits.plan.expressions import Call, Column, Expression, columns_of, conjuncts, substitute
 from circuits.plan.nodes import Plan
 from circuits.plan.rewrite.nullability import is_nullable
-from circuits.plan.rewrite.projection import filtered
+from circuits.plan.rewrite.projection import push_filter
 from circuits.plan.rewrite.select_block import SelectBlock
 from circuits.runtime.row_batch import keeps_codes
 from circuits.types.codecs.codec import Codecs
@@ -66,7 +66,7 @@ class Conditions:
         there = [call("not", call("is_null", e)) for e in present if is_nullable(plan, e)]
         if len(there) > 1:
             there = [call("and", *there)]
-        return reduce(filtered, [*there, *self._filters[index]], plan)
+        return reduce(push_filter, [*there, *self._filters[index]], plan)
 
     def _sort(self, predicate: Expression) -> None:
         holders = self.block.atoms_of([predicate])

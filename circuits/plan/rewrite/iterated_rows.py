@@ -54,7 +54,7 @@ from circuits.plan.nodes import (
 )
 from circuits.types.functions import call
 
-__all__ = ["iterated", "recurs"]
+__all__ = ["add_iterations", "is_recursive"]
 
 FIRST = Literal(0, pa.int64())
 
@@ -62,7 +62,7 @@ FIRST = Literal(0, pa.int64())
 _KEYS_OF_ALL_ITERATIONS = (CrossJoin, Union, Semijoin, OuterJoin, Map, Filter, Distinct)
 
 
-def iterated(body: Plan, mode: DistinctMode) -> Plan:
+def add_iterations(body: Plan, mode: DistinctMode) -> Plan:
     """The body over rows with an iteration, and below a distinct of this mode.
 
     Raises:
@@ -71,9 +71,9 @@ def iterated(body: Plan, mode: DistinctMode) -> Plan:
     return RecursiveDistinct(_Iterated().timed(body), mode)
 
 
-def recurs(plan: Plan) -> bool:
+def is_recursive(plan: Plan) -> bool:
     """Whether a plan reads rows of the recursion that it is part of."""
-    return _Iterated().recurs(plan)
+    return _Iterated().is_recursive(plan)
 
 
 class _Iterated:
@@ -85,7 +85,7 @@ class _Iterated:
         self._made: dict[int, tuple[Plan, Plan]] = {}
         self._ever: dict[int, tuple[Plan, Plan]] = {}
 
-    def recurs(self, plan: Plan) -> bool:
+    def is_recursive(self, plan: Plan) -> bool:
         """Whether the rows of a plan have an iteration other than 0."""
         known = self._known.get(id(plan))
         if known is None:
@@ -95,7 +95,7 @@ class _Iterated:
     def _recurs(self, plan: Plan) -> bool:
         if isinstance(plan, Fixpoint):
             return False  # its bodies refer to a recursion of their own
-        return isinstance(plan, RecursiveReference) or any(map(self.recurs, plan.inputs))
+        return isinstance(plan, RecursiveReference) or any(map(self.is_recursive, plan.inputs))
 
     def timed(self, plan: Plan) -> Plan:
         """The plan with the iteration as its last column."""
@@ -105,7 +105,7 @@ class _Iterated:
 
     def ever(self, plan: Plan) -> Plan:
         """The plan over the rows of all iterations."""
-        if not self.recurs(plan):
+        if not self.is_recursive(plan):
             return plan
         if isinstance(plan, RecursiveReference):
             rows = self.timed(plan)
@@ -118,7 +118,7 @@ class _Iterated:
         return self._ever[id(plan)][0]
 
     def _timed(self, plan: Plan) -> Plan:
-        if not self.recurs(plan):
+        if not self.is_recursive(plan):
             return _mapped(plan, columns(plan), FIRST, plan)
         match plan:
             case RecursiveReference(name, fields):
@@ -134,7 +134,7 @@ class _Iterated:
                 return RecursiveDistinct(self.timed(below), SET)
             case CrossJoin(inputs):
                 return self._crossed(inputs, plan)
-            case Semijoin(left, right, predicate, False) if self.recurs(right):
+            case Semijoin(left, right, predicate, False) if self.is_recursive(right):
                 # How often a row is there does not matter in a set, which this is part of.
                 both = CrossJoin((left, right))
                 kept = columns(both)[: len(left.fields)]
@@ -143,7 +143,7 @@ class _Iterated:
             case Semijoin(left, right, predicate):
                 moved = _moved(predicate, len(left.fields))
                 return replace(plan, left=self.timed(left), right=self.ever(right), predicate=moved)
-            case OuterJoin(left, right, predicate, "left") if not self.recurs(right):
+            case OuterJoin(left, right, predicate, "left") if not self.is_recursive(right):
                 width = len(left.fields)
                 moved = _moved(predicate, width)
                 joined = replace(plan, left=self.timed(left), predicate=moved)
@@ -155,7 +155,7 @@ class _Iterated:
         )
 
     def _crossed(self, inputs: tuple[Plan, ...], plan: Plan) -> Plan:
-        made = CrossJoin(tuple(self.timed(p) if self.recurs(p) else p for p in inputs))
+        made = CrossJoin(tuple(self.timed(p) if self.is_recursive(p) else p for p in inputs))
         found = columns(made)
         own: list[Expression] = []
         iterations: list[Expression] = []

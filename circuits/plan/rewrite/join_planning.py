@@ -32,12 +32,12 @@ from circuits.plan.nodes import (
     columns,
 )
 from circuits.plan.rewrite.conditions import Conditions
-from circuits.plan.rewrite.iterated_rows import recurs
-from circuits.plan.rewrite.projection import filtered, projected
+from circuits.plan.rewrite.iterated_rows import is_recursive
+from circuits.plan.rewrite.projection import push_filter, push_projection
 from circuits.plan.rewrite.select_block import AntijoinOperand, SelectBlock
 from circuits.types.functions import call
 
-__all__ = ["finish"]
+__all__ = ["plan_block"]
 
 # Column k of atom i, as the join sees it.
 Slot = tuple[int, int]
@@ -49,14 +49,14 @@ MIN_ENCODED_COLUMNS: Final = 2
 MOST_SUBTRACTED: Final = 4
 
 
-def finish(block: SelectBlock) -> Plan:
+def plan_block(block: SelectBlock) -> Plan:
     """The plan of a block."""
     across = [absent for absent in block.absent if len(block.atoms_of(absent.keys)) != 1]
     if len(block.atoms) > 1 and len(across) > MOST_SUBTRACTED:
-        return finish(_divided(block, across[MOST_SUBTRACTED:]))
+        return plan_block(_divided(block, across[MOST_SUBTRACTED:]))
     conditions = Conditions(block)
     if len(block.atoms) == 1 and not block.absent:
-        return projected(conditions.atom(0), block.outputs)
+        return push_projection(conditions.atom(0), block.outputs)
     shape = _Shape(block, conditions)
     result = shape.result()
 
@@ -66,8 +66,8 @@ def finish(block: SelectBlock) -> Plan:
         return found if found.type == column.type else call("cast", found, type=column.type)
 
     residual = (substitute(predicate, moved) for predicate in conditions.residual)
-    return projected(
-        reduce(filtered, residual, result), [substitute(e, moved) for e in block.outputs]
+    return push_projection(
+        reduce(push_filter, residual, result), [substitute(e, moved) for e in block.outputs]
     )
 
 
@@ -76,7 +76,7 @@ def _divided(block: SelectBlock, later: Sequence[AntijoinOperand]) -> SelectBloc
     now = [absent for absent in block.absent if not any(absent is one for one in later)]
     keys = [key for absent in later for key in absent.keys]
     whole = SelectBlock.of(
-        finish(replace(block, absent=tuple(now), outputs=(*block.outputs, *keys)))
+        plan_block(replace(block, absent=tuple(now), outputs=(*block.outputs, *keys)))
     )
     width = len(block.outputs)
     places = iter(whole.outputs[width:])
@@ -152,7 +152,7 @@ class _Shape:
 
     def _encoded_slots(self, atom: int) -> tuple[Slot, ...]:
         """The slots of an atom that its row id stands for."""
-        if len(self._block.atoms) == 1 or recurs(self._block.atoms[atom]):
+        if len(self._block.atoms) == 1 or is_recursive(self._block.atoms[atom]):
             return ()  # a code for each iteration that a row ever had would stay for ever
         joined = {slot for link in self._links for slot in link}
         joined |= {slot for left, _, right in self._compared for slot in (left, right)}
@@ -233,13 +233,13 @@ def _selected(rows: Plan, wanted: Sequence[Expression], absent: Sequence[Antijoi
     """The wanted expressions of the rows whose keys are not there: ``rows - rows ⋈ keys``."""
     keys = [key for one in absent for key in one.keys if key not in wanted]
     every = [*wanted, *dict.fromkeys(keys)]
-    plan = projected(rows, every)
+    plan = push_projection(rows, every)
     bound = tuple(range(len(every)))
     for left, one in enumerate(absent, 1 - len(absent)):
         at = tuple(every.index(key) for key in one.keys)
         # The last difference needs no keys any more, and counts where it need not list.
         head = bound[: len(wanted)] if left == 0 else bound
-        kept = projected(plan, columns(plan)[: len(head)])
+        kept = push_projection(plan, columns(plan)[: len(head)])
         plan = Union((kept, Negate(Join((plan, one.plan), (bound, at), (), head))))
     return plan
 

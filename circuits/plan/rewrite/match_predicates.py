@@ -30,13 +30,13 @@ from circuits.plan.expressions import (
     substitute,
 )
 from circuits.plan.nodes import Distinct, Plan, columns
-from circuits.plan.rewrite.join_planning import finish
+from circuits.plan.rewrite.join_planning import plan_block
 from circuits.plan.rewrite.nullability import is_nullable
-from circuits.plan.rewrite.projection import filtered, projected
+from circuits.plan.rewrite.projection import push_filter, push_projection
 from circuits.plan.rewrite.select_block import SelectBlock
 from circuits.types.functions import call
 
-__all__ = ["MatchPredicate", "alternatives", "can_hold", "match", "with_keys"]
+__all__ = ["MatchPredicate", "alternatives", "can_hold", "match_rows", "with_keys"]
 
 # More alternatives than this are not spelled out; their disjunction is evaluated as it stands.
 MOST_ALTERNATIVES = 16
@@ -89,7 +89,7 @@ def can_hold(block: SelectBlock, right: Plan, parts: Sequence[Expression]) -> bo
     return True
 
 
-def match(block: SelectBlock, right: Plan, parts: Sequence[Expression]) -> MatchPredicate:
+def match_rows(block: SelectBlock, right: Plan, parts: Sequence[Expression]) -> MatchPredicate:
     """Take a conjunction over the block's outputs and the columns of ``right`` apart."""
     width = len(block.outputs)
     pairs: list[tuple[Expression, Expression]] = []
@@ -98,7 +98,7 @@ def match(block: SelectBlock, right: Plan, parts: Sequence[Expression]) -> Match
         left_only = all(c < width for c in columns_of(part))
         right_only = all(c >= width for c in columns_of(part))
         if right_only:
-            rows = filtered(rows, _right(part, width))
+            rows = push_filter(rows, _right(part, width))
         elif left_only:
             pairs.append((substitute(call("is_true", part), block.outputs), TRUE))
         else:
@@ -107,10 +107,10 @@ def match(block: SelectBlock, right: Plan, parts: Sequence[Expression]) -> Match
                 return _by_columns(block, right, parts)
             left, other = substitute(pair[0], block.outputs), _right(pair[1], width)
             if isinstance(part, Call) and part.function == "eq" and is_nullable(rows, other):
-                rows = filtered(rows, call("not", call("is_null", other)))
+                rows = push_filter(rows, call("not", call("is_null", other)))
             pairs.append((left, other))
     block, keys = with_keys(block, [left for left, _ in pairs])
-    keyed = projected(rows, (*(other for _, other in pairs), *columns(rows)))
+    keyed = push_projection(rows, (*(other for _, other in pairs), *columns(rows)))
     return MatchPredicate(block, keys, keyed)
 
 
@@ -122,7 +122,9 @@ def with_keys(
         return block, tuple(keys)
     width = len(block.outputs)
     whole = SelectBlock.of(
-        finish(SelectBlock(block.atoms, block.predicates, block.absent, (*block.outputs, *keys)))
+        plan_block(
+            SelectBlock(block.atoms, block.predicates, block.absent, (*block.outputs, *keys))
+        )
     )
     return whole.select(whole.outputs[:width]), whole.outputs[width:]
 
@@ -143,7 +145,9 @@ def _by_columns(block: SelectBlock, right: Plan, parts: Sequence[Expression]) ->
     keys = tuple(types[c] for c in read)
     both = SelectBlock.of(right)
     if keys:  # what the conditions read of the left may be constants
-        both = SelectBlock.of(Distinct(finish(block.part(block.atoms_of(keys), keys)))).times(both)
+        both = SelectBlock.of(Distinct(plan_block(block.part(block.atoms_of(keys), keys)))).times(
+            both
+        )
     place = {c: k for k, c in enumerate(read)}
 
     def moved(column: Column) -> Expression:
@@ -152,7 +156,7 @@ def _by_columns(block: SelectBlock, right: Plan, parts: Sequence[Expression]) ->
         return substitute(block.outputs[column.index], lambda c: Column(place[c.index], c.type))
 
     joined = both.where(*(substitute(part, moved) for part in parts))
-    return MatchPredicate(block, keys, finish(joined))
+    return MatchPredicate(block, keys, plan_block(joined))
 
 
 def _all_columns(block: SelectBlock) -> list[tuple[Column, ...]]:

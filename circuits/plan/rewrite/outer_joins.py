@@ -34,9 +34,9 @@ from circuits.plan.nodes import (
     Values,
     columns,
 )
-from circuits.plan.rewrite.join_planning import finish
-from circuits.plan.rewrite.match_predicates import match
-from circuits.plan.rewrite.projection import projected
+from circuits.plan.rewrite.join_planning import plan_block
+from circuits.plan.rewrite.match_predicates import match_rows
+from circuits.plan.rewrite.projection import push_projection
 from circuits.plan.rewrite.select_block import SelectBlock
 from circuits.plan.rewrite.semijoins import missing_keys
 from circuits.types.functions import call
@@ -49,17 +49,17 @@ def left_outer(block: SelectBlock, right: Plan, predicate: Expression) -> Select
     parts = list(conjuncts([predicate]))
     if not parts and _has_one_row(right):
         return block.times(SelectBlock.of(right))
-    matching = match(block, right, parts)
+    matching = match_rows(block, right, parts)
     block, keys, rows = matching.block, matching.keys, matching.right
     held = (
-        Distinct(finish(block.part(block.atoms_of(keys), keys)))
+        Distinct(plan_block(block.part(block.atoms_of(keys), keys)))
         if block.atoms_of(keys)
-        else finish(SelectBlock((Values((), ((),)),), (), (), keys))
+        else plan_block(SelectBlock((Values((), ((),)),), (), (), keys))
     )
     known = SelectBlock.of(held)
-    missing = finish(missing_keys(known, replace(matching, block=known, keys=known.outputs)))
+    missing = plan_block(missing_keys(known, replace(matching, block=known, keys=known.outputs)))
     nulls = [Literal(None, field.type) for field in rows.fields[len(keys) :]]
-    padded = Union((rows, projected(missing, (*columns(missing), *nulls))))
+    padded = Union((rows, push_projection(missing, (*columns(missing), *nulls))))
     both = block.times(SelectBlock.of(padded))
     width = block.width
     same = [call("same", key, Column(width + k, key.type)) for k, key in enumerate(keys)]

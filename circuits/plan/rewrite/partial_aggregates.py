@@ -20,14 +20,14 @@ import pyarrow as pa
 from circuits.plan.expressions import Column, Expression, columns_of, conjuncts, substitute
 from circuits.plan.nodes import Aggregate, FinalAggregate, PartialAggregate, Plan, columns
 from circuits.plan.rewrite.conditions import Conditions
-from circuits.plan.rewrite.join_planning import finish
-from circuits.plan.rewrite.projection import filtered, projected
+from circuits.plan.rewrite.join_planning import plan_block
+from circuits.plan.rewrite.projection import push_filter, push_projection
 from circuits.plan.rewrite.select_block import AntijoinOperand, SelectBlock
 
-__all__ = ["summed"]
+__all__ = ["aggregate_partially"]
 
 
-def summed(plan: Aggregate, block: SelectBlock) -> Plan | None:
+def aggregate_partially(plan: Aggregate, block: SelectBlock) -> Plan | None:
     """The aggregate of a block by its weights; None where that cannot be."""
     calls = plan.aggregates
     arguments = [block.outputs[c.argument] for c in calls if c.argument is not None]
@@ -53,7 +53,7 @@ class _Summing:
         self._others = [p for p in conjuncts(block.predicates) if p not in own]
         self._rows = block.atoms[atom]
         for predicate in own:
-            self._rows = filtered(self._rows, self._local(predicate))
+            self._rows = push_filter(self._rows, self._local(predicate))
         self._block = block
         self._atom = atom
         self._keys = keys
@@ -74,7 +74,7 @@ class _Summing:
                 column = found.index - self._start
                 place = len(kept) + arguments.setdefault(column, len(arguments))
             calls.append(replace(call, argument=place))
-        rows = projected(self._rows, [every[c] for c in (*kept, *arguments)])
+        rows = push_projection(self._rows, [every[c] for c in (*kept, *arguments)])
         spread = PartialAggregate(rows, len(kept), tuple(calls))
         atoms = (*block.atoms[: self._atom], spread, *block.atoms[self._atom + 1 :])
         slot = Column(self._start + len(kept), pa.int64())
@@ -84,7 +84,7 @@ class _Summing:
             tuple(AntijoinOperand(a.plan, tuple(map(self._moved, a.keys))) for a in block.absent),
             (*map(self._moved, self._keys), slot),
         )
-        return FinalAggregate(finish(joined), len(self._keys), spread)
+        return FinalAggregate(plan_block(joined), len(self._keys), spread)
 
     def _moved(self, expression: Expression) -> Expression:
         """An expression over the block's columns, with the atom spread."""

@@ -26,11 +26,11 @@ from circuits.plan.nodes import (
     RowIdEncode,
     Semijoin,
 )
-from circuits.plan.rewrite.join_planning import finish
+from circuits.plan.rewrite.join_planning import plan_block
 from circuits.plan.rewrite.outer_joins import as_left_joins, left_outer
-from circuits.plan.rewrite.partial_aggregates import summed
+from circuits.plan.rewrite.partial_aggregates import aggregate_partially
 from circuits.plan.rewrite.select_block import SelectBlock
-from circuits.plan.rewrite.semijoins import anti, semi
+from circuits.plan.rewrite.semijoins import add_antijoin, add_semijoin
 from circuits.plan.rewrite.unmatched_rows import as_antijoin
 
 __all__ = ["rewrite_plan"]
@@ -75,9 +75,9 @@ class _Rewriter:
                 return self.plan(as_left_joins(plan))
             case Aggregate(below):
                 block = self.block(below)
-                return summed(plan, block) or replace(plan, input=finish(block))
+                return aggregate_partially(plan, block) or replace(plan, input=plan_block(block))
             case CrossJoin() | Filter() | Map() | Semijoin() | OuterJoin():
-                return finish(self.block(plan))
+                return plan_block(self.block(plan))
         return plan.with_inputs([self.plan(below) for below in plan.inputs])
 
     def _flatten(self, plan: Plan) -> SelectBlock:
@@ -96,10 +96,12 @@ class _Rewriter:
             case Map(below, expressions):
                 block = self.block(below)
                 if size_after(expressions, block.outputs) > MAX_EXPRESSION_NODES:
-                    block = SelectBlock.of(finish(block))
+                    block = SelectBlock.of(plan_block(block))
                 return block.select(expressions)
             case Semijoin(left, right, predicate, is_anti):
-                return (anti if is_anti else semi)(self.block(left), self.plan(right), predicate)
+                return (add_antijoin if is_anti else add_semijoin)(
+                    self.block(left), self.plan(right), predicate
+                )
             case OuterJoin(left, right, predicate, "left"):
                 return left_outer(self.block(left), self.plan(right), predicate)
         return SelectBlock.of(self.plan(plan))

@@ -23,14 +23,14 @@ from circuits.plan.nodes import (
     columns,
 )
 
-__all__ = ["filtered", "projected"]
+__all__ = ["push_filter", "push_projection"]
 
 # A union that more paths lead through is not rewritten: each filter above a chain of unions that
 # share their inputs would double the plan.
 MAX_PATHS: Final = 16
 
 
-def projected(
+def push_projection(
     plan: Plan, expressions: Sequence[Expression], names: Sequence[str] | None = None
 ) -> Plan:
     """The plan of these expressions over the columns of ``plan``."""
@@ -44,39 +44,39 @@ def projected(
         ]
     match plan:
         case Union(inputs, memo=memo) if plan.paths <= MAX_PATHS:
-            key = "projected", wanted, tuple(names)
+            key = "projection", wanted, tuple(names)
             if key not in memo:
-                memo[key] = Union(tuple(projected(p, wanted, names) for p in inputs))
+                memo[key] = Union(tuple(push_projection(p, wanted, names) for p in inputs))
             found: Plan = memo[key]
             return found
         case Negate(below):
-            return Negate(projected(below, wanted, names))
+            return Negate(push_projection(below, wanted, names))
         case Map(below, inner):
             merged = tuple(substitute(e, inner) for e in wanted)
             if _reads_each_once(wanted, inner):
-                return projected(below, merged, names)
+                return push_projection(below, merged, names)
         case Aggregate():
             return _without_unread(plan, wanted, tuple(names))
     return Map(plan, wanted, tuple(names))
 
 
-def filtered(plan: Plan, predicate: Expression) -> Plan:
+def push_filter(plan: Plan, predicate: Expression) -> Plan:
     """The rows of ``plan`` for which the predicate is true."""
     match plan:
         case Union(inputs, memo=memo) if plan.paths <= MAX_PATHS:
-            key = "filtered", predicate
+            key = "filter", predicate
             if key not in memo:
-                memo[key] = Union(tuple(filtered(p, predicate) for p in inputs))
+                memo[key] = Union(tuple(push_filter(p, predicate) for p in inputs))
             found: Plan = memo[key]
             return found
         case Negate(below):
-            return Negate(filtered(below, predicate))
+            return Negate(push_filter(below, predicate))
         case Map(below, inner, names) if all(
             isinstance(inner[i], Column) for i in columns_of(predicate)
         ):
-            return Map(filtered(below, substitute(predicate, inner)), inner, names)
+            return Map(push_filter(below, substitute(predicate, inner)), inner, names)
         case PartialAggregate(below, kept) if all(i < kept for i in columns_of(predicate)):
-            return replace(plan, input=filtered(below, predicate))
+            return replace(plan, input=push_filter(below, predicate))
     return Filter(plan, predicate)
 
 

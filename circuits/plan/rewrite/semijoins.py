@@ -27,34 +27,39 @@ import pyarrow as pa
 
 from circuits.plan.expressions import Column, Expression, Literal
 from circuits.plan.nodes import Distinct, Plan, Union, columns
-from circuits.plan.rewrite.join_planning import finish
-from circuits.plan.rewrite.match_predicates import MatchPredicate, alternatives, can_hold, match
-from circuits.plan.rewrite.projection import projected
+from circuits.plan.rewrite.join_planning import plan_block
+from circuits.plan.rewrite.match_predicates import (
+    MatchPredicate,
+    alternatives,
+    can_hold,
+    match_rows,
+)
+from circuits.plan.rewrite.projection import push_projection
 from circuits.plan.rewrite.select_block import AntijoinOperand, SelectBlock
 from circuits.types.functions import call
 
-__all__ = ["anti", "matching_keys", "missing_keys", "semi"]
+__all__ = ["add_antijoin", "add_semijoin", "matching_keys", "missing_keys"]
 
 
-def semi(block: SelectBlock, right: Plan, predicate: Expression) -> SelectBlock:
+def add_semijoin(block: SelectBlock, right: Plan, predicate: Expression) -> SelectBlock:
     """The rows of the block that have a partner."""
     choices = alternatives(predicate)
     if len(choices) > 1:
         # The rows' own columns are the keys: those that any of the alternatives matches.
-        whole = SelectBlock.of(finish(block))
-        sets = [Distinct(finish(semi(whole, right, _all(parts)))) for parts in choices]
+        whole = SelectBlock.of(plan_block(block))
+        sets = [Distinct(plan_block(add_semijoin(whole, right, _all(parts)))) for parts in choices]
         keys = whole.outputs
         return _joined(MatchPredicate(whole, keys, Union(tuple(sets))), whole.outputs)
-    matching = match(block, right, choices[0])
+    matching = match_rows(block, right, choices[0])
     return _joined(matching, matching.block.outputs)
 
 
-def anti(block: SelectBlock, right: Plan, predicate: Expression) -> SelectBlock:
+def add_antijoin(block: SelectBlock, right: Plan, predicate: Expression) -> SelectBlock:
     """The rows of the block that have no partner."""
     for parts in alternatives(predicate):
         if not can_hold(block, right, parts):
             continue
-        matching = match(block, right, parts)
+        matching = match_rows(block, right, parts)
         block = missing_keys(matching.block, matching)
     return block
 
@@ -67,7 +72,7 @@ def missing_keys(block: SelectBlock, matching: MatchPredicate) -> SelectBlock:
 
 def matching_keys(matching: MatchPredicate) -> Plan:
     """The set of keys that have a partner."""
-    return Distinct(projected(matching.right, columns(matching.right)[: len(matching.keys)]))
+    return Distinct(push_projection(matching.right, columns(matching.right)[: len(matching.keys)]))
 
 
 def _all(parts: Sequence[Expression]) -> Expression:

@@ -36,11 +36,11 @@ from circuits.runtime.operators.exact_sum import Digits
 from circuits.runtime.operators.groups import changed_rows, grouped, touched
 from circuits.runtime.operators.linear_aggregate import LinearAggregate
 from circuits.runtime.operators.min_max import MinMax
-from circuits.runtime.operators.operator import Prepared, Result, StepContext
-from circuits.runtime.operators.ordered_rows import CombinedChange
+from circuits.runtime.operators.operator import Result, StepContext
 from circuits.types.codecs.arrow_buffers import BoolArray
 from circuits.types.codecs.codec import NULL, Codec, Codecs, dictionary_columns
 from dbsp_wcoj import Trace, ZSet
+from dbsp_wcoj.storage.trace import Staged, StagedGroup
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
 __all__ = ["AggregateOperator"]
@@ -133,7 +133,7 @@ class AggregateOperator:
         initial = context.first and not self.keys
         if not len(delta) and not initial:
             return ZSet.empty(len(self.keys) + len(self.calls)), None
-        staged: list[Prepared] = []
+        staged: list[Staged] = []
         sets = {}
         for column, cut in self._sets.items():
             sets[column], step = cut.prepare([self._values(delta, column)], context)
@@ -147,10 +147,10 @@ class AggregateOperator:
             for extreme in self._extremes.values()
         ]
         exists, columns = self._results(2 * n, linear, best)
-        return changed_rows(prefixes, exists, columns, initial=initial), CombinedChange(staged)
+        return changed_rows(prefixes, exists, columns, initial=initial), StagedGroup(staged)
 
     def _read_extreme(
-        self, extreme: MinMax, prefixes: Int64Array, delta: ZSet, staged: list[Prepared]
+        self, extreme: MinMax, prefixes: Int64Array, delta: ZSet, staged: list[Staged]
     ) -> Int64Array:
         """The old, then the new extremes of the touched groups."""
         n = prefixes.shape[1]

@@ -30,11 +30,11 @@ import numpy as np
 from circuits.plan.nodes import AggregateCall
 from circuits.runtime.operators.exact_sum import DIGITS, Digits, ExactSum
 from circuits.runtime.operators.final_aggregate import SumEncoder
-from circuits.runtime.operators.operator import Prepared
 from circuits.types.codecs.arrow_buffers import BoolArray
 from circuits.types.codecs.codec import NULL, Codec
 from dbsp_wcoj import Trace, WeightOverflowError, ZSet
 from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
+from dbsp_wcoj.storage.trace import Staged
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
 __all__ = ["LinearAggregate"]
@@ -163,7 +163,7 @@ class LinearAggregate:
             columns.append(totals.codes(digits, count, exists & (count != 0)))
         return exists, columns
 
-    def read(self, prefixes: Int64Array, delta: ZSet, staged: list[Prepared]) -> Digits:
+    def read(self, prefixes: Int64Array, delta: ZSet, staged: list[Staged]) -> Digits:
         """The old, then the new state of the groups of ``prefixes``.
 
         Args:

@@ -1,9 +1,9 @@
 """Operator: a non-incremental form Q, and the incremental form Q^Δ = D ∘ Q ∘ I.
 
 ``evaluate`` applies Q to whole Z-sets and has no state. ``prepare`` takes the deltas of one step.
-It returns the delta of the output and, if the operator has state, a `Prepared` that commits the
-change. Until then nothing has changed, so a step is all or nothing. The test of every operator
-checks the law between the two after every step::
+It returns the delta of the output and, if the operator has state, the `Staged` change of it. Until
+that is committed nothing has changed, so a step is all or nothing. The test of every operator
+checks the law between the two forms after every step::
 
     Σ prepare(deltas of step t).delta  =  evaluate(Σ deltas of step t)
 
@@ -12,29 +12,19 @@ By the chain rule (Q₁ ∘ Q₂)^Δ = Q₁^Δ ∘ Q₂^Δ a circuit of incremen
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from dbsp_wcoj import RelationsStep, ZSet
 from dbsp_wcoj.limits import Budget, StepLimits
-from dbsp_wcoj.storage.trace import TraceStep
+from dbsp_wcoj.storage.trace import Staged
 
-__all__ = ["Operator", "Prepared", "Result", "StepContext"]
-
-
-class Prepared(Protocol):
-    """What an operator hands back before its state changes: deltas of traces, and nothing else."""
-
-    @property
-    def changes(self) -> Iterable[TraceStep]:
-        """The staged deltas of all traces that change, each once; what durable state writes."""
-
-    def commit(self) -> None:
-        """Make the step the state."""
+__all__ = ["Operator", "Result", "StepContext"]
 
 
-Result = tuple[ZSet, Prepared | None]
+#: The delta of the output, and the change of the state if there is one.
+Result = tuple[ZSet, Staged | None]
 
 
 @dataclass(frozen=True)
@@ -42,9 +32,9 @@ class StepContext:
     """The step that is prepared.
 
     Attributes:
-        first: Whether it is the first.
-        shared: The joined relations' deltas.
-        budget: What the step may use.
+        first: True in the first step of the circuit.
+        shared: The staged deltas of the relations that joins read.
+        budget: The limits of the step.
     """
 
     first: bool
@@ -53,12 +43,15 @@ class StepContext:
 
 
 class Operator(Protocol):
-    """A node of a circuit."""
+    """The execution of a plan node.
+
+    An operator with state has an attribute ``traces``: its traces, in a fixed order.
+    """
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """Apply Q to whole Z-sets."""
         ...
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
-        """The output's delta for these deltas of the inputs, and what commits it."""
+        """The delta of the output for these deltas of the inputs, and the change of the state."""
         ...

@@ -16,39 +16,18 @@ Cost: O(log N) per touched group and run, and O(runs) per row read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from itertools import chain
 from typing import Final
 
 import numpy as np
 
-from circuits.runtime.operators.operator import Prepared
 from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.storage.prefix_lookup import PrefixRows, prefix_lookup
-from dbsp_wcoj.storage.trace import TraceStep
+from dbsp_wcoj.storage.trace import Staged
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
-__all__ = ["CombinedChange", "OrderedRows", "first_of_each"]
+__all__ = ["OrderedRows", "first_of_each"]
 
 _LEAST: Final = -(2**63)
-
-
-@dataclass(frozen=True)
-class CombinedChange:
-    """What commits the steps of several traces."""
-
-    steps: Sequence[Prepared]
-
-    @property
-    def changes(self) -> Iterable[TraceStep]:
-        """Those of all of them."""
-        return chain.from_iterable(step.changes for step in self.steps)
-
-    def commit(self) -> None:
-        """Commit all of them."""
-        for step in self.steps:
-            step.commit()
 
 
 class OrderedRows:
@@ -80,7 +59,7 @@ class OrderedRows:
         """All state."""
         return self.rows, self.front
 
-    def prepare(self, delta: ZSet, groups: Int64Array) -> tuple[PrefixRows, list[Prepared]]:
+    def prepare(self, delta: ZSet, groups: Int64Array) -> tuple[PrefixRows, list[Staged]]:
         """The first rows of some groups without and with a delta, and what commits it.
 
         Args:
@@ -90,7 +69,7 @@ class OrderedRows:
         Raises:
             WeightOverflowError: The total weight of a row would leave int64.
         """
-        staged: list[Prepared] = []
+        staged: list[Staged] = []
         step = None
         if len(delta):
             step = self.rows.prepare(delta)

@@ -29,10 +29,10 @@ from circuits.plan.nodes import FinalAggregate, PartialAggregate
 from circuits.runtime.operators.exact_sum import Digits
 from circuits.runtime.operators.groups import changed_rows, grouped, touched
 from circuits.runtime.operators.linear_aggregate import LinearAggregate
-from circuits.runtime.operators.operator import Prepared, Result, StepContext
-from circuits.runtime.operators.ordered_rows import CombinedChange
+from circuits.runtime.operators.operator import Result, StepContext
 from circuits.types.codecs.codec import Codecs, dictionary_columns
 from dbsp_wcoj import ZSet
+from dbsp_wcoj.storage.trace import Staged, StagedGroup
 from dbsp_wcoj.zset import consolidated_rows
 
 __all__ = ["FinalAggregateOperator", "PartialAggregateOperator"]
@@ -87,12 +87,12 @@ class FinalAggregateOperator:
         if not len(delta) and not initial:
             return ZSet.empty(self._arity), None
         groups = touched(delta, self._keys)
-        staged: list[Prepared] = []
+        staged: list[Staged] = []
         digits = self._linear.read(groups, delta, staged)
         n = groups.shape[1]
         exists, columns = self._linear.results(2 * n, digits, always=not self._keys)
         results = np.array(columns, np.int64).reshape(len(columns), 2 * n)
-        return changed_rows(groups, exists, results, initial=initial), CombinedChange(staged)
+        return changed_rows(groups, exists, results, initial=initial), StagedGroup(staged)
 
 
 def _linear(plan: PartialAggregate, keys: Sequence[int], codecs: Codecs) -> LinearAggregate:

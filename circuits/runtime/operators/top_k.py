@@ -31,10 +31,11 @@ import numpy as np
 
 from circuits.plan.nodes import TopK
 from circuits.runtime.operators.operator import Result, StepContext
-from circuits.runtime.operators.ordered_rows import CombinedChange, OrderedRows, first_of_each
+from circuits.runtime.operators.ordered_rows import OrderedRows, first_of_each
 from circuits.runtime.operators.sort_columns import SortColumn
 from circuits.types.codecs.codec import Codecs, dictionary_columns
 from dbsp_wcoj import ZSet
+from dbsp_wcoj.storage.trace import StagedGroup
 from dbsp_wcoj.zset import LIMIT, Int64Array, consolidated_rows
 
 __all__ = ["TopKOperator"]
@@ -121,7 +122,7 @@ class TopKOperator:
             order = self._in_order(places, rows)
             rows, places, old, new = rows[:, order], places[order], old[order], new[order]
         change = self._chosen(places, new) - self._chosen(places, old)
-        return self._original(rows, change), CombinedChange(steps)
+        return self._original(rows, change), StagedGroup(steps)
 
     def _laid_out(self, zset: ZSet) -> ZSet:
         """The rows as the trace has them."""

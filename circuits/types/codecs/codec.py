@@ -1,13 +1,13 @@
-"""Codecs: the values of typed Arrow columns to int64 codes, once at the edge, and back.
+"""Codecs: encode the values of typed Arrow columns as int64 codes at the edge, and decode them.
 
-Inside the engine a row is one int64 code per column. What a code is depends on the type:
+Inside the engine a row is one int64 code per column. The code depends on the type:
 
 =============================  =============================================  =======
 integers, bool, dates, times   the number itself (`circuits.types.codecs.numbers`)    ordered
 floats                         order-preserving bits (`dbsp_wcoj.values.bitcast`)    ordered
 decimals up to 18 digits       the unscaled integer (`circuits.types.codecs.decimals`)  ordered
-wider decimals                 0, 1, 2, … from a table per scale              not
-strings, binaries              0, 1, 2, … from one table each                 not
+wider decimals                 0, 1, 2, … from a dictionary per scale         not
+strings, binaries              0, 1, 2, … from one dictionary each            not
 =============================  =============================================  =======
 
 NULL is the code ``-2**63`` in every column: it groups with itself and comes first by code.
@@ -16,11 +16,12 @@ Laws: two values of one `Codec.space` have equal codes iff they are equal (-0.0 
 one); ``decode(encode(x))`` is x, but for those; with `Codec.ordered` codes compare as values, NaN
 greatest; a code never changes. Dictionary-encoded columns have the codes of their values.
 
-Tables only grow (`Codecs.interners`; state on disk is made of them, see
-`circuits.state.circuit_state`). A value of a step that failed elsewhere may stay, it does no harm;
-`Interner.truncate` takes it back.
+Dictionaries only grow (`Codecs.interners`). The state on disk contains them
+(`circuits.state.circuit_state`). A value of a step that failed elsewhere may stay, which does no
+harm; `Interner.truncate` removes it.
 
-Cost: 100,000 strings take a few milliseconds either way, integers a pass or none.
+Cost: 100,000 strings take a few milliseconds in either direction; integers take one pass or
+none.
 """
 
 from __future__ import annotations
@@ -47,7 +48,10 @@ __all__ = ["NULL", "Codec", "Codecs", "dictionary_columns"]
 
 
 class Coding(Protocol):
-    """What differs from type to type, for arrays without dictionary; NULL is the codec's part."""
+    """The part of a codec that depends on the type; it gets arrays without dictionary encoding.
+
+    The codec handles NULL.
+    """
 
     @property
     def ordered(self) -> bool: ...
@@ -84,7 +88,7 @@ class Codec:
         return self.coding.space
 
     def encode(self, array: pa.Array | pa.ChunkedArray) -> Int64Array:
-        """Return the codes of a column, adding values that are new to the table of the type.
+        """Return the codes of a column; add new values to the dictionary of the type.
 
         Returns:
             int64, NULL's code where NULL; it may share the memory of ``array``: do not write to it.
@@ -98,7 +102,7 @@ class Codec:
         return self._encode(array, adding=True)
 
     def find(self, array: pa.Array | pa.ChunkedArray) -> Int64Array:
-        """As `encode`, but add nothing: a value that is not in the table of the type gets -1.
+        """As `encode`, but add nothing: a value that is not in the dictionary gets -1.
 
         >>> names = Codecs().codec(pa.string())
         >>> names.find(pa.array(["eve", None])).tolist()
@@ -110,7 +114,7 @@ class Codec:
         """Return the values of codes, as an array of exactly `type`.
 
         Raises:
-            SchemaError: A code that this codec did not give.
+            SchemaError: A code is not of this codec.
 
         Complexity:
             O(bytes); the result may share the memory of ``codes``.
@@ -206,7 +210,7 @@ class Codec:
 
 
 class Codecs:
-    """The codecs of one circuit, with the tables that they share.
+    """The codecs of one circuit, with the dictionaries that they share.
 
     >>> codecs = Codecs()
     >>> codecs.codec(pa.string()).encode(pa.array(["x", "y"])).tolist()
@@ -240,31 +244,31 @@ class Codecs:
 
     @property
     def interners(self) -> Mapping[str, Interner]:
-        """The tables by name: ``text``, ``binary``, and ``decimal 2`` for wide ones of scale 2."""
+        """The dictionaries by name: ``text``, ``binary``, ``decimal 2`` for decimals of scale 2."""
         return self._tables.named
 
     def table(self, name: str) -> Interner:
-        """The table of a name, as in `interners`, be it still without values.
+        """Return the dictionary of a name, as in `interners`; it may still be empty.
 
         Raises:
-            SchemaError: No table has such a name.
+            SchemaError: No dictionary has such a name.
         """
         return self._tables.table(name)
 
     def lengths(self) -> dict[str, int]:
-        """The number of values of each table."""
+        """The number of values of each dictionary."""
         return self._tables.lengths()
 
     def overlaid(self, lengths: Mapping[str, int]) -> Codecs:
-        """Codecs for a reader: the first values have their codes, what it adds stays its own.
+        """Return codecs for a reader: they share the first values, and keep new values private.
 
-        Any thread may ask, while another one adds to the tables of these codecs.
+        Any thread may call this while another thread adds to the dictionaries.
 
         Args:
-            lengths: How many values of each table are seen, as `lengths` once gave them.
+            lengths: The number of values of each dictionary to share, as `lengths` returned them.
 
         Complexity:
-            O(tables).
+            O(dictionaries).
         """
         return Codecs(self._tables.overlaid(lengths))
 
@@ -283,12 +287,12 @@ class Codecs:
             case Family.BINARY:
                 return Strings(type, self._tables.binary, "binary")
         fields = types.is_struct(type) or types.is_list(type) or types.is_map(type)
-        way_out = "take its fields as columns" if fields else "cast it to a plain type"
-        raise SchemaError(f"no column can be of type {type}: {way_out}")
+        fix = "take its fields as columns" if fields else "cast it to a plain type"
+        raise SchemaError(f"no column can be of type {type}: {fix}")
 
 
 def dictionary_columns(codecs: Sequence[Codec]) -> dict[int, Codec]:
-    """The places of codecs whose codes are those of a table, and so mean nothing elsewhere.
+    """Return the columns whose codes come from a dictionary, and so have no meaning elsewhere.
 
     >>> codecs = Codecs()
     >>> list(dictionary_columns([codecs.codec(pa.int8()), codecs.codec(pa.string())]))

@@ -1,4 +1,4 @@
-"""Types of expressions: which are alike, what two have in common, what an aggregate gives.
+"""Types of expressions: families of types, the common type of two types, types of aggregates.
 
 The common type of two types holds every value of both: integers widen, an integer and a decimal
 make a decimal with room for both, anything and a float makes a float64 (the one lossy step, as in
@@ -10,7 +10,7 @@ decimals that need more than 38 digits in common become decimal256 (DuckDB drops
 beside a float32 makes float64; a timestamp with a zone and one without do not meet, since there is
 no session whose zone could decide.
 
-``plain`` names the type that a kernel works on for types that Arrow has few kernels for.
+``plain`` is the type in which kernels compute; Arrow has few kernels for some types.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def common_type(types: Iterable[pa.DataType]) -> pa.DataType:
     Decimal128Type(decimal128(12, 2))
 
     Raises:
-        FunctionError: There is none, as for text and numbers, or no types are given.
+        FunctionError: There is none, for example for text and numbers, or no types are given.
     """
     some = list(types)
     if not some:
@@ -179,7 +179,7 @@ def aggregate_type(function: str, argument: pa.DataType | None = None) -> pa.Dat
     Decimal128Type(decimal128(38, 2))
 
     Raises:
-        FunctionError: There is no such aggregate, or not of this type.
+        FunctionError: The aggregate does not exist, or does not take this type.
     """
     if function not in ("count", "sum", "avg", "min", "max"):
         raise FunctionError(

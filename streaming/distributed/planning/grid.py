@@ -177,8 +177,8 @@ class Grid:
     def to_json(self) -> dict[str, Any]:
         """All of it, as plain values.
 
-        >>> from streaming.distributed.planning.shares import JoinInput, shares_of
-        >>> grid = Grid(shares_of([JoinInput("r", {"a": 0}), JoinInput("s", {"a": 1})], 4),
+        >>> from streaming.distributed.planning.shares import JoinInput, choose_shares
+        >>> grid = Grid(choose_shares([JoinInput("r", {"a": 0}), JoinInput("s", {"a": 1})], 4),
         ...             (Heavy("a", (2, 2), (77,), ("7",), (0.5, 0.1)),))
         >>> Grid.of_json(grid.to_json()) == grid
         True

@@ -117,9 +117,9 @@ def heavy_values(shares: Shares, counts: Mapping[tuple[int, str], Counts]) -> tu
     Complexity:
         O(k log k + k · s) for k counted values of a variable with share s.
 
-    >>> from streaming.distributed.planning.shares import Atom, shares_of
+    >>> from streaming.distributed.planning.shares import JoinInput, choose_shares
     >>> atoms = [JoinInput("fact", {"k": 0}, 1000.0), JoinInput("dim", {"k": 0}, 100.0)]
-    >>> shares = shares_of(atoms, 8)
+    >>> shares = choose_shares(atoms, 8)
     >>> fact = count_values([pa.array([7] * 500 + [*range(500)])])
     >>> dim = count_values([pa.array(range(100))])
     >>> found = heavy_values(shares, {(0, "k"): fact, (1, "k"): dim})

@@ -130,7 +130,7 @@ class Pair:
         if all(weight >= 0 for weight in s.values()):
             assert nonzero(self.totals["groups"]) == grouped(s)
         horizons = {
-            f"input {name} horizon": model.horizon
+            f"input {name} watermark": model.horizon
             for name, model in self.naive.items()
             if model.horizon is not None
         }

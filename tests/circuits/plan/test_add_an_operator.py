@@ -27,7 +27,7 @@ from circuits.runtime.graph import Graph
 from circuits.runtime.incrementalize import incrementalize
 from circuits.runtime.operators.operator import Result, StepContext
 from circuits.runtime.operators.registry import OperatorContext, builtin_operators
-from circuits.runtime.plan_drawing import mermaid, tree
+from circuits.runtime.plan_drawing import draw_mermaid, draw_tree
 from circuits.types.functions import call
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.zset import consolidated_rows
@@ -116,8 +116,8 @@ def test_it_reads_a_recursion_and_a_recursion_through_it_is_refused():
 
 def test_explain_shows_its_label():
     version = CircuitVersion.of(graph_of(view=Shift(E, 3)))
-    assert "shift by 3" in tree(version)
-    assert "shift by 3" in mermaid(version)
+    assert "shift by 3" in draw_tree(version)
+    assert "shift by 3" in draw_mermaid(version)
 
 
 def test_a_node_without_a_key_or_a_label_cannot_be_instantiated():

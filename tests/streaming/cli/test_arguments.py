@@ -230,7 +230,7 @@ def test_several_relations_have_the_columns_that_their_rows_fill(tmp_path):
         ({"a": [1], "op": [1], "weight": [1]}, {}, "columns weight and op"),
         ({"a": [1]}, {"by": "tx"}, "has no column 'tx', only a, weight"),
         ({"a": [1]}, {"columns": ["b"]}, "has no column 'b'"),
-        ({"a": [1], "relation": pa.array([None], pa.string())}, {}, "1 rows name no relation"),
+        ({"a": [1], "relation": pa.array([None], pa.string())}, {}, "1 rows have no relation"),
     ],
 )
 def test_a_file_that_says_too_little_is_refused(tmp_path, columns, options, said):

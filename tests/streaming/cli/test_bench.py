@@ -170,7 +170,7 @@ def test_a_run_does_not_start_spark_for_an_edge_list(graph: Path) -> None:
     found = CliRunner().invoke(app, ["run", "SELECT src FROM e", "--check", f"--source=e={graph}"])
 
     assert found.exit_code == 2
-    assert "Spark reads no edge lists; replay, explain, profile and bench do" in found.stderr
+    assert "Spark does not read edge lists; replay, explain, profile and bench do" in found.stderr
 
 
 # Repetition

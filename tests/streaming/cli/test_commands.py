@@ -197,7 +197,7 @@ def test_an_explanation_needs_no_rows_and_with_them_tells_what_was_done(moves: P
         (["explain", "q.sql", "--source", "e=schema=src long"], "q.sql: No such file"),
         (["explain", "SELECT 1", "--source", "e=format=rate"], "only Spark knows its columns"),
         (["explain", "SELECT 1", "--source", "e=schema=a int", "--format", "x"], "--format 'x'"),
-        (["inspect", "."], "is no state directory"),
+        (["inspect", "."], "is not a state directory"),
         (["inspect"], "Missing argument 'DIR'; see"),
         (["nonsense"], "No such command 'nonsense'"),
         (["demo", "--windw", "7d"], "No such option: --windw"),
@@ -248,7 +248,7 @@ def test_a_mistake_of_the_program_is_one_line_that_asks_to_be_reported(
 ) -> None:
     monkeypatch.setattr("streaming.cli.commands.inspect.inspected", lambda *_, **__: {}["versions"])
     said = refused("inspect", ".", status=1)
-    assert "KeyError: 'versions': a mistake of this program" in said
+    assert "KeyError: 'versions': this is a bug of this program" in said
     status, _, errors = run("inspect", ".", "--debug")
     assert status == 1 and "Traceback" in errors
 

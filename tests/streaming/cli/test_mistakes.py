@@ -53,8 +53,8 @@ run|q.sql|IN|--sink=sqlite:none/x.db => none: there is no such folder
 run|q.sql|IN|--sink=sqlite:file#t => file is not a database
 run|q.sql|IN|--sink=sqlite:in#t => in: is a folder; name a file
 run|q.sql|IN|--sink=v=console => there is no view 'v'; views are q
-run|q.sql|IN|--sink=sqlite:x.db,keys=nokey => the key 'nokey' of its output is no column
-run|q.sql|IN|--sink=sqlite:x.db,keys= => the key '' of its output is no column
+run|q.sql|IN|--sink=sqlite:x.db,keys=nokey => the output key 'nokey' is not a column
+run|q.sql|IN|--sink=sqlite:x.db,keys= => the output key '' is not a column
 run|q.sql|IN|--sink=sqlite:x.db,kyes=src => there is no option kyes=; there are keys=, mode=
 run|q.sql|IN|--sink=sqlite:x.db,mode=upsert => keys=COLUMN for one row per key
 run|q.sql|IN|--sink=sqlite:x.db,retry_attempts=0 => write retry_attempts=N, 1 or more
@@ -85,10 +85,10 @@ explain|q.sql => Missing option '--source'
 explain|q.sql|IN|--analyse => (Possible options: --analyze)
 explain|q.sql|--source=e=schema=src int|--analyze => there are no files to read
 explain|q.sql|IN|--formula=fast => unknown formula 'fast'
-inspect|none => none is no state directory
+inspect|none => none is not a state directory
 inspect|file => file is a file: name the folder
 inspect|in|--letters=-1 => Invalid value for '--letters'
-rescale|none|--cells=2 => there is nothing to move
+rescale|none|--cells=2 => so there is nothing to rescale
 rescale|in|--cells=2|--embedded => give either --cells with a number, or --embedded
 rescale|s4://x|--cells=2 => Unrecognized filesystem type in URI
 profile|q.sql|IN|--batch=100 => 2 rows are too few

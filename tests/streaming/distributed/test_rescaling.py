@@ -76,7 +76,7 @@ def started(place: Path) -> None:
 
 
 def test_what_cannot_be_moved_is_one_line_and_the_directory_is_as_it_was(tmp_path, monkeypatch):
-    assert rescale(tmp_path / "no", "--cells", "4")[1].endswith("mode that it is to have")
+    assert rescale(tmp_path / "no", "--cells", "4")[1].endswith("query in the wanted mode")
     assert not (tmp_path / "no").exists()
     place = tmp_path / "state"
     started(place)

@@ -161,7 +161,7 @@ def test_a_sequence_is_an_integer_or_a_time_to_the_microsecond(spark, cast, expe
         return [f.select("sequence").collect()[0][0] for f in (upserts, merge({"r": frame}))]
 
     if expected is FeedError:
-        with pytest.raises(FeedError, match="cast it to an integer, or take a time"):
+        with pytest.raises(FeedError, match="cast it to an integer, or use a time"):
             sequences()
     else:
         assert sequences() == [expected, expected]
