@@ -2,7 +2,7 @@
 
 The variables of a delta are bound first. Its run is read from the first row to the last, and every
 other atom looks its values up. There is no choice of a proposer and no leap, and the data for the
-look-ups of the next rows is prefetched. A delta has to be read anyway, so this costs no more than
+look-ups of the next rows is prefetched. A delta must be read anyway, so this costs no more than
 its rows. If the delta is the proposer, as it nearly always is, this costs far less.
 
 If the last of these variables can be summed together with the following ones and has many values

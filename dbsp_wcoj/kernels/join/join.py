@@ -125,7 +125,7 @@ def join(
 
     Args:
         program: the plan (`dbsp_wcoj.kernels.join.join_layout`).
-        sources: what each atom reads.
+        sources: the source of each atom.
         deltas: addresses of the step's delta runs, 0 for none.
         low: least value of the level ``program[SPLIT_LEVEL]``.
         high: greatest value of that level.

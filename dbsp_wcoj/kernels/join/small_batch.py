@@ -63,8 +63,8 @@ def sum_terms(batch, state, bitmap, memo):
         joins += load(term, BINARY_JOINS)
         store(load(term, RUN_COUNT), 0, load(load(term, RUN_COUNT), 0) + 1)
         start, no_rows = np.int64(0), np.int64(0)
-        asked = (load(term, PROGRAM), sources, deltas, MIN_INT64, MAX_INT64, start)
-        room = (
+        request = (load(term, PROGRAM), sources, deltas, MIN_INT64, MAX_INT64, start)
+        buffers = (
             state,
             no_rows,
             no_rows,
@@ -73,7 +73,7 @@ def sum_terms(batch, state, bitmap, memo):
             load(term, COUNTERS),
             np.int64(UNLIMITED_WORK),
         )
-        status, _, part = call_join(load(batch, JOIN_KERNEL), asked + room)
+        status, _, part = call_join(load(batch, JOIN_KERNEL), request + buffers)
         if status == OVERFLOW:
             return OVERFLOWED, joins
         total = add(total, part)

@@ -75,7 +75,7 @@ def add_runs(arena, used_words):
         used_words: Words in use behind the word ``FREE``, which does not count them yet.
 
     Returns:
-        Whether a spine has to be settled (`dbsp_wcoj.kernels.storage.spine.is_full`).
+        Whether a spine has to settle (`dbsp_wcoj.kernels.storage.spine.is_full`).
     """
     settle = False
     for index in range(load(arena, ORDERS)):

@@ -23,7 +23,7 @@ UNSETTLED_ROWS = TAIL_ROWS + 2  # rows added to the tail since the spine was set
 UNSETTLED_STEPS = TAIL_ROWS + 3  # steps added to the tail since then
 TABLE_WORDS = TAIL_ROWS + 4
 
-# A longer tail becomes an ordinary run: its spine has to settle, that is, merge by size again.
+# A longer tail becomes an ordinary run: its spine settles, that is, does the merge work it owes.
 MAX_TAIL_ROWS = 96
 
 
