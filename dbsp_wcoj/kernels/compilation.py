@@ -41,10 +41,10 @@ __all__ = [
 class CompilationObserver(Protocol):
     """Receives the start and the end of each compilation of a kernel."""
 
-    def started(self, kernel: str) -> None:
+    def on_start(self, kernel: str) -> None:
         """The compilation of this kernel begins."""
 
-    def finished(self, kernel: str) -> None:
+    def on_finish(self, kernel: str) -> None:
         """The kernel is compiled and cached on disk for later processes."""
 
 
@@ -58,7 +58,7 @@ class LoggedCompilation:
         self._kernels = 0
         self._width = 0
 
-    def started(self, kernel: str) -> None:
+    def on_start(self, kernel: str) -> None:
         self._kernels += 1
         if self._kernels == 1:
             getLogger("dbsp_wcoj").warning(
@@ -69,7 +69,7 @@ class LoggedCompilation:
         self._width = len(line)
         self._show(line)
 
-    def finished(self, kernel: str) -> None:
+    def on_finish(self, kernel: str) -> None:
         self._show(" " * self._width + "\r")
 
     def _show(self, line: str) -> None:
@@ -90,13 +90,13 @@ class _Listener(event.Listener):  # type: ignore[misc]  # numba has no types
         name = _kernel_name(event)
         if self._compiling is None and name in KERNELS:
             self._compiling = name
-            self.observer.started(name)
+            self.observer.on_start(name)
 
     def on_end(self, event: Any) -> None:
         name = _kernel_name(event)
         if name is not None and name == self._compiling:
             self._compiling = None
-            self.observer.finished(name)
+            self.observer.on_finish(name)
 
 
 def _kernel_name(compilation: Any) -> str | None:

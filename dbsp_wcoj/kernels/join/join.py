@@ -197,9 +197,9 @@ def join(
                     store(state, LEVEL, driven)
                     block = load(program, load(program, BLOCKS) + driven)
                     counted = counters + COUNTER_BYTES * driven
-                    whole = (program, state, cells, levels, driven, NO_PROPOSER, np.int64(0))
-                    free = (MIN_INT64, MAX_INT64, bitmap, counted)
-                    part = call_sum(load(program, block + SUM_KERNEL), whole + free)
+                    position = (program, state, cells, levels, driven, NO_PROPOSER, np.int64(0))
+                    bounds = (MIN_INT64, MAX_INT64, bitmap, counted)
+                    part = call_sum(load(program, block + SUM_KERNEL), position + bounds)
                     total = add(total, multiply(weight, part))
                     continue
                 if driven < depth_count:
@@ -252,9 +252,9 @@ def join(
                         increment(counted, PROPOSALS, count)
                         part = sum_one(program, state, cells, block)
                     else:
-                        rest = (program, state, cells, levels, level, proposer, count)
-                        restricted = (least, most, bitmap, counted)
-                        part = call_sum(kernel, rest + restricted)
+                        position = (program, state, cells, levels, level, proposer, count)
+                        bounds = (least, most, bitmap, counted)
+                        part = call_sum(kernel, position + bounds)
                     work -= proposals_of_two(counters, level, depth_count) - proposed
                     if memo_level >= 0:
                         key = load(state, levels + LEVEL_STATE_WORDS * memo_level + VALUE)

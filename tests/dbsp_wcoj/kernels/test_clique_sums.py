@@ -22,8 +22,8 @@ QUERIES = (
 )
 
 
-def maintain(query: Query, made: list[dict[str, ZSet]], **options) -> None:
-    """Step by step against binary joins of whole columns."""
+def check_steps(query: Query, made: list[dict[str, ZSet]], **options) -> None:
+    """Compare each step with binary joins of whole columns."""
     view = DeltaQuery(query, **options)
     empty = tuple(np.empty((2, 0), np.int64)), np.empty(0, np.int64)
     state = dict.fromkeys(query.relations, empty)
@@ -49,21 +49,21 @@ def test_cliques_of_several_runs_with_any_weights_equal_binary_joins(text, weigh
     query = Query.parse(text)
     for seed, layout in enumerate(LAYOUTS):
         if seed < 1 or (seed + list(WEIGHTS).index(weights)) % 3 == 0:
-            maintain(query, steps(seed, layout, weights, set(query.relations), size=700))
+            check_steps(query, steps(seed, layout, weights, set(query.relations), size=700))
 
 
 def test_cliques_of_distinct_edges_and_loops_obey_their_comparisons():
     rng = np.random.default_rng(8)
     query = Query.parse(f"{CLIQUE}, d != a, d != b")
     edges = np.unique(rng.integers(0, 40, (2, 900)), axis=1)
-    maintain(query, [{"e": ZSet.from_columns(list(edges))}])
+    check_steps(query, [{"e": ZSet.from_columns(list(edges))}])
 
 
 @pytest.mark.parametrize("formula", Formula)
 def test_all_formulas_share_intersections_alike(formula):
     query = Query.parse(CLIQUE)
     made = steps(5, "dense", "mixed", {"e"}, size=500)
-    maintain(query, made[:1] + made[2:], formula=formula)
+    check_steps(query, made[:1] + made[2:], formula=formula)
 
 
 def test_parts_of_a_clique_add_up():
@@ -78,7 +78,7 @@ def test_parts_of_a_clique_add_up():
 
 
 @pytest.mark.parametrize("weight", [1, 3], ids=["lists", "weights"])
-def test_an_intersection_longer_than_its_room_is_taken_in_pieces(weight):
+def test_an_intersection_longer_than_its_room_is_processed_in_pieces(weight):
     rng = np.random.default_rng(1)
     size = 5 * join_layout.LIST_WORDS // 2
     left, right = (np.flatnonzero(rng.random(size) < 0.9) for _ in "lr")
