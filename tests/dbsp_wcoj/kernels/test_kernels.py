@@ -1,8 +1,9 @@
 """Single kernels, each compared with numpy's search, Python's sets and Python's integers.
 
 A kernel trusts its input and has a path for each input shape: lists shorter than a block, of
-similar length, of very different lengths; rows packed into one word or not. So the inputs are drawn around
-the sizes where a path begins, and around both ends of int64, where a difference does not fit.
+similar length, of very different lengths; rows packed into one word or not. So the inputs are drawn
+around the sizes where a path begins, and around both ends of int64, where a difference does not
+fit.
 """
 
 from __future__ import annotations
