@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from circuits.types.codecs.arrow_buffers import numbers_of, plain
 from circuits.types.codecs.codec import Codec
-from dbsp_wcoj.kernels.values.digits import rounded_sums, split_numbers, whole_sums
+from dbsp_wcoj.kernels.values.digits import split_numbers, sum_to_floats, sum_to_integers
 from dbsp_wcoj.values.bitcast import values_of
 from dbsp_wcoj.zset import Int64Array
 
@@ -92,7 +92,7 @@ class ExactSum:
         """
         out = np.zeros((words, n), np.int64)
         fits = np.ones(n, np.bool)
-        whole_sums(*sums, out, fits)
+        sum_to_integers(*sums, out, fits)
         return out, fits
 
     def floats(self, sums: Digits, divisors: Int64Array) -> Float64Array:
@@ -108,7 +108,7 @@ class ExactSum:
             sums = Digits(*(part[finite] for part in sums))
         mantissas, exponents = np.zeros(n), np.zeros(n, np.int64)
         unit = _MIN_EXPONENT if self.floating else 0
-        rounded_sums(*sums, divisors, self.scale, _MIN_EXPONENT - unit, mantissas, exponents)
+        sum_to_floats(*sums, divisors, self.scale, _MIN_EXPONENT - unit, mantissas, exponents)
         with np.errstate(over="ignore"):
             values = np.ldexp(mantissas, (exponents + unit).astype(np.int32))
         if special is not None:
