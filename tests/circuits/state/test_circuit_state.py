@@ -267,7 +267,7 @@ def test_a_circuit_that_broke_is_whole_again_once_loaded():
             lambda s: replace(
                 s, tables={"text": [(np.array([0, 1, 2]), np.frombuffer(b"xx", np.uint8))]}
             ),
-            "table 'text': string 1 of 2 already has code 0",
+            "dictionary 'text': string 1 of 2 already has code 0",
         ),
         (
             lambda s: replace(
