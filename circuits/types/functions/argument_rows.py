@@ -80,8 +80,8 @@ def fit_precision(decimals: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _check_digits(decimals: pa.Array, digits: int, target: pa.DataType) -> None:
-    most = relabel_scale(pa.array([10**digits - 1], pa.decimal256(76, 0)), 76, decimals.type.scale)
-    over = pc.fill_null(pc.greater(pc.abs(decimals), most[0]), False)
+    limit = relabel_scale(pa.array([10**digits - 1], pa.decimal256(76, 0)), 76, decimals.type.scale)
+    over = pc.fill_null(pc.greater(pc.abs(decimals), limit[0]), False)
     if pc.any(over).as_py():
         raise pa.ArrowInvalid(f"{decimals.filter(over)[0]} does not fit {target}")
 

@@ -141,11 +141,12 @@ def _ticks(values: Values, unit: str) -> Values:
     """
     per_second = _TICKS_PER_SECOND[values.type.unit]
     ticks = pc.cast(values, pa.int64())
-    size, each = _MICROSECONDS_PER_UNIT[unit] * per_second, 1_000_000
-    if size < each:
-        return pc.multiply_checked(ticks, each // size)
+    # A unit has size / scale ticks.
+    size, scale = _MICROSECONDS_PER_UNIT[unit] * per_second, 1_000_000
+    if size < scale:
+        return pc.multiply_checked(ticks, scale // size)
     # The remainder has the sign of the dividend, so a negative quotient is corrected downwards.
-    divisor = pa.scalar(size // each)
+    divisor = pa.scalar(size // scale)
     rest = pc.remainder(ticks, divisor)
     below = pc.cast(pc.less(rest, 0), pa.int64())
     return pc.subtract(pc.divide(pc.subtract(ticks, rest), divisor), below)

@@ -120,12 +120,12 @@ def read_timestamp(values: pa.Array, target: pa.DataType, *, lenient: bool = Fal
     if local is None or not local.any():
         return array.view(target)
     naive = pc.if_else(pa.array(local), array, None).view(pa.timestamp(target.unit))
-    there = pc.assume_timezone(naive, target.tz).view(pa.int64())
-    return pc.if_else(pa.array(local), there, array).view(target)
+    localized = pc.assume_timezone(naive, target.tz).view(pa.int64())
+    return pc.if_else(pa.array(local), localized, array).view(target)
 
 
 def read_time(values: pa.Array, target: pa.DataType, *, lenient: bool = False) -> pa.Array:
-    """Parse text as times of day; of a text that is a timestamp, take the time of day.
+    """Parse text as times of day; a text that is a timestamp is parsed as its time of day.
 
     A text that is neither a time nor a timestamp is NULL if ``lenient``, else ArrowInvalid.
     """
@@ -134,14 +134,15 @@ def read_time(values: pa.Array, target: pa.DataType, *, lenient: bool = False) -
     stamp = _Parts(values, _STAMP)
     dated = stamp.found & ~parts.found
     if dated.any():
-        days, right = _days(stamp)
-        there, fine, clock = _clock(stamp)
-        right &= np.where(stamp.has("time"), clock, stamp.text("rest") == "")
-        right &= (days >= -MAX_DAY_US) & (days <= MAX_DAY_US)
-        right &= there < INFINITE - np.maximum(np.where(right, days, 0) * DAY_US, 0)
-        there = np.where(stamp.has("time"), there % DAY_US, 0)
-        micros, nanos = np.where(dated, there, micros), np.where(dated, fine, nanos)
-        good |= dated & right
+        days, is_stamp = _days(stamp)
+        stamp_micros, stamp_nanos, clock = _clock(stamp)
+        is_stamp &= np.where(stamp.has("time"), clock, stamp.text("rest") == "")
+        is_stamp &= (days >= -MAX_DAY_US) & (days <= MAX_DAY_US)
+        is_stamp &= stamp_micros < INFINITE - np.maximum(np.where(is_stamp, days, 0) * DAY_US, 0)
+        stamp_micros = np.where(stamp.has("time"), stamp_micros % DAY_US, 0)
+        micros = np.where(dated, stamp_micros, micros)
+        nanos = np.where(dated, stamp_nanos, nanos)
+        good |= dated & is_stamp
     good &= micros < DAY_US
     valid = _check(values, good, str(target), lenient)
     per_second = PER_SECOND[target.unit]
@@ -172,17 +173,17 @@ class _Parts:
         self._valid = pa.array(self.found)
 
     def text(self, name: str) -> npt.NDArray[Any]:
-        """One group of each text, empty where the text has none."""
+        """Return one group of each text, empty if the text does not have it."""
         part = pc.if_else(self._valid, pc.struct_field(self._struct, name), "")
         return np.asarray(pc.fill_null(part, "").to_numpy(zero_copy_only=False), dtype=object)
 
     def has(self, name: str) -> Bools:
-        """A mask of the texts in which a group is not empty."""
+        """Return a mask of the texts in which a group is not empty."""
         part = pc.if_else(self._valid, pc.struct_field(self._struct, name), "")
         return _mask(pc.greater(pc.binary_length(pc.fill_null(part, "")), 0))
 
     def number(self, name: str) -> Int64s:
-        """One group of digits of each text as a number, 0 where the text has none."""
+        """Return one group of digits of each text as a number, 0 if the text does not have it."""
         part = pc.if_else(self._valid, pc.struct_field(self._struct, name), "")
         part = pc.fill_null(part, "")
         digits = pc.if_else(pc.equal(part, ""), "0", part)
@@ -190,7 +191,7 @@ class _Parts:
 
 
 def _days(parts: _Parts) -> tuple[Int64s, Bools]:
-    """Days since 1970, and a mask of the texts whose date exists."""
+    """Return days since 1970, and a mask of the texts whose date exists."""
     year, month, day = (parts.number(name) for name in ("year", "month", "day"))
     negative, before_christ = parts.has("sign"), parts.has("bc")
     good = parts.found & (parts.text("sep") == parts.text("sep2"))
@@ -205,11 +206,11 @@ def _days(parts: _Parts) -> tuple[Int64s, Bools]:
 
 
 def _clock(parts: _Parts) -> tuple[Int64s, Int64s, Bools]:
-    """Microseconds since midnight, the remaining nanoseconds, and a mask of the valid times."""
+    """Return microseconds since midnight, remaining nanoseconds, and a mask of valid times."""
     hour, minute, second = (parts.number(name) for name in ("hour", "minute", "second"))
     part = parts.text("part")
-    shown = pa.array([digits[:9].ljust(9, "0") for digits in part], pa.string())
-    nanos = np.asarray(pc.cast(shown, pa.int64()).to_numpy(), np.int64)
+    digits_of_nanos = pa.array([digits[:9].ljust(9, "0") for digits in part], pa.string())
+    nanos = np.asarray(pc.cast(digits_of_nanos, pa.int64()).to_numpy(), np.int64)
     good = parts.found & (minute < 60) & (second < 60) & (hour <= 24)
     good &= (hour < 24) | ((minute == 0) & (second == 0) & (nanos == 0))
     hour = np.where(good, hour, 0)
@@ -218,7 +219,7 @@ def _clock(parts: _Parts) -> tuple[Int64s, Int64s, Bools]:
 
 
 def _offset(parts: _Parts) -> tuple[Int64s, Bools]:
-    """The UTC offset of each text in microseconds, and a mask of the texts that have an offset."""
+    """Return UTC offsets in microseconds, and a mask of the texts that have an offset."""
     hours, minutes, seconds = (parts.number(n) for n in ("hours", "minutes", "seconds"))
     ahead = ((hours * 60 + minutes) * 60 + seconds) * 10**6
     side = parts.text("side")
@@ -226,7 +227,7 @@ def _offset(parts: _Parts) -> tuple[Int64s, Bools]:
 
 
 def _special(values: pa.Array) -> tuple[Bools, Int64s]:
-    """A mask of the texts that are a special value (``inf``, ``epoch``), and its ticks."""
+    """Return a mask of the texts that are special values (``inf``, ``epoch``), and their ticks."""
     parts = _Parts(values, _SPECIAL)
     if not parts.found.any():
         return parts.found, np.zeros(len(values), np.int64)
@@ -240,7 +241,7 @@ def _with_nulls(array: pa.Array, valid: Bools) -> pa.Array:
 
 
 def _check(values: pa.Array, good: Bools, wanted: str, lenient: bool) -> Bools:
-    """A mask of the valid values; ArrowInvalid if a text has none, unless ``lenient``."""
+    """Return a mask of the valid values; ArrowInvalid if a text is invalid, unless ``lenient``."""
     wrong = ~good & _mask(pc.is_valid(values))
     if wrong.any() and not lenient:
         raise pa.ArrowInvalid(f"{values[int(wrong.argmax())].as_py()!r} is no {wanted}")
