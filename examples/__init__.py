@@ -1,1 +1,1 @@
-"""Examples: each file is a script that stands alone, prints what it sees and checks its answer."""
+"""Examples: each file is an independent script that prints its results and checks them."""

@@ -1,17 +1,18 @@
-"""Circular imports among installed Python packages, while packages come and go.
+"""Circular imports among installed Python packages, while packages are added and removed.
 
-Modules that import each other, directly or through a third, work or fail by the order in which they
-happen to be imported. A package that comes brings its import statements, read by ``ast`` and not
-run; one that goes takes them away; the circles of two and of three modules are kept up to date.
+If modules import each other, directly or through a third module, the order in which they are
+imported decides whether they work. The script adds the import statements of a package, which it
+parses with ``ast`` and does not run, and removes them again. Two views maintain the circles of two
+and of three modules.
 
 ::
 
     python examples/circular_imports.py                 # packages that the engine needs
-    python examples/circular_imports.py rich pandas     # any that are installed
+    python examples/circular_imports.py rich pandas     # any installed packages
 
-Only what runs when a module is imported counts: not imports in functions, not those of types
-(``if TYPE_CHECKING:``). An import of ``a.b.c`` counts as one of that module, not of ``a`` and
-``a.b``, which Python imports on the way.
+Only statements that run when a module is imported count, so imports in functions and imports for
+types (``if TYPE_CHECKING:``) do not. An import of ``a.b.c`` counts as an import of that module, not
+of ``a`` and ``a.b``, although Python imports these first.
 """
 
 from __future__ import annotations
@@ -37,50 +38,50 @@ Edges = set[tuple[str, str]]
 
 
 def main(packages: list[str]) -> None:
-    """Let packages come one after the other, and go again, the first one first."""
+    """Add the packages one after the other, and remove them in the same order."""
     text = pa.field("importer", pa.string(), nullable=False)
     circuit = compile_datalog(RULES, {"imports": pa.schema([text, text.with_name("imported")])})
-    here: dict[str, Edges] = {}
+    present: dict[str, Edges] = {}
     circles: dict[str, set[tuple[str, ...]]] = {"pair": set(), "trio": set()}
 
     for package in [*packages, *packages[:-1]]:
-        coming = package not in here
-        edges = imports_of(package) if coming else here.pop(package)
-        if coming:
-            here[package] = edges
+        is_new = package not in present
+        edges = imports_of(package) if is_new else present.pop(package)
+        if is_new:
+            present[package] = edges
         importer, imported = zip(*sorted(edges), strict=True) if edges else ((), ())
-        weight = pa.array([1 if coming else -1] * len(edges), pa.int64())
+        weight = pa.array([1 if is_new else -1] * len(edges), pa.int64())
         table = pa.table(
             [pa.array(importer, pa.string()), pa.array(imported, pa.string()), weight],
             names=["importer", "imported", "weight"],
         )
 
-        print(f"{'+' if coming else '-'} {package}: {len(edges):,} imports")
+        print(f"{'+' if is_new else '-'} {package}: {len(edges):,} imports")
         for name, delta in circuit.step({"imports": table}).items():
-            come = [tuple(row.values()) for row in delta.to_pylist() if row.pop("weight") > 0]
-            gone = [tuple(row.values()) for row in delta.to_pylist() if row.pop("weight") < 0]
-            circles[name] = circles[name].union(come).difference(gone)
-            if come:
-                example = min(come, key=lambda circle: (sum(map(len, circle)), circle))
+            added = [tuple(row.values()) for row in delta.to_pylist() if row.pop("weight") > 0]
+            removed = [tuple(row.values()) for row in delta.to_pylist() if row.pop("weight") < 0]
+            circles[name] = circles[name].union(added).difference(removed)
+            if added:
+                example = min(added, key=lambda circle: (sum(map(len, circle)), circle))
                 print(
-                    f"    {len(come):4,} circles of {len(example)} come, one is "
+                    f"    {len(added):4,} new circles of {len(example)}, for example "
                     + " → ".join([*example, example[0]])
                 )
-            if gone:
-                print(f"    {len(gone):4,} circles of {len(gone[0])} go")
-        check(set().union(*here.values()), circles)
+            if removed:
+                print(f"    {len(removed):4,} circles of {len(removed[0])} removed")
+        check(set().union(*present.values()), circles)
 
     print(
-        f"Left: {', '.join(here)} with {len(circles['pair'])} circles of two "
+        f"Left: {', '.join(present)} with {len(circles['pair'])} circles of two "
         f"and {len(circles['trio'])} of three."
     )
 
 
 def imports_of(package: str) -> Edges:
-    """The imports between modules that importing the modules of a package would run."""
+    """Return the pairs (importer, imported) of modules for all modules of a package."""
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        raise SystemExit(f"{package} is no installed package")
+        raise SystemExit(f"{package} is not an installed package")
     root = Path(next(iter(spec.submodule_search_locations)))
     files = {}
     for file in sorted(root.rglob("*.py")):
@@ -96,7 +97,7 @@ def imports_of(package: str) -> Edges:
 
 
 def run_on_import(body: list[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
-    """The import statements that run when the module does."""
+    """Yield the import statements that run when a module with this body is imported."""
     for node in body:
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield node
@@ -112,7 +113,7 @@ def run_on_import(body: list[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]
 def modules_of(
     statement: ast.Import | ast.ImportFrom, inside: str, known: Collection[str]
 ) -> Iterator[str]:
-    """The modules that a statement in the package ``inside`` imports."""
+    """Yield the modules that a statement in the package ``inside`` imports."""
     if isinstance(statement, ast.Import):
         yield from (alias.name for alias in statement.names)
         return
@@ -120,12 +121,12 @@ def modules_of(
     if statement.level:
         parts = inside.split(".")
         base = ".".join([*parts[: len(parts) - statement.level + 1], *filter(None, [base])])
-    for alias in statement.names:  # "from a import b": the module a.b if there is one, else a
+    for alias in statement.names:  # "from a import b": the module a.b if it exists, else a
         yield f"{base}.{alias.name}" if f"{base}.{alias.name}" in known else base
 
 
 def check(edges: Edges, circles: dict[str, set[tuple[str, ...]]]) -> None:
-    """Compare with a search from each module."""
+    """Compare the views with a search from each module."""
     after: dict[str, set[str]] = {}
     for a, b in edges:
         after.setdefault(a, set()).add(b)

@@ -1,8 +1,9 @@
 """Friend triangles per person, while friendships begin and end.
 
-A triangle is three people who are friends of each other; how many a person is part of tells how
-close a circle is. The data: the karate club that Wayne Zachary watched in the seventies, 34 people
-and 78 friendships, until the instructor and the president fell out and it split in two.
+A triangle is three people who are all friends of each other. The number of triangles of a person
+measures how closely the person's friends are connected. The data are from the karate club that
+Wayne Zachary observed in the 1970s: 34 people and 78 friendships, until the instructor and the
+president quarrelled and the club split in two.
 
 ::
 
@@ -36,7 +37,7 @@ VIEWS = """
         FROM knows ab
         JOIN knows bc ON bc.a = ab.b
         JOIN knows ca ON ca.a = bc.b AND ca.b = ab.a
-        WHERE ab.b < bc.b  -- the two others in one order only
+        WHERE ab.b < bc.b  -- count the other two people in one order only
         GROUP BY ab.a
 """
 
@@ -44,7 +45,7 @@ Pairs = set[tuple[int, int]]
 
 
 def main() -> None:
-    """Let friendships come, end by the quarrel, and one come back."""
+    """Insert all friendships, delete those that the quarrel ends, and insert two new ones."""
     friends = pa.schema({"a": pa.int64(), "b": pa.int64()})
     circuit = compile_sql(VIEWS, {"friends": friends}, outputs=["triangles"], materialize=True)
     known: Pairs = {(int(a), int(b)) for a, b in (pair.split("-") for pair in FRIENDS.split())}
@@ -62,14 +63,14 @@ def main() -> None:
 
 
 def apply(circuit: Circuit, pairs: Pairs, weight: int) -> pa.Table:
-    """Friendships that begin (weight 1) or end (-1) as one step; what changes in the view."""
+    """Insert (weight 1) or delete (-1) friendships in one step; return the delta of the view."""
     a, b = zip(*sorted(pairs), strict=True)
     table = pa.table({"a": a, "b": b, "weight": [weight] * len(pairs)})
     return circuit.step({"friends": table})["triangles"]
 
 
 def show(circuit: Circuit, delta: pa.Table, friends: Pairs) -> None:
-    """Print who is in most triangles; compare with a count of all threes."""
+    """Print the people in most triangles; compare the view with a count over all triples."""
     view = {row["person"]: row["n"] for row in circuit.views["triangles"].to_pylist()}
     for person, n in sorted(view.items(), key=lambda item: (-item[1], item[0]))[:4]:
         role = {INSTRUCTOR: "instructor", PRESIDENT: "president"}.get(person, "")
@@ -78,10 +79,10 @@ def show(circuit: Circuit, delta: pa.Table, friends: Pairs) -> None:
     print(f"  {sum(view.values()) // 3} triangles in all; {touched} people's counts changed")
 
     counted: Counter[int] = Counter()
-    for three in combinations(range(1, 35), 3):
-        if friends.issuperset(combinations(three, 2)):
-            counted.update(three)
-    assert view == counted, "the view differs from counting all threes"
+    for triple in combinations(range(1, 35), 3):
+        if friends.issuperset(combinations(triple, 2)):
+            counted.update(triple)
+    assert view == counted, "the view differs from a count over all triples"
 
 
 if __name__ == "__main__":

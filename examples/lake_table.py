@@ -1,9 +1,9 @@
-"""A table in a lake that follows a stream, through a crash: Delta Lake, or Parquet without it.
+"""A table in a data lake that follows a stream through a crash: Delta Lake, or else Parquet.
 
-Sales come as files; the view is the turnover of each shop. It is written in mode ``upsert``: as a
-Delta table it is merged, so anybody reads the shops as they are now; as Parquet it is a log of
-upserts. After some micro-batches the job breaks down inside ``foreachBatch``; it is started again
-on the same state directory and checkpoint, and nothing is lost or counted twice.
+The sales are files; the view is the turnover of each shop. The target writes it in mode ``upsert``:
+a Delta table is merged, so every reader sees the current row of each shop; Parquet files are a log
+of upserts. After some micro-batches the job fails inside ``foreachBatch``. It starts again with the
+same state directory and checkpoint, and no sale is lost or counted twice.
 
 ::
 
@@ -33,7 +33,7 @@ FILES, BROKEN = 12, 7
 
 
 def main() -> None:
-    """Stream, break down, start again, and compare the table with the files."""
+    """Run the stream, fail, start again, and compare the table with the files."""
     spark = start_session("lake table")
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def run(spark: SparkSession, directory: Path, break_at: int | None = None) -> None:
-    """Run the query until all files are read, or it breaks down."""
+    """Run the query until it has read all files, or it fails."""
     sales = pa.schema({"shop": pa.string(), "cents": pa.int64()})
     circuit = compile_sql(
         "SELECT shop, count(*) AS sales, sum(cents) AS cents FROM sales GROUP BY shop",
@@ -70,7 +70,7 @@ def run(spark: SparkSession, directory: Path, break_at: int | None = None) -> No
 
     def step(frame: DataFrame, batch_id: int) -> None:
         sink(frame, batch_id)
-        if batch_id == break_at:  # the worst moment: all is written, and Spark does not know
+        if batch_id == break_at:  # the worst time: all is written, but Spark has not recorded it
             raise OSError("the power is gone")
 
     query = (
@@ -89,7 +89,7 @@ def run(spark: SparkSession, directory: Path, break_at: int | None = None) -> No
 
 
 def write_sales(directory: Path) -> dict[str, tuple[int, int]]:
-    """Sales, some of them returned later (weight -1); sales and cents that each shop ends with."""
+    """Write sales, and later returns of some of them (weight -1); return the totals by shop."""
     chance = random.Random(2)
     directory.mkdir()
     sales: Counter[str] = Counter()
@@ -97,9 +97,9 @@ def write_sales(directory: Path) -> dict[str, tuple[int, int]]:
     sold: list[tuple[str, int]] = []
     for number in range(FILES):
         rows = [(chance.choice(SHOPS), chance.randrange(100, 10_000), 1) for _ in range(200)]
-        back = [sold.pop(chance.randrange(len(sold))) for _ in range(20) if sold]
+        returned = [sold.pop(chance.randrange(len(sold))) for _ in range(20) if sold]
         sold += [(shop, price) for shop, price, _ in rows]
-        rows += [(shop, price, -1) for shop, price in back]
+        rows += [(shop, price, -1) for shop, price in returned]
         for shop, price, weight in rows:
             sales[shop] += weight
             cents[shop] += weight * price
@@ -110,7 +110,7 @@ def write_sales(directory: Path) -> dict[str, tuple[int, int]]:
 
 
 def show(place: Path) -> dict[str, tuple[int, int]]:
-    """Print the table as any reader sees it; return sales and cents by shop."""
+    """Print the table as other readers see it; return sales and cents by shop."""
     if (place / "_delta_log").is_dir():
         from deltalake import DeltaTable
 

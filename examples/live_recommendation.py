@@ -1,8 +1,8 @@
-"""Recommendations that live an hour: what two of those whom one follows like at the same time.
+"""Recommendations from the likes of the last hour: items that two followed people both like.
 
-The pattern is a diamond: a person follows two others, and both like one item. It is found as one
-join of four relations, not as a join of pairs; likes are forgotten after an hour, so what was
-recommended for them goes as well, and what somebody likes already is not recommended.
+The pattern is a diamond: a person follows two others, and both like the same item. One join of four
+relations finds it, not a sequence of binary joins. Likes expire after an hour, and with them the
+recommendations that depend on them. Items that a person already likes are not recommended.
 
 ::
 
@@ -48,7 +48,7 @@ VIEWS = f"""
 
 
 def main(minutes: int = 180) -> None:
-    """Let likes come minute by minute; watch one person, and compare every twentieth minute."""
+    """Insert likes minute by minute, print the changes for one person, and compare regularly."""
     circuit = compile_sql(
         VIEWS,
         SCHEMAS,
@@ -87,17 +87,17 @@ def main(minutes: int = 180) -> None:
                 (row["person"], row["item"], row["n"])
                 for row in circuit.views["recommended"].to_pylist()
             }
-            assert found == recomputed(follows, live), f"minute {minute} differs"
+            assert found == recompute(follows, live), f"minute {minute} differs"
 
     print(f"{len(follows):,} follow; {len(likes):,} likes in {minutes} minutes.")
-    took = 1000 * statistics.median(seconds)
-    print(f"{len(found):,} recommendations now; a minute's likes took {took:.1f} ms.")
+    median_ms = 1000 * statistics.median(seconds)
+    print(f"{len(found):,} recommendations now; a minute's likes took {median_ms:.1f} ms.")
 
 
-def recomputed(
+def recompute(
     follows: set[tuple[int, int]], liked: set[tuple[int, int]]
 ) -> set[tuple[int, int, int]]:
-    """The recommendations, by a look at every pair that each person follows."""
+    """Compute the recommendations from every pair of people that a person follows."""
     items: dict[int, set[int]] = {}
     for who, item in liked:
         items.setdefault(who, set()).add(item)
@@ -112,8 +112,8 @@ def recomputed(
             for item in items.get(one, set()) & items.get(two, set())
             if item not in items.get(person, set())
         )
-        leading = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:BEST]
-        best.update((person, item, n) for item, n in leading)
+        first = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:BEST]
+        best.update((person, item, n) for item, n in first)
     return best
 
 

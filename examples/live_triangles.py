@@ -1,9 +1,8 @@
-"""Triangles of messages, live: who wrote to whom within a week, and who closes a circle of three.
+"""A live count of message triangles: three people who all exchanged messages within a week.
 
-Spark reads the messages as a stream; a message leaves after seven days (`Retention`), and with it
-the triangles that it was part of. The view is a SELECT; the sink is a function for
-``foreachBatch``. `make demo` shows the same on 59,835 real messages, with more views, a table that
-moves and a plot.
+Spark reads the messages as a stream. A message expires after seven days (`Retention`), and with it
+the triangles that contain it. The view is a SELECT; the sink is a function for ``foreachBatch``.
+`make demo` shows the same on 59,835 real messages, with more views, a live table and a plot.
 
 ::
 
@@ -38,8 +37,8 @@ VIEW = """
 
 
 def main() -> None:
-    """Stream some weeks of messages, a file a day; draw the count, and recount every day."""
-    days = some_weeks(random.Random(1))
+    """Stream some weeks of messages, one file per day; draw the count, and recount every day."""
+    days = generate_days(random.Random(1))
     columns = [pa.field(name, pa.int64(), nullable=False) for name in ("src", "dst", "ts")]
     circuit = compile_sql(
         VIEW,
@@ -55,7 +54,7 @@ def main() -> None:
             path = Path(directory, "in", f"{day:03}.parquet")
             table = dict(zip(("src", "dst", "ts"), zip(*messages, strict=True), strict=True))
             pq.write_table(pa.table(table), path)
-            os.utime(path, (day, day))  # Spark takes the oldest first
+            os.utime(path, (day, day))  # Spark reads the oldest file first
         query = (
             spark.readStream.schema("src long, dst long, ts long")
             .option("maxFilesPerTrigger", 1)
@@ -72,11 +71,11 @@ def main() -> None:
         now = [row["n"] for row in delta.table.to_pylist() if row["weight"] > 0]
         count = now[0] if now else count  # no row: the count has not changed
         print(f"day {day:2} {'▇' * (count // 20)} {count}")
-        assert count == recounted(days[: day + 1]), f"day {day} differs"
+        assert count == recount(days[: day + 1]), f"day {day} differs"
 
 
-def some_weeks(chance: random.Random) -> list[list[tuple[int, int, int]]]:
-    """Messages of each day: within groups of friends, busiest in the middle."""
+def generate_days(chance: random.Random) -> list[list[tuple[int, int, int]]]:
+    """Generate the messages of each day: within groups of friends, most in the middle."""
     days = []
     for day in range(DAYS):
         messages = []
@@ -88,8 +87,8 @@ def some_weeks(chance: random.Random) -> list[list[tuple[int, int, int]]]:
     return days
 
 
-def recounted(days: list[list[tuple[int, int, int]]]) -> int:
-    """The triangles after the last of these days, counted anew."""
+def recount(days: list[list[tuple[int, int, int]]]) -> int:
+    """Count the triangles after the last of these days from the messages."""
     newest = max(ts for _, _, ts in days[-1])
     friends: dict[int, set[int]] = {}
     for src, dst, ts in (message for day in days for message in day):

@@ -1,10 +1,11 @@
-"""Rings of payments: money that comes back to where it was, within a day, through 3 to 6 accounts.
+"""Rings of payments: money that returns to its first account within a day, over 3 to 6 accounts.
 
-Spark reads the payments as files of three hours; the sink keeps one view for each length of ring, a
-cyclic join of as many payments, and a target of our own raises the alerts. Payments are forgotten
-after two days, so the state does not grow. Planted among the payments are rings, which must be
-found, all and at once, and look-alikes, which must not: rings that take too long, that go round
-against time, or that never close.
+Spark reads the payments as files of three hours each. There is one view for each length of a ring,
+a cyclic join of that many payments, and a custom target prints the alerts. Payments expire after
+two days, so the state does not grow. The generator hides rings among the payments, which the views
+must find, all of them and at once. It also hides similar patterns, which the views must not find:
+rings that take too long, rings whose payments are in the wrong order of time, and rings that never
+close.
 
 ::
 
@@ -27,12 +28,12 @@ from circuits import InputOptions, Retention, compile_datalog
 from streaming import ViewDelta, ViewSink, start_session
 
 HOUR, DAY, DAYS = 3_600, 86_400, 4
-FILE = 3 * HOUR  # of payments in one file
+FILE = 3 * HOUR  # the time range of one file
 LENGTHS = range(3, 7)
 
 
 class Payment(NamedTuple):
-    """Who pays whom, and when (seconds)."""
+    """A payment from one account to another; the time is in seconds."""
 
     payer: int
     payee: int
@@ -43,7 +44,7 @@ PAY = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in Payment.
 
 
 def ring_rule(length: int) -> str:
-    """The rule for rings of a length: payments in order of time, by different accounts.
+    """Return the rule for rings of a length: payments in order of time, by different accounts.
 
     >>> print(ring_rule(3))
     ring3(a, b, c, t1, t3) :-
@@ -64,13 +65,13 @@ def ring_rule(length: int) -> str:
 
 
 class Alerts:
-    """A target: prints rings when they close. A replayed micro-batch says nothing new."""
+    """A target that prints rings when they close; it prints a ring once, even after a replay."""
 
     def __init__(self) -> None:
         self.rings: set[tuple[int, ...]] = set()
 
     def write(self, delta: ViewDelta) -> None:
-        """Take the changes of one view; rows that leave were forgotten, not undone."""
+        """Print the inserted rows of a view; deleted rows have only expired."""
         for row in delta.table.to_pylist():
             *accounts, first, last = [row[name] for name in row if name != "weight"]
             if row["weight"] > 0 and tuple(accounts) not in self.rings:
@@ -82,7 +83,7 @@ class Alerts:
 
 
 def main() -> None:
-    """Plant rings, stream four days of payments, compare the alerts with what was planted."""
+    """Hide rings in four days of payments, stream them, and compare the alerts with the rings."""
     payments, planted = plant(random.Random(5))
     circuit = compile_datalog(
         "\n".join(map(ring_rule, LENGTHS)),
@@ -108,10 +109,10 @@ def main() -> None:
 
 
 def plant(chance: random.Random) -> tuple[list[Payment], set[tuple[int, ...]]]:
-    """Payments in order of time, and the rings among them, from the account that pays first.
+    """Generate payments in order of time, and the rings among them; a ring begins at its payer.
 
-    Ordinary money goes one way, from people (0-1999) to shops (2000-2099) to suppliers
-    (2100-2119), so the only rings are those planted, among accounts from 3000 on.
+    Other payments have one direction, from people (0-1999) to shops (2000-2099) to suppliers
+    (2100-2119), so the only rings are the planted ones, among the accounts from 3000 on.
     """
     payments = []
     for _ in range(5_000):
@@ -129,7 +130,7 @@ def plant(chance: random.Random) -> tuple[list[Payment], set[tuple[int, ...]]]:
             span = DAY if kind != "slow" else DAY + HOUR
             start = chance.randrange((DAYS - 2) * DAY)
             between = chance.sample(range(start + 1, start + span), length - 2)
-            times = sorted([start, *between, start + span])  # the last moment that counts
+            times = sorted([start, *between, start + span])  # the longest time that the rule allows
             if kind == "backwards":
                 times.reverse()
             payees = [*accounts[1:], accounts[0]]
@@ -137,14 +138,14 @@ def plant(chance: random.Random) -> tuple[list[Payment], set[tuple[int, ...]]]:
             payments += ring[:-1] if kind == "open" else ring
             if kind == "ring":
                 planted.add(tuple(accounts))
-            # Members also get money from people, and spend it.
+            # The accounts also receive payments from people, and pay shops.
             payments += [Payment(chance.randrange(2_000), a, start) for a in accounts]
             payments += [Payment(a, chance.randrange(2_000, 2_100), start + 2) for a in accounts]
     return sorted(payments, key=lambda payment: payment.ts), planted
 
 
 def write_files(payments: list[Payment], directory: Path) -> None:
-    """One file for every three hours; Spark takes the oldest first."""
+    """Write one file for every three hours; Spark reads the oldest file first."""
     directory.mkdir()
     for number, (_, group) in enumerate(groupby(payments, lambda payment: payment.ts // FILE)):
         rows = [payment._asdict() for payment in group]

@@ -1,8 +1,8 @@
 """Orders, shipments and invoices matched three ways, while late changes correct them.
 
-Each ordered item should be sent and billed, in the quantity and at the price that was ordered. The
-view joins the three by outer joins, so what is missing on any side shows; it follows prices that
-are corrected, second deliveries, orders that are cancelled after they were sent.
+Each ordered item should be sent and billed, in the quantity and at the price of the order. The view
+combines the three relations by outer joins, so it shows what is missing on any side. It follows
+corrections of prices, second deliveries, and cancellations of orders that have been sent.
 
 ::
 
@@ -25,7 +25,7 @@ SCHEMAS = {
     "shipments": pa.schema({"nr": pa.int64(), "parcel": pa.int64(), "quantity": pa.int64()}),
     "invoices": pa.schema({"nr": pa.int64(), "cents": pa.int64()}),
 }
-RULES = {  # an order, a parcel, an invoice that comes again replaces what it was
+INPUT_OPTIONS = {  # an order, parcel or invoice with the same key replaces the earlier one
     "orders": InputOptions(keys=["nr"]),
     "shipments": InputOptions(keys=["nr", "parcel"]),
     "invoices": InputOptions(keys=["nr"]),
@@ -64,7 +64,7 @@ STATES = (
 
 @dataclass
 class Books:
-    """What has happened so far, for the check: plain dictionaries."""
+    """The current rows in plain dictionaries, for the check."""
 
     orders: dict[int, tuple[int, int]] = field(default_factory=dict)
     shipments: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -72,32 +72,34 @@ class Books:
 
 
 def main(days: int = 30, orders: int = 400) -> None:
-    """Live through a month of trade; print each fifth day, and the story of one order."""
-    circuit = compile_sql(VIEWS, SCHEMAS, input_options=RULES, materialize=["match", "totals"])
+    """Run a month of trade; print the totals of each fifth day, and the history of one order."""
+    circuit = compile_sql(
+        VIEWS, SCHEMAS, input_options=INPUT_OPTIONS, materialize=["match", "totals"]
+    )
     diary = trade(days, orders)
     books = Books()
-    story: dict[int, list[str]] = defaultdict(list)
+    history: dict[int, list[str]] = defaultdict(list)
 
     print("day " + "".join(f"{state:>15}" for state in STATES))
     for day, changes in enumerate(diary):
         deltas = circuit.step({name: pa.Table.from_pylist(rows) for name, rows in changes.items()})
         for row in deltas["match"].to_pylist():
             if row["weight"] > 0:
-                story[row["nr"]].append(f"day {day}: {row['state']}")
-        note(books, changes)
+                history[row["nr"]].append(f"day {day}: {row['state']}")
+        record(books, changes)
         totals = {row["state"]: row["n"] for row in circuit.views["totals"].to_pylist()}
         assert totals == Counter(state_of(books, nr) for nr in numbers(books)), f"day {day}"
         if day % 5 == 4:
             print(f"{day:3} " + "".join(f"{totals.get(state, 0):15,}" for state in STATES))
 
-    nr = max(story, key=lambda nr: len(story[nr]))
-    print(f"\nOrder {nr}: " + "; ".join(story[nr]) + ".")
+    nr = max(history, key=lambda nr: len(history[nr]))
+    print(f"\nOrder {nr}: " + "; ".join(history[nr]) + ".")
     bad = [row for row in circuit.views["match"].to_pylist() if row["state"] in STATES[4:]]
     print(f"To be looked at: {len(bad)} orders, {', '.join(str(row['nr']) for row in bad[:10])} …")
 
 
 def trade(days: int, orders: int) -> list[dict[str, list[dict[str, Any]]]]:
-    """Rows by day and relation; weight -1 cancels a key."""
+    """Generate the rows of each day by relation; weight -1 deletes the row of a key."""
     chance = random.Random(8)
     diary: list[dict[str, list[dict[str, Any]]]] = [defaultdict(list) for _ in range(days)]
 
@@ -112,7 +114,7 @@ def trade(days: int, orders: int) -> list[dict[str, list[dict[str, Any]]]]:
         on(day, "orders", nr=nr, quantity=quantity, cents=cents)
         first = chance.choice([quantity, quantity, quantity, 1])
         on(sent, "shipments", nr=nr, parcel=1, quantity=first)
-        if first < quantity:  # the rest comes later, now and then one too many
+        if first < quantity:  # the rest follows later, sometimes one item too many
             rest = quantity - first + (chance.random() < 0.2)
             on(sent + 3, "shipments", nr=nr, parcel=2, quantity=rest)
         wrong = chance.random() < 0.15
@@ -124,8 +126,8 @@ def trade(days: int, orders: int) -> list[dict[str, list[dict[str, Any]]]]:
     return diary
 
 
-def note(books: Books, changes: dict[str, list[dict[str, Any]]]) -> None:
-    """Write a day's changes into the books."""
+def record(books: Books, changes: dict[str, list[dict[str, Any]]]) -> None:
+    """Apply the changes of a day to the books."""
     for row in changes.get("orders", ()):
         if row["weight"] > 0:
             books.orders[row["nr"]] = row["quantity"], row["cents"]
@@ -138,12 +140,12 @@ def note(books: Books, changes: dict[str, list[dict[str, Any]]]) -> None:
 
 
 def numbers(books: Books) -> set[int]:
-    """All orders that any book knows."""
+    """Return the numbers of all orders in the books."""
     return {*books.orders, *(nr for nr, _ in books.shipments), *books.invoices}
 
 
 def state_of(books: Books, nr: int) -> str:
-    """The state of an order, by the books."""
+    """Compute the state of an order from the books."""
     parcels = [quantity for (order, _), quantity in books.shipments.items() if order == nr]
     if nr not in books.orders:
         return "no order"

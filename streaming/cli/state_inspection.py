@@ -35,14 +35,14 @@ from streaming.state.parquet import read_parquet
 from streaming.state.store import DEAD_LETTERS_FOLDER, METRICS_FILE
 from streaming.state.verified_files import read_verified
 
-__all__ = ["inspected", "writer_of"]
+__all__ = ["inspect_state", "writer_of"]
 
 STATE_FILE: Final = "state.json"
 MAX_METRICS_BYTES: Final = 1 << 18  # bytes of the metrics that are looked at
 MAX_LETTER_FILES: Final = 1000  # files of letters that are read
 
 
-def inspected(folder: Path, *, check: bool = False, letters: int = 5) -> dict[str, Any]:
+def inspect_state(folder: Path, *, check: bool = False, letters: int = 5) -> dict[str, Any]:
     """What is in a state directory, for JSON.
 
     Args:

@@ -133,7 +133,7 @@ def _sources(sources: Sequence[str | int | None]) -> str:
 def _spreads(grid: Grid, relation: Relation) -> str:
     """How many more, on average, of heavy rows; known only where their rows are."""
     atoms = [n for n, atom in enumerate(grid.shares.atoms) if atom.relation == relation.name]
-    most = max((grid.spreading(n) for n in atoms), default=1.0)
+    most = max((grid.replication_factor(n) for n in atoms), default=1.0)
     return f", and up to {most:.2f} times as many for heavy values" if most > 1.005 else ""
 
 
@@ -142,7 +142,7 @@ def _load(grid: Grid, rows: Mapping[str, float]) -> str:
     known = all(atom.relation in rows for atom in atoms)
     sizes = [rows[atom.relation] if known else atom.rows for atom in atoms]
     kept = sum(
-        size * grid.shares.replication(atom) * grid.spreading(place)
+        size * grid.shares.replication(atom) * grid.replication_factor(place)
         for place, (atom, size) in enumerate(zip(atoms, sizes, strict=True))
     )
     whole = sum(sizes)

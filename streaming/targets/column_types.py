@@ -40,15 +40,15 @@ __all__ = ["convert_columns", "lake_type", "parquet_type", "plain_type"]
 def convert_columns(
     table: pa.Table, type_of: Callable[[pa.DataType], pa.DataType], *, what: str
 ) -> pa.Table:
-    """Return the table in other types.
+    """Cast the columns of a table to other types.
 
     Args:
         table: Any table.
-        type_of: The type that a type becomes.
-        what: Where the table is going, for messages.
+        type_of: Returns the new type of a type.
+        what: The name of the table in error messages.
 
     Raises:
-        TargetError: A value cannot be held by its new type.
+        TargetError: The new type of a column does not contain one of its values.
 
     >>> convert_columns(pa.table({"a": pa.array([1], pa.uint8())}), lake_type, what="x").schema
     a: int16
@@ -75,22 +75,22 @@ in the view
     return table
 
 
-def lake_type(given: pa.DataType) -> pa.DataType:
-    """The Arrow type of a column of Delta Lake or Spark that holds every value of this one."""
-    return type_row(given).lake(given)
+def lake_type(type_: pa.DataType) -> pa.DataType:
+    """Return the Arrow type of a Delta Lake or Spark column that contains all values of a type."""
+    return type_row(type_).lake(type_)
 
 
-def parquet_type(given: pa.DataType) -> pa.DataType:
-    """The type of a column of a Parquet file that is read back as this one, or as its values."""
-    type_ = plain_type(given)
+def parquet_type(type_: pa.DataType) -> pa.DataType:
+    """Return the type of a Parquet column for a type; a reader gets the same type or its values."""
+    type_ = plain_type(type_)
     if types.is_timestamp(type_) and type_.unit == "s":
         return pa.timestamp("ms", type_.tz)
     return pa.binary() if type_ == pa.binary(0) else type_
 
 
-def plain_type(given: pa.DataType) -> pa.DataType:
-    """The type without dictionary and views; of views Arrow can neither take nor filter rows."""
-    type_ = value_type(given)
+def plain_type(type_: pa.DataType) -> pa.DataType:
+    """Return the type without dictionaries and views; Arrow cannot take or filter rows of views."""
+    type_ = value_type(type_)
     if type_ == pa.string_view():
         return pa.string()
     return pa.binary() if type_ == pa.binary_view() else type_

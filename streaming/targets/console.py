@@ -7,9 +7,9 @@
          +1   1      1  250.0
          -1   1      2  280.5
 
-The number of rows and the length of texts are limited, so a large delta costs no more than a small
-one. Each process shows a micro-batch once. A restart cannot know what the terminal has shown, so
-the last micro-batch is shown again.
+The number of rows and the length of values are limited, so a large delta costs no more than a small
+one. Each process shows a micro-batch once. After a restart, the target does not know the contents
+of the terminal, so it shows the last micro-batch again.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class ConsoleTarget:
     """Writes deltas to a stream.
 
     Args:
-        stream: Where to; standard output as it is when a delta comes, if None.
-        rows: How many rows of each delta are shown.
-        width: How many characters of a value are shown.
-        empty: Whether deltas without rows are mentioned.
+        stream: The stream; None for ``sys.stdout`` at the time of each write.
+        rows: The maximum number of rows of a delta that are shown.
+        width: The maximum number of characters of a value that are shown.
+        empty: Whether to mention deltas without rows.
 
     >>> target = ConsoleTarget(rows=2)
     >>> target.write(ViewDelta("n", 3, pa.table({"n": [10, 9, None], "weight": [1, -1, 2]})))
@@ -60,7 +60,7 @@ class ConsoleTarget:
         self._last: dict[tuple[str, str], int] = {}
 
     def write(self, delta: ViewDelta) -> None:
-        """Show the micro-batch, unless it was shown."""
+        """Show the micro-batch, unless it has been shown."""
         key = (delta.state_id, delta.view)
         if self._last.get(key, -1) >= delta.batch_id:
             return
@@ -72,7 +72,7 @@ class ConsoleTarget:
 
 
 def format_delta(delta: ViewDelta, *, rows: int = 20, width: int = 40) -> str:
-    """The delta as aligned lines: numbers to the right, all else to the left."""
+    """Format a delta as aligned lines: numbers to the right, other values to the left."""
     count = delta.table.num_rows
     lines = [
         f"{delta.view}, micro-batch {delta.batch_id}: {count} row{'s' * (count != 1)} "
@@ -80,7 +80,7 @@ def format_delta(delta: ViewDelta, *, rows: int = 20, width: int = 40) -> str:
     ]
     shown = delta.table.slice(0, rows)
     names = [WEIGHT, *(name for name in shown.column_names if name != WEIGHT)]
-    columns = [_aligned(name, shown.column(name), width) for name in names]
+    columns = [_align_column(name, shown.column(name), width) for name in names]
     if shown.num_rows:
         lines += [" " + "  ".join(cells).rstrip() for cells in zip(*columns, strict=True)]
     if count > shown.num_rows:
@@ -88,15 +88,18 @@ def format_delta(delta: ViewDelta, *, rows: int = 20, width: int = 40) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _aligned(name: str, column: pa.ChunkedArray, width: int) -> list[str]:
-    cells = [_truncate(name, width), *(_truncate(text, width) for text in _texts(name, column))]
+def _align_column(name: str, column: pa.ChunkedArray, width: int) -> list[str]:
+    cells = [
+        _truncate(name, width),
+        *(_truncate(text, width) for text in _format_values(name, column)),
+    ]
     widest = max(map(len, cells))
     type_ = column.type
     right = types.is_integer(type_) or types.is_floating(type_) or types.is_decimal(type_)
     return [cell.rjust(widest) if right else cell.ljust(widest) for cell in cells]
 
 
-def _texts(name: str, column: pa.ChunkedArray) -> list[str]:
+def _format_values(name: str, column: pa.ChunkedArray) -> list[str]:
     if name == WEIGHT:
         return [f"{weight:+d}" for weight in column.to_pylist()]
     if types.is_temporal(column.type) and not types.is_duration(column.type):
@@ -109,7 +112,7 @@ def _texts(name: str, column: pa.ChunkedArray) -> list[str]:
 
 
 def _truncate(text: str, width: int) -> str:
-    """A text in one line, cut to a width."""
+    """Return the text in one line, cut to a width."""
     if not text.isprintable():
         text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[: width + 1])
     return text if len(text) <= width else text[: width - 1] + "…"

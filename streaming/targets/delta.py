@@ -9,16 +9,18 @@
 Each commit carries the transaction identifier of the protocol (txn: application, version), with
 application = ``<state id>/<view>`` and version = batch id, in the same atomic entry of the log as
 the rows. The target reads the version before a commit, and Delta refuses the commit if another
-writer has committed for the same application meanwhile. So a micro-batch is committed once, even by
-two writers. A MERGE that changes nothing makes no commit, and none is needed. Other concurrent
-commits (an OPTIMIZE, say) cause a conflict; then the table is read and the micro-batch retried.
+writer has committed for the same application in the meantime. So a micro-batch is committed once,
+even by two writers. A MERGE that changes no row creates no commit, and none is needed. Other
+concurrent commits (for example an OPTIMIZE) cause a conflict; the target then reads the table and
+retries the micro-batch.
 
 The MERGE compares keys by IS NOT DISTINCT FROM, so NULL equals NULL, and NaN equals NaN.
 
-Cost: reading the log since its checkpoint, and the files that the write touches. OPTIMIZE merges
+Cost: a write reads the log since its checkpoint, and the files that it changes. OPTIMIZE merges
 small files and VACUUM removes old ones; the owner of the table runs them.
 
-The package is ``deltalake`` (Rust, no JVM), an extra; it is imported for the first delta.
+The target needs the package ``deltalake`` (Rust, no JVM) of an extra, which is imported at the
+first delta.
 """
 
 from __future__ import annotations
@@ -42,17 +44,16 @@ if TYPE_CHECKING:
 __all__ = ["DeltaTarget"]
 
 MAX_ATTEMPTS: Final = 6
-FIRST_PAUSE_S: Final = (
-    0.05  # seconds after the first conflict; twice as long after each further one
-)
+#: The pause after the first conflict; it doubles after each further conflict.
+FIRST_PAUSE_S: Final = 0.05
 
 
 class DeltaTarget:
-    """Writes each micro-batch as one commit of a Delta Lake table, which is made if not there.
+    """Writes each micro-batch as one commit of a Delta Lake table; creates a missing table.
 
     Args:
         path: A path or URI of ``deltalake``; ``{view}`` in it stands for the name of the view.
-        storage_options: For object stores, as in ``deltalake.DeltaTable``.
+        storage_options: Options of object stores, as in ``deltalake.DeltaTable``.
     """
 
     def __init__(self, path: str, *, storage_options: Mapping[str, str] | None = None) -> None:
@@ -60,16 +61,16 @@ class DeltaTarget:
         self.storage_options = None if storage_options is None else dict(storage_options)
 
     def __repr__(self) -> str:
-        return f"DeltaTarget({address_of(self.path)!r})"  # the options hold secrets
+        return f"DeltaTarget({address_of(self.path)!r})"  # the options may contain secrets
 
     def write(self, delta: ViewDelta) -> None:
-        """Commit the micro-batch, unless the table has it.
+        """Commit the micro-batch, unless the table contains it.
 
         Raises:
-            TargetError: ``deltalake`` is not installed, the view has values that Delta has no type
-                for, the table holds other rows, or it cannot be written to.
+            TargetError: ``deltalake`` is not installed, the view has values that no type of Delta
+                contains, the table contains other rows, or it cannot be written to.
         """
-        _deltalake()
+        _require_deltalake()
         from deltalake.exceptions import CommitFailedError, DeltaError
 
         path = place_of(self.path, delta.view)
@@ -96,12 +97,12 @@ class DeltaTarget:
                 ) from error
 
     def check(self, delta: ViewDelta) -> None:
-        """Check that the table, if it is there, has the columns of the view and no other rows.
+        """Check that an existing table has the columns of the view and no other rows.
 
         Raises:
-            TargetError: It has others, or ``deltalake`` is not installed.
+            TargetError: The table has other columns or rows, or ``deltalake`` is not installed.
         """
-        _deltalake()
+        _require_deltalake()
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
 
@@ -119,12 +120,12 @@ class DeltaTarget:
                 f"view {delta.view!r}: Delta table {address_of(path)} cannot be used: "
                 f"{error_reason(error)}"
             ) from error
-        wanted = _columns(delta, table)
-        if set(wanted) != set(found):
+        required = _columns(delta, table)
+        if set(required) != set(found):
             raise TargetError(
                 f"view {delta.view!r}: Delta table {address_of(path)} cannot take it: its columns "
-                f"are {', '.join(found)}, and those of the view {', '.join(wanted)}; name another "
-                "folder, or remove it to have it made again"
+                f"are {', '.join(found)}, and those of the view {', '.join(required)}; name "
+                "another folder, or remove it, and the target creates it again"
             )
         done = target.transaction_version(f"{delta.state_id}/{delta.view}")
         if done is None and delta.mode != "complete" and target.count():
@@ -140,15 +141,15 @@ class DeltaTarget:
             return
         if done is None and delta.mode != "complete" and target.count():
             raise delta.foreign(f"Delta table {address_of(path)}")
-        mark = CommitProperties(app_transactions=[Transaction(application, delta.batch_id)])
+        properties = CommitProperties(app_transactions=[Transaction(application, delta.batch_id)])
         if delta.mode == "complete":
-            _append(target, table, mark, mode="overwrite")
+            _append(target, table, properties, mode="overwrite")
         elif not table.num_rows:
             return
         elif delta.mode == "upsert":
-            _merge(target, table, delta.keys, mark)
+            _merge(target, table, delta.keys, properties)
         else:
-            _append(target, table, mark, mode="append")
+            _append(target, table, properties, mode="append")
 
     def _open(self, path: str, delta: ViewDelta, table: pa.Table) -> DeltaTable:
         from deltalake import DeltaTable
@@ -157,48 +158,50 @@ class DeltaTarget:
         if not DeltaTable.is_deltatable(path, options):
             fields = [table.schema.field(name) for name in _columns(delta, table)]
             schema = pa.schema([pa.field(field.name, field.type) for field in fields])
-            # "ignore": another writer may make it at this moment
+            # "ignore": another writer may create it at the same time
             DeltaTable.create(path, schema, mode="ignore", storage_options=options)
         return DeltaTable(path, storage_options=options)
 
 
-def _append(target: DeltaTable, table: pa.Table, mark: CommitProperties, *, mode: Any) -> None:
+def _append(
+    target: DeltaTable, table: pa.Table, properties: CommitProperties, *, mode: Any
+) -> None:
     from deltalake import write_deltalake
 
-    write_deltalake(target, table, mode=mode, commit_properties=mark)
+    write_deltalake(target, table, mode=mode, commit_properties=properties)
 
 
 def _merge(
-    target: DeltaTable, table: pa.Table, keys: tuple[str, ...], mark: CommitProperties
+    target: DeltaTable, table: pa.Table, keys: tuple[str, ...], properties: CommitProperties
 ) -> None:
     columns = [name for name in table.column_names if name != WEIGHT]
-    values = {_quoted(name): f"source.{_quoted(name)}" for name in columns}
-    # In parentheses: the parser takes IS NOT DISTINCT FROM a AND b for ... FROM (a AND b).
-    same = [f"(target.{_quoted(key)} IS NOT DISTINCT FROM source.{_quoted(key)})" for key in keys]
+    values = {_quote(name): f"source.{_quote(name)}" for name in columns}
+    # Parentheses are needed: the parser reads IS NOT DISTINCT FROM a AND b as ... FROM (a AND b).
+    same = [f"(target.{_quote(key)} IS NOT DISTINCT FROM source.{_quote(key)})" for key in keys]
     merge = target.merge(
         table,
         predicate=" AND ".join(same),
         source_alias="source",
         target_alias="target",
-        commit_properties=mark,
+        commit_properties=properties,
     ).when_matched_delete(predicate=f"source.{WEIGHT} < 0")
     merge = merge.when_matched_update(updates=values)
     merge.when_not_matched_insert(updates=values, predicate=f"source.{WEIGHT} > 0").execute()
 
 
 def _columns(delta: ViewDelta, table: pa.Table) -> list[str]:
-    """The columns of the Delta table: of upserts no weight is kept."""
+    """Return the columns of the Delta table, without the weight in mode ``upsert``."""
     names: list[str] = table.column_names
     return names if delta.mode != "upsert" else [name for name in names if name != WEIGHT]
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _deltalake() -> None:
+def _require_deltalake() -> None:
     try:
-        import deltalake  # noqa: F401  (only whether it is there)
+        import deltalake  # noqa: F401  (checks that it is installed)
     except ImportError as error:
         raise TargetError(
             'a Delta Lake target needs the package deltalake: pip install "dbsp-wcoj[sinks]"'

@@ -1,12 +1,12 @@
 """Dialect: the differences between databases; everything else is in `streaming.targets.sql`.
 
-A dialect is selected by the class of the connection that the user's ``connect`` returns. It knows
-types, values, bulk insertion and transactions. Statements are built from quoted identifiers and
+The class of the connection that the user's ``connect`` returns selects the dialect. A dialect
+defines types, values, bulk insertion and transactions. Statements consist of quoted identifiers and
 placeholders; a value never becomes part of the text of a statement.
 
-Values leave Arrow as Python objects, because DB-API requires them. The columns are first cast as a
-whole (times become ISO text, and so keep their last digit), then ``to_pylist`` creates one object
-per value. This is the only place where the package does that with the user's rows.
+DB-API requires Python objects, so Arrow values are converted to them. First, whole columns are cast
+(times become ISO text, which keeps their last digit), then ``to_pylist`` creates one object per
+value. The package converts the user's rows to objects only here.
 """
 
 from __future__ import annotations
@@ -25,53 +25,53 @@ __all__ = [
     "Dialect",
     "Row",
     "deletion",
+    "duration_counts",
     "insertion",
     "iso_texts",
-    "marks",
     "on_conflict",
-    "units",
+    "placeholders",
     "values_of",
 ]
 
 Row = tuple[Any, ...]
 
-# Beyond these years texts of dates are not read as dates, and do not sort as dates.
-_FIRST: Final = "0001-01-01"
-_END: Final = "10000-01-01"
+# Outside of these years, databases do not read the text of a date as a date, or sort it as one.
+_FIRST_DAY: Final = "0001-01-01"
+_END_DAY: Final = "10000-01-01"
 
 
 class Dialect(Protocol):
-    """One database. Types and columns have neither dictionaries nor views."""
+    """The interface of a database. Its types and columns have neither dictionaries nor views."""
 
     name: str
     placeholder: str
     keeps_connection: bool  # whether a connection serves several micro-batches
 
     def quoted(self, name: str) -> str:
-        """An identifier, as it stands in a statement with placeholders."""
+        """Return an identifier in the form for a statement with placeholders."""
         ...
 
     def type_of(self, type_: pa.DataType) -> str:
-        """The type of a column that holds these values."""
+        """Return the type of a column for values of this Arrow type."""
         ...
 
     def values(self, column: pa.ChunkedArray) -> list[Any]:
-        """The values of a column, as the driver takes them.
+        """Convert the values of a column to objects that the driver accepts.
 
         Raises:
-            TargetError, pa.ArrowInvalid: One has no counterpart.
+            TargetError, pa.ArrowInvalid: The database cannot represent a value.
         """
         ...
 
     def shape_of(self, connection: Any, name: str, schema: str | None) -> TableShape | None:
-        """The columns of a table; None if it is not there. Changes nothing."""
+        """Return the columns of a table, or None if it does not exist; change nothing."""
         ...
 
     def begin(self, connection: Any, cursor: Any) -> None: ...
     def commit(self, connection: Any, cursor: Any) -> None: ...
     def rollback(self, connection: Any) -> None: ...
 
-    # Rows in bulk; all names are quoted.
+    # The following methods write many rows at once; all names are quoted.
     def insert(
         self, cursor: Any, table: str, columns: Sequence[str], rows: Sequence[Row]
     ) -> None: ...
@@ -85,7 +85,7 @@ class Dialect(Protocol):
         *,
         keys: Sequence[str],
     ) -> None:
-        """Insert rows, in place of those that have the same keys."""
+        """Insert rows; each replaces the row with the same keys."""
         ...
 
     def delete(
@@ -97,62 +97,66 @@ class Dialect(Protocol):
         *,
         nulls: Sequence[str],
     ) -> None:
-        """Delete the rows that have these keys, and NULL in the columns ``nulls``."""
+        """Delete the rows with these keys and with NULL in the columns ``nulls``."""
         ...
 
     def is_transient(self, error: Exception) -> bool:
-        """Return whether the transaction may succeed later: no answer, a lock, a deadlock."""
+        """Return whether a retry may succeed, as after no answer, a lock or a deadlock."""
         ...
 
     def place_of(self, source: Any) -> str:
-        """Where the database is, by a connection or an error of the driver; empty if not known."""
+        """Return the place of the database, as a connection or an error of the driver names it.
+
+        The result is empty if the place is not known.
+        """
         ...
 
     def reason_of(self, error: Exception) -> str:
-        """Why no connection could be opened, in one line without secrets."""
+        """Return why no connection could be opened, in one line without secrets."""
         ...
 
     def is_dead(self, connection: Any) -> bool:
-        """Whether the connection is lost and another one may do."""
+        """Return whether the connection is lost, so that a new connection may succeed."""
         ...
 
 
-def deletion(table: str, keys: Sequence[str], nulls: Sequence[str], mark: str) -> str:
-    """The statement that deletes the row of one key."""
-    conditions = [f"{key} = {mark}" for key in keys] + [f"{name} IS NULL" for name in nulls]
+def deletion(table: str, keys: Sequence[str], nulls: Sequence[str], placeholder: str) -> str:
+    """Return the statement that deletes the row of one key."""
+    conditions = [f"{key} = {placeholder}" for key in keys]
+    conditions += [f"{name} IS NULL" for name in nulls]
     return f"DELETE FROM {table} WHERE {' AND '.join(conditions)}"
 
 
 def insertion(table: str, columns: Sequence[str], source: str) -> str:
-    """The statement that inserts what ``source`` gives: VALUES (...) or SELECT ..."""
+    """Return the statement that inserts the rows of ``source``: VALUES (...) or SELECT ..."""
     return f"INSERT INTO {table} ({', '.join(columns)}) {source}"
 
 
-def marks(mark: str, columns: Sequence[str]) -> str:
-    """VALUES, with a placeholder per column."""
-    return f"VALUES ({', '.join([mark] * len(columns))})"
+def placeholders(placeholder: str, columns: Sequence[str]) -> str:
+    """Return a VALUES clause with one placeholder per column."""
+    return f"VALUES ({', '.join([placeholder] * len(columns))})"
 
 
 def on_conflict(columns: Sequence[str], keys: Sequence[str]) -> str:
-    """The end of an insertion that replaces the rows of the same keys."""
+    """Return the last clause of an insertion that replaces the rows with the same keys."""
     changed = [f"{name} = excluded.{name}" for name in columns if name not in keys]
     action = f"UPDATE SET {', '.join(changed)}" if changed else "NOTHING"
     return f" ON CONFLICT ({', '.join(keys)}) DO {action}"
 
 
 def values_of(column: pa.ChunkedArray) -> list[Any]:
-    """Python values, where they need no thought."""
+    """Return the values of a column as Python objects, unchanged."""
     values: list[Any] = column.to_pylist()
     return values
 
 
-def units(column: pa.ChunkedArray) -> list[Any]:
-    """Durations as the number of their units."""
+def duration_counts(column: pa.ChunkedArray) -> list[Any]:
+    """Convert durations to numbers of their units."""
     return values_of(column.cast(pa.int64()))
 
 
 def iso_texts(column: pa.ChunkedArray) -> list[Any]:
-    """Dates, times and timestamps as ISO 8601 text, those with a zone in UTC.
+    """Convert dates, times and timestamps to ISO 8601 text; timestamps with a zone in UTC.
 
     >>> iso_texts(pa.chunked_array([pa.array([1], pa.timestamp("us", "Europe/Vienna"))]))
     ['1970-01-01 00:00:00.000001+00:00']
@@ -172,11 +176,11 @@ def iso_texts(column: pa.ChunkedArray) -> list[Any]:
 
 
 def _check_years(column: pa.ChunkedArray, type_: pa.DataType) -> None:
-    """Refuse what is not in the years 1 to 9999."""
+    """Check that all values are in the years 1 to 9999."""
     if types.is_timestamp(column.type) and column.type.unit == "ns":
         return  # the years 1677 to 2262
-    at_least, below = (_in_unit(day, column.type) for day in (_FIRST, _END))
-    outside = pc.or_(pc.less(column, at_least), pc.greater_equal(column, below))
+    first, end = (_in_unit(day, column.type) for day in (_FIRST_DAY, _END_DAY))
+    outside = pc.or_(pc.less(column, first), pc.greater_equal(column, end))
     if pc.any(outside).as_py():
         least = pc.min(column.filter(outside)).cast(
             pa.int64() if column.type.bit_width == 64 else pa.int32()
@@ -187,7 +191,7 @@ def _check_years(column: pa.ChunkedArray, type_: pa.DataType) -> None:
 
 
 def _in_unit(day: str, type_: pa.DataType) -> pa.Scalar:
-    days = {_FIRST: -719162, _END: 2932897}[day]
+    days = {_FIRST_DAY: -719162, _END_DAY: 2932897}[day]
     if types.is_date32(type_):
         return pa.scalar(days, pa.int32()).cast(type_)
     factor = 86_400 * {"s": 1, "ms": 10**3, "us": 10**6}[type_.unit]

@@ -9,8 +9,9 @@ The frame reads the Parquet files of the delta with a given schema, so Spark inf
 rows do not pass through the driver. Without files, or if Spark cannot read their types
 (`streaming.targets.column_types`), the frame is created from the Arrow table.
 
-If the function fails, Spark cannot know whether it has done its work. Then it is called again for
-the micro-batch, with the same rows and id, so the function must be idempotent by batch id.
+If the function fails, Spark cannot know whether it had an effect. Spark repeats the micro-batch,
+and the target calls the function again with the same rows and id. So the function must be
+idempotent by batch id.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from streaming.targets.target import ViewDelta
 
 __all__ = ["FrameTarget", "frame_of"]
 
-_PATTERN = re.compile(r"[\\{}\[\]*?]")  # what Spark takes for a pattern of paths
+_GLOB_CHARACTERS = re.compile(r"[\\{}\[\]*?]")  # characters of a pattern of paths in Spark
 
 
 @dataclass(frozen=True)
@@ -46,33 +47,33 @@ class FrameTarget:
     session: SparkSession
 
     def write(self, delta: ViewDelta) -> None:
-        """Call the function; what it raises passes through."""
+        """Call the function; its exceptions propagate to the caller."""
         self.function(frame_of(self.session, delta), delta.batch_id)
 
 
 def frame_of(session: SparkSession, delta: ViewDelta) -> DataFrame:
-    """The delta as a DataFrame: the columns of the view and ``weight``.
+    """Return the delta as a DataFrame: the columns of the view and ``weight``.
 
     Raises:
-        TargetError: A value that Spark has no type for.
+        TargetError: No type of Spark contains one of the values.
 
     Complexity:
-        Nothing is read before the frame is, if there are files.
+        If the delta has files, Spark reads them only when it evaluates the frame.
     """
     fields = [pa.field(field.name, lake_type(field.type)) for field in delta.table.schema]
     schema: StructType = from_arrow_schema(pa.schema(fields), prefer_timestamp_ntz=True)
-    if delta.files and all(map(_reads, delta.table.schema.types)):
-        paths = [_PATTERN.sub(r"\\\g<0>", file) for file in delta.files]
+    if delta.files and all(map(_is_readable_as_lake_type, delta.table.schema.types)):
+        paths = [_GLOB_CHARACTERS.sub(r"\\\g<0>", file) for file in delta.files]
         return session.read.schema(schema).parquet(*paths)
     table = convert_columns(delta.table, lake_type, what=str(delta)).cast(pa.schema(fields))
     return session.createDataFrame(table, schema)
 
 
-def _reads(given: pa.DataType) -> bool:
-    """Whether Spark reads the Parquet column of this type as the `lake_type` of it."""
-    type_ = given.value_type if types.is_dictionary(given) else given
+def _is_readable_as_lake_type(type_: pa.DataType) -> bool:
+    """Return whether Spark reads a Parquet column of a type as the `lake_type` of the type."""
+    type_ = type_.value_type if types.is_dictionary(type_) else type_
     if types.is_timestamp(type_):
-        return bool(type_.unit == "us")  # Parquet has all zones in UTC
+        return bool(type_.unit == "us")  # Parquet stores all zones in UTC
     lake = lake_type(type_)
     if lake == pa.string():
         return not types.is_time(type_) and not types.is_null(type_)

@@ -5,9 +5,9 @@
     target.table("waiting")     the view: the sum of all deltas
     target.deltas("waiting")    the latest deltas
 
-Deltas are added up when the view is read, or when they have more rows than the view; so a delta
-costs O(its rows), amortized. The target is not durable: after a restart of the process it is empty,
-like views without a state directory.
+The target adds up the deltas when the view is read, or when they have more rows than the view; so a
+delta costs O(its rows), amortized. The target is not durable: after a restart of the process it is
+empty, like views without a state directory.
 
 Only ``write`` changes a view, by replacing one value, so any thread can read it at any time. In
 Spark Connect the sink runs in another process, whose memory cannot be read here.
@@ -32,13 +32,19 @@ __all__ = ["MemoryTarget"]
 
 @dataclass(frozen=True)
 class _View:
-    """What is kept of a view: its rows so far, deltas not yet added to them, the latest deltas."""
+    """The contents of a view.
+
+    Attributes:
+        total: The sum of the older deltas.
+        pending: The deltas that are not yet part of the sum.
+        latest: The latest deltas.
+    """
 
     total: pa.Table
     pending: tuple[pa.Table, ...]
     latest: tuple[ViewDelta, ...]
 
-    def added_up(self) -> pa.Table:
+    def contents(self) -> pa.Table:
         last = self.latest[-1]
         if not self.pending:
             return self.total
@@ -56,7 +62,7 @@ class MemoryTarget:
     """Keeps views and their latest deltas.
 
     Args:
-        keep: How many deltas of each view are kept for ``deltas``.
+        keep: The number of deltas of each view that ``deltas`` returns.
 
     >>> target = MemoryTarget()
     >>> target.write(ViewDelta("n", 0, pa.table({"n": [1], "weight": [1]})))
@@ -70,66 +76,66 @@ class MemoryTarget:
             raise TargetError(f"keep={keep} deltas of each view; at least 1 is kept")
         self.keep = keep
         self._views: dict[str, _View] = {}
-        self._totals: dict[str, tuple[_View, pa.Table]] = {}  # as they were last asked for
+        self._totals: dict[str, tuple[_View, pa.Table]] = {}  # the last results of `table`
 
     def write(self, delta: ViewDelta) -> None:
-        """Add the micro-batch, unless it is there.
+        """Add the micro-batch, unless the view contains it.
 
         Raises:
-            TargetError: Another state directory was here before.
+            TargetError: The view contains deltas of another state directory.
         """
-        kept = self._views.get(delta.view)
-        if kept is None:
-            kept = _View(delta.table.slice(0, 0), (), ())
+        current = self._views.get(delta.view)
+        if current is None:
+            current = _View(delta.table.slice(0, 0), (), ())
         else:
-            last = kept.latest[-1]
-            asked, total = self._totals.get(delta.view, (None, None))
-            if asked is kept:
-                kept = replace(kept, total=total, pending=())
+            last = current.latest[-1]
+            version, total = self._totals.get(delta.view, (None, None))
+            if version is current:
+                current = replace(current, total=total, pending=())
             if last.state_id != delta.state_id:
                 raise delta.foreign("this MemoryTarget")
             if last.batch_id >= delta.batch_id:
                 return
-        pending = (delta.table,) if delta.mode == "complete" else (*kept.pending, delta.table)
-        latest = (*kept.latest, delta)[-self.keep :]
-        new = replace(kept, pending=pending, latest=latest)
+        pending = (delta.table,) if delta.mode == "complete" else (*current.pending, delta.table)
+        latest = (*current.latest, delta)[-self.keep :]
+        new = replace(current, pending=pending, latest=latest)
         if sum(table.num_rows for table in pending) > new.total.num_rows + 1000:
-            new = replace(new, total=new.added_up(), pending=())
+            new = replace(new, total=new.contents(), pending=())
         self._views[delta.view] = new
 
     def table(self, view: str) -> pa.Table:
-        """The rows of the view, with ``weight``.
+        """Return the rows of the view, with ``weight``.
 
         Raises:
-            TargetError: Nothing of it was written so far.
+            TargetError: No micro-batch of the view has been written.
 
         Complexity:
-            O(view) if it changed since the last call.
+            O(view) if the view changed since the last call.
         """
-        kept = self._view(view)
-        asked, total = self._totals.get(view, (None, None))
-        if asked is not kept:
-            total = kept.added_up()
-            self._totals[view] = kept, total
+        current = self._view(view)
+        version, total = self._totals.get(view, (None, None))
+        if version is not current:
+            total = current.contents()
+            self._totals[view] = current, total
         return total
 
     def deltas(self, view: str) -> Sequence[ViewDelta]:
-        """The latest deltas, oldest first.
+        """Return the latest deltas of the view, oldest first.
 
         Raises:
-            TargetError: Nothing of it was written so far.
+            TargetError: No micro-batch of the view has been written.
         """
         return self._view(view).latest
 
     @property
     def views(self) -> list[str]:
-        """The names of the views that were written."""
+        """The names of the views of which a micro-batch has been written."""
         return list(self._views)
 
     def _view(self, view: str) -> _View:
         if view not in self._views:
             raise TargetError(
-                f"view {view!r} was not written here so far; there are: "
+                f"no micro-batch of view {view!r} has been written to this target; views are: "
                 f"{', '.join(self._views) or 'none'}"
             )
         return self._views[view]

@@ -14,10 +14,10 @@ key. Law: the last upsert of each key, without tombstones, is the view.
 
 ``upsert`` needs a view in which each key has exactly one row. The mode checks this before anything
 is written, for the touched keys in the state *after* the step: `PostStepReader` looks them up. The
-delta alone does not show it, because a key whose row is inserted today may have had another row
-since yesterday. With the look-up the check does not depend on earlier steps, and the rows to write
-are simply the rows found; a touched key without a row is a tombstone. Keys are equal as in GROUP
-BY: NULL equals NULL and NaN equals NaN.
+delta alone is not enough, because an earlier step may have inserted another row of a key. With the
+look-up the check does not depend on earlier steps, and the rows to write are simply the rows found;
+a touched key without a row is a tombstone. Keys are equal as in GROUP BY: NULL equals NULL and NaN
+equals NaN.
 
 Cost: ``delta`` nothing; ``upsert`` O(touched keys) and the look-up; ``complete`` the view.
 
@@ -51,7 +51,7 @@ __all__ = [
 
 Mode = Literal["delta", "upsert", "complete"]
 OUTPUT_MODES: Final = ("delta", "upsert", "complete")
-MAX_VALUE_CHARS: Final = 60  # of a value in a message
+MAX_VALUE_CHARS: Final = 60  # the longest value in a message
 
 
 class PostStepReader(Protocol):
@@ -168,9 +168,9 @@ the view; columns are nr, items
         groups = _group_numbers(pa.concat_tables([now.select(self.keys), delta.select(self.keys)]))
         now_groups, delta_groups = groups[: now.num_rows], groups[now.num_rows :]
         self._check_unique(view, now, now_groups)
-        leaving = pc.less(delta.column(WEIGHT), 0).to_numpy(zero_copy_only=False)
-        gone = np.flatnonzero(leaving & ~np.isin(delta_groups, now_groups))
-        tombstones = delta.take(gone[_first_positions(delta_groups[gone])])
+        is_deletion = pc.less(delta.column(WEIGHT), 0).to_numpy(zero_copy_only=False)
+        deleted = np.flatnonzero(is_deletion & ~np.isin(delta_groups, now_groups))
+        tombstones = delta.take(deleted[_first_positions(delta_groups[deleted])])
         return pa.concat_tables([_with_weight(now, 1), _with_weight(tombstones, -1)]).cast(schema)
 
     def _check_unique(self, view: str, now: pa.Table, groups: npt.NDArray[np.int64]) -> None:
@@ -204,8 +204,8 @@ class PostStepTable:
     def rows_of(self, keys: pa.Table) -> pa.Table:
         both = pa.concat_tables([keys, self.table.select(keys.column_names)])
         groups = _group_numbers(both)
-        mine = np.isin(groups[keys.num_rows :], groups[: keys.num_rows])
-        return _without_view_types(self.table).filter(pa.array(mine)).cast(self.table.schema)
+        matches = np.isin(groups[keys.num_rows :], groups[: keys.num_rows])
+        return _without_view_types(self.table).filter(pa.array(matches)).cast(self.table.schema)
 
 
 def fold_upserts(upserts: Sequence[pa.Table], keys: Sequence[str]) -> pa.Table:

@@ -40,6 +40,9 @@ __all__ = ["ParquetTarget"]
 
 _SUFFIX: Final = ".parquet"
 _BATCH: Final = re.compile(r"-\d{20}-")
+#: Keys of the Parquet metadata of a complete view.
+STATE_KEY: Final = "dbsp_wcoj.state"
+BATCH_KEY: Final = "dbsp_wcoj.batch"
 
 
 class ParquetTarget:
@@ -48,9 +51,9 @@ class ParquetTarget:
     Args:
         directory: A path, a URI that pyarrow knows, ``(filesystem, path)``, or a
             `streaming.state.files.Files`; ``{view}`` in the path stands for the name of the view.
-            It is made if it is not there.
+            A missing directory is created.
         batch_id: Whether the files of modes ``delta`` and ``upsert`` have a column ``batch_id``.
-        compression: As in ``pyarrow.parquet.write_table``.
+        compression: The compression, as in ``pyarrow.parquet.write_table``.
 
     >>> import tempfile
     >>> directory = tempfile.mkdtemp()
@@ -65,35 +68,36 @@ class ParquetTarget:
         self.directory = directory
         self.batch_id = batch_id
         self.compression = compression
-        self._begun: frozenset[tuple[str, str, str]] = frozenset()
+        self._checked: frozenset[tuple[str, str, str]] = frozenset()
 
     def write(self, delta: ViewDelta) -> None:
         """Write the file of this micro-batch.
 
         Raises:
-            TargetError: The directory holds files of other views or of another state directory, or
-                cannot be written to.
+            TargetError: The directory contains files of other views or of another state directory,
+                or it cannot be written to.
         """
         files = open_files(self._place(delta))
-        log = delta.mode != "complete"
-        table = delta.with_batch_id() if log and self.batch_id else delta.table
+        has_batch_id = self.batch_id and delta.mode != "complete"
+        table = delta.with_batch_id() if has_batch_id else delta.table
         table = convert_columns(table, parquet_type, what=str(delta))
         try:
-            if not self._is_due(files, delta):
+            if not self._needs_write(files, delta):
                 return
             _write(files, _name(delta), self._bytes(table, delta))
         except OSError as error:
             raise TargetError(
                 f"{delta}: {address_of(files.location)} cannot be written to: {error}; the query "
-                "has stopped and can be started again, nothing of this micro-batch is to be seen"
+                "has stopped and can be started again; no row of this micro-batch is visible"
             ) from error
-        self._begun |= {self._identity(delta)}
+        self._checked |= {self._identity(delta)}
 
     def check(self, delta: ViewDelta) -> None:
-        """Check that the directory can be written to and holds nothing of others.
+        """Check that the directory can be written to and contains no other views.
 
         Raises:
-            TargetError: It cannot, or does.
+            TargetError: The directory cannot be written to, or it contains files of other views or
+                of another state directory.
         """
         files = open_files(self._place(delta))
         if delta.mode != "complete" and self.batch_id:
@@ -123,25 +127,22 @@ class ParquetTarget:
             ),
         )
 
-    def _is_due(self, files: Files, delta: ViewDelta) -> bool:
-        """Return whether there are rows to write; check once per view whose directory it is."""
-        begun = self._identity(delta) in self._begun
+    def _needs_write(self, files: Files, delta: ViewDelta) -> bool:
+        """Return whether a file must be written; check the owner of the directory once per view."""
+        is_checked = self._identity(delta) in self._checked
         if delta.mode == "complete":
-            if not begun:
+            if not is_checked:
                 self._check_ours(files, delta)
-            return delta.batch_id >= _recorded(files, delta)
-        if begun:
+            return delta.batch_id >= _recorded_batch(files, delta)
+        if is_checked:
             return bool(delta.table.num_rows)
-        found = self._check_ours(files, delta)
-        return bool(delta.table.num_rows) or not found
+        has_files = self._check_ours(files, delta)
+        return bool(delta.table.num_rows) or not has_files
 
     def _bytes(self, table: pa.Table, delta: ViewDelta) -> pa.Buffer:
         if delta.mode == "complete":
-            # Read by _recorded: a write that comes late does not go back.
-            record = {
-                "dbsp_wcoj.state": delta.state_id,
-                "dbsp_wcoj.execution.bound_terms": str(delta.batch_id),
-            }
+            # `_recorded_batch` reads it, so that a late write does not replace a newer view.
+            record = {STATE_KEY: delta.state_id, BATCH_KEY: str(delta.batch_id)}
             table = table.replace_schema_metadata(record)
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, compression=self.compression)
@@ -184,12 +185,12 @@ def _check_all(files: Files, delta: ViewDelta, is_ours: Callable[[str], bool]) -
     return bool(names)
 
 
-def _recorded(files: Files, delta: ViewDelta) -> int:
-    """The micro-batch of this state directory that the file of the whole view is of, or -1."""
+def _recorded_batch(files: Files, delta: ViewDelta) -> int:
+    """Return the micro-batch in the file of the complete view, or -1 if it has another state."""
     name = _name(delta)
     if files.size(name) is None:
         return -1
     record = pq.read_schema(pa.BufferReader(pa.py_buffer(files.read(name)))).metadata or {}
-    if record.get(b"dbsp_wcoj.state", b"").decode() != delta.state_id:
+    if record.get(STATE_KEY.encode(), b"").decode() != delta.state_id:
         return -1
-    return int(record.get(b"dbsp_wcoj.execution.bound_terms", b"-1"))
+    return int(record.get(BATCH_KEY.encode(), b"-1"))

@@ -12,9 +12,9 @@
 
 Values with a fraction of a microsecond raise an error, because PostgreSQL would round them.
 
-Rows are inserted by COPY. Many upserts and deletions are first copied into a temporary table with
-the column types of the target, and applied by one statement: several times as fast as one statement
-per row, which is used for a few rows.
+COPY inserts rows. A few upserts or deletions run one statement per row. Many are first copied into
+a temporary table with the column types of the target, and one statement applies them, which is
+several times as fast.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from streaming.redacted import redacted
 from streaming.targets.dialect import (
     Row,
     deletion,
+    duration_counts,
     insertion,
     iso_texts,
-    marks,
     on_conflict,
-    units,
+    placeholders,
     values_of,
 )
 from streaming.targets.table_check import TableShape
@@ -46,7 +46,7 @@ __all__ = ["Postgres"]
 #: lock timeout, too many connections, and a server that shuts down, crashed or starts.
 TRANSIENT: Final = ("40001", "40P01", "55P03", "53300", "57P01", "57P02", "57P03", "57P05")
 CONNECTION_EXCEPTION: Final = "08"
-#: What libpq says, without a SQLSTATE, of connections that no waiting makes possible.
+#: Parts of the messages of libpq, without SQLSTATE, for connection errors that are not transient.
 PERMANENT: Final = (
     *("does not exist", "authentication failed", "no password supplied", "pg_hba.conf"),
     *("invalid ", "support SSL", "certificate", "not permitted", "permission denied"),
@@ -98,7 +98,7 @@ class Postgres:
         if types.is_floating(type_):
             return values_of(column.cast(pa.float64()))
         if types.is_duration(type_):
-            return units(column)
+            return duration_counts(column)
         return iso_texts(column) if types.is_temporal(type_) else values_of(column)
 
     def shape_of(self, connection: Any, name: str, schema: str | None) -> TableShape | None:
@@ -137,7 +137,7 @@ class Postgres:
 
     def insert(self, cursor: Any, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
         statement = f"COPY {table} ({', '.join(columns)}) FROM STDIN"
-        with cursor.copy(statement.replace("%%", "%")) as copy:  # it has no placeholders
+        with cursor.copy(statement.replace("%%", "%")) as copy:  # COPY has no placeholders
             for row in rows:
                 copy.write_row(row)
 
@@ -152,7 +152,9 @@ class Postgres:
     ) -> None:
         replacing = on_conflict(columns, keys)
         if len(rows) < MIN_STAGED_ROWS:
-            cursor.executemany(insertion(table, columns, marks("%s", columns) + replacing), rows)
+            cursor.executemany(
+                insertion(table, columns, placeholders("%s", columns) + replacing), rows
+            )
             return
         with self._staged(cursor, table, columns, rows) as staged:
             source = f"SELECT {', '.join(columns)} FROM {staged}"
@@ -179,7 +181,7 @@ class Postgres:
     def _staged(
         self, cursor: Any, table: str, columns: Sequence[str], rows: Sequence[Row]
     ) -> Iterator[str]:
-        """Rows of some columns of a table, with their types there, as a table of this session."""
+        """Copy rows into a temporary table whose columns have the types of the target table."""
         staged = "pg_temp.dbsp_wcoj_staged"
         cursor.execute(
             f"CREATE TEMPORARY TABLE dbsp_wcoj_staged ON COMMIT DROP AS "
@@ -196,27 +198,27 @@ class Postgres:
 
         state = getattr(error, "sqlstate", None)
         if isinstance(error, errors.UniqueViolation | errors.DuplicateTable):
-            # Two transactions at once that make the same table, of which one comes too late.
+            # Two transactions created the same table concurrently, and this one was the second.
             return str(error.diag.constraint_name or "pg_").startswith("pg_")
         if state is not None:
             return state in TRANSIENT or state[:2] == CONNECTION_EXCEPTION
         if not isinstance(error, OperationalError | InterfaceError):
             return False
-        return not any(said in str(error) for said in PERMANENT)
+        return not any(part in str(error) for part in PERMANENT)
 
     def place_of(self, source: Any) -> str:
-        found = getattr(source, "pgconn", None)  # it tells when the connection is lost as well
+        found = getattr(source, "pgconn", None)  # known even if the connection is lost
         if found is None:
             return ""
         host, port, database = map(_text, (found.host, found.port, found.db))
-        host = host.rpartition("@")[2]  # of a password with @ in a URL, the rest is in the host
+        host = host.rpartition("@")[2]  # a password with @ in a URL continues in the host
         return f"{host}:{port}, database {database}"
 
     def reason_of(self, error: Exception) -> str:
         from psycopg import OperationalError
 
         if not isinstance(error, OperationalError):
-            # A connection string that cannot be parsed is quoted in parts, perhaps the password.
+            # The error quotes parts of an invalid connection string, perhaps the password.
             return f"{type(error).__name__}: the connection string is wrong"
         pgconn = getattr(error, "pgconn", None)
         password = "" if pgconn is None else _text(pgconn.password)

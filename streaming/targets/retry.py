@@ -80,17 +80,17 @@ class RetryAttempts:
         self.count = 1
         self._retry = retry
         self._clock, self._chance = clock, chance
-        self._begun: float | None = None
+        self._first_failure: float | None = None
 
     @property
     def seconds(self) -> float:
         """Seconds since the first attempt failed."""
-        return 0.0 if self._begun is None else self._clock() - self._begun
+        return 0.0 if self._first_failure is None else self._clock() - self._first_failure
 
     def next_pause(self) -> float | None:
         """Count a failed attempt and return the pause before the next one, or None to give up."""
-        if self._begun is None:
-            self._begun = self._clock()
+        if self._first_failure is None:
+            self._first_failure = self._clock()
         pause = self._retry.pause(self.count, self._chance())
         if self.count >= self._retry.max_attempts or (
             self.seconds + pause > self._retry.max_seconds

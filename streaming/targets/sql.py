@@ -3,29 +3,31 @@
 ::
 
     begin
-      read the last micro-batch of (state id, view)             this one, or a later one: stop
-      record this one                                           in dbsp_wcoj_batches
+      read the last micro-batch of (state id, view)     if it is this one or a later one: stop
+      record this micro-batch                           in dbsp_wcoj_batches
       delta      append (batch_id, row_number, the row, weight)
       upsert     one row per key, no weight: INSERT ... ON CONFLICT (keys) DO UPDATE; DELETE
       complete   DELETE all, insert the rows with weight
     commit
 
 The record and the rows become visible together, or not at all. So a micro-batch is applied once,
-also if the connection is lost during the commit and its outcome is unknown.
+even if the connection is lost during the commit and its outcome is unknown.
 
-A transaction that fails because the database does not answer, or because of another transaction, is
-retried on a new connection, after growing pauses (`streaming.targets.retry`). If the lost
+If a transaction fails because the database does not answer, or because of another transaction, the
+target retries it on a new connection, after growing pauses (`streaming.targets.retry`). If the lost
 transaction did commit, the record shows it. All other errors end the write at once.
 
-In SQL a unique constraint does not treat NULL keys as equal. Rows with a NULL in their key are
-deleted by ``key IS NULL`` and inserted; all others are upserted. The rows are first split by which
-keys are NULL, so either kind is found through the index of the constraint.
+In SQL a unique constraint does not treat NULL keys as equal. So the target deletes rows with a NULL
+in their key by ``key IS NULL`` and inserts the new ones; it upserts all other rows. It first splits
+the rows by the set of keys that are NULL, so the database finds both kinds through the index of the
+constraint.
 
-Any DB-API 2 connection of ``sqlite3`` or ``psycopg`` 3 (`streaming.targets.dialect`). Messages name
-host, port and database and repeat the driver's message, never a password; an error of ``connect``
-that is not the driver's is named by its type only, because its text may contain anything.
+The target accepts any DB-API 2 connection of ``sqlite3`` or ``psycopg`` 3
+(`streaming.targets.dialect`). Messages name host, port and database and repeat the driver's
+message, but never a password. If ``connect`` raises an error that is not the driver's, the message
+contains only its type, because its text may contain anything.
 
-Cost: one object per value for the driver; COPY or executemany; O(changed rows), except in mode
+Cost: one Python object per value, and COPY or executemany; O(changed rows), except in mode
 ``complete``.
 """
 
@@ -58,7 +60,7 @@ __all__ = ["ROW_NUMBER", "SqlTarget"]
 
 ROW_NUMBER: Final = "row_number"
 #: The columns of the bookkeeping table.
-NOTE: Final = ("state_id", "view", "target", BATCH_ID)
+BATCH_RECORD_COLUMNS: Final = ("state_id", "view", "target", BATCH_ID)
 RETRY: Final = Retry()
 _DIALECTS: Final[dict[str, Dialect]] = {"sqlite3": Sqlite(), "psycopg": Postgres()}
 
@@ -66,15 +68,15 @@ log = logging.getLogger(__name__)
 
 
 class SqlTarget:
-    """Writes each micro-batch to a table, which is made if it is not there.
+    """Writes each micro-batch to a table; creates a missing table.
 
     Args:
-        connect: Opens a new connection of ``sqlite3`` or ``psycopg``, each time it is called.
+        connect: Opens a new connection of ``sqlite3`` or ``psycopg`` at each call.
         table: The name of the table; ``{view}`` in it stands for the name of the view.
-        schema: The schema of the table, if not the default one.
-        batches: The table, in the same schema, that notes which micro-batches were written.
-        retry: How long a database that cannot be reached is waited for.
-        address: Where the database is, for messages; the driver tells it when not given.
+        schema: The schema of the table; None for the default schema.
+        batches: The table, in the same schema, that records the written micro-batches.
+        retry: How long to wait for a database that cannot be reached.
+        address: The place of the database for messages; by default the driver provides it.
 
     >>> import sqlite3, tempfile
     >>> file = tempfile.mkdtemp() + "/shop.db"
@@ -103,9 +105,9 @@ class SqlTarget:
         self.batches = batches
         self.retry = retry
         self.address = address
-        self._begin()
+        self._reset()
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._connection: Any = None
         self._interrupted = Event()
         # Sinks of several queries may share the target, and so its connection and transactions.
@@ -117,25 +119,25 @@ class SqlTarget:
 
     def __setstate__(self, settings: dict[str, Any]) -> None:
         vars(self).update(settings)
-        self._begin()
+        self._reset()
 
     def write(self, delta: ViewDelta) -> None:
-        """Apply the micro-batch, unless it was.
+        """Apply the micro-batch, unless it has been applied.
 
         Raises:
-            TargetError: The database refuses it or cannot be reached after all attempts, the view
-                has values that it has no type for, or the table holds other rows.
+            TargetError: The database refuses the rows or cannot be reached after all attempts, no
+                type of the database contains a value of the view, or the table contains other rows.
         """
         with self._lock:
             self._write(delta)
 
     def check(self, delta: ViewDelta) -> None:
-        """Check that the database answers and that the table, if it is there, takes the view.
+        """Check that the database answers and that an existing table accepts the view.
 
-        One attempt, on a connection of its own; nothing is created or changed.
+        The check is one attempt on its own connection; it creates and changes nothing.
 
         Raises:
-            TargetError: It cannot be reached, or its table has other columns or other rows.
+            TargetError: The database cannot be reached, or its table has other columns or rows.
         """
         with self._lock:
             failure = self._check(delta)
@@ -146,7 +148,7 @@ class SqlTarget:
             )
 
     def close(self) -> None:
-        """Close the connection; the next micro-batch opens one."""
+        """Close the connection; the next micro-batch opens a new one."""
         with self._lock:
             self._interrupted.clear()
             connection, self._connection = self._connection, None
@@ -154,14 +156,14 @@ class SqlTarget:
                 connection.close()
 
     def interrupt(self) -> None:
-        """Wait no longer for the database, from any thread and until `close`.
+        """Stop waiting for the database until `close`; any thread may call this.
 
-        A write that waits fails at once; one that is under way goes on.
+        A write that waits for its next attempt fails at once. A running transaction continues.
         """
         self._interrupted.set()
 
     def name_for(self, view: str) -> str:
-        """The name of the table of a view, without schema."""
+        """Return the name of the table of a view, without schema."""
         return place_of(self.table, view, quoted=False)
 
     def _write(self, delta: ViewDelta) -> None:
@@ -193,11 +195,11 @@ class SqlTarget:
         try:
             connection = self.connect()
         except Exception as error:
-            return self._unopened(error)
+            return self._connection_failure(error)
         with contextlib.closing(connection):
             dialect = _dialect_of(connection)
             try:
-                _Writing(self, delta, dialect).check(connection)
+                _TableWrite(self, delta, dialect).check(connection)
             except TargetError:
                 raise
             except Exception as error:
@@ -207,45 +209,45 @@ class SqlTarget:
         return None
 
     def _attempt(self, delta: ViewDelta) -> _Failure | None:
-        """Run the transaction; why it failed, None if it did not.
+        """Run the transaction; return its failure, or None if it succeeded.
 
         Raises:
-            TargetError: The view or the table are at fault, not the database.
+            TargetError: The cause is the view or the table, not the database.
         """
         try:
-            connection, dialect = self._opened()
+            connection, dialect = self._open()
         except TargetError:
             raise
         except Exception as error:
-            return self._unopened(error)
-        writing: _Writing | None = None
+            return self._connection_failure(error)
+        writing: _TableWrite | None = None
         try:
-            writing = _Writing(self, delta, dialect)
+            writing = _TableWrite(self, delta, dialect)
             writing.run(connection)
             self._release(connection, dialect)
             return None
-        except BaseException as error:  # an interrupt as well leaves no open transaction
-            is_ours = isinstance(error, TargetError) or not isinstance(error, Exception)
-            place = "" if is_ours else self._place(dialect, connection)
-            lost = self._abandon(connection, dialect)
-            if is_ours:
+        except BaseException as error:  # no open transaction remains after an interrupt either
+            is_own_error = isinstance(error, TargetError) or not isinstance(error, Exception)
+            place = "" if is_own_error else self._place(dialect, connection)
+            is_lost = self._abandon(connection, dialect)
+            if is_own_error:
                 raise
             assert isinstance(error, Exception)
             return _Failure(
                 error,
                 place,
                 f"{type(error).__name__}: {redacted(' '.join(str(error).split()))}",
-                is_transient=lost or dialect.is_transient(error),
+                is_transient=is_lost or dialect.is_transient(error),
                 is_commit_unknown=writing is not None and writing.is_committing,
             )
 
-    def _unopened(self, error: Exception) -> _Failure:
-        """Why no connection could be opened."""
+    def _connection_failure(self, error: Exception) -> _Failure:
+        """Return why no connection could be opened."""
         dialect = _dialect_by_class(error)
         if dialect is None:
             reason = f": {error.strerror}" if isinstance(error, OSError) and error.strerror else ""
             is_transient = isinstance(error, ConnectionError | TimeoutError | socket.gaierror)
-            # Its text may hold anything that connect was made with, and so may its traceback.
+            # The text and the traceback of the error may contain any argument of the connection.
             return _Failure(
                 None,
                 self.address or "the database",
@@ -260,7 +262,7 @@ class SqlTarget:
         )
 
     def _place(self, dialect: Dialect, source: Any) -> str:
-        """Where the database is, as a connection, an error or else the user tells."""
+        """Return the place of the database, from a connection, an error or else ``address``."""
         found = ""
         with contextlib.suppress(Exception):
             found = dialect.place_of(source)
@@ -270,9 +272,9 @@ class SqlTarget:
         self, delta: ViewDelta, failure: _Failure, attempts: RetryAttempts, is_commit_unknown: bool
     ) -> TargetError:
         outcome = (
-            "whether it was committed is not known, and is found out when the query starts again"
+            "the outcome of the commit is not known; the query checks it when it starts again"
             if is_commit_unknown
-            else "nothing of it is there"
+            else "none of its rows is in the table"
         )
         table = f"table {self.name_for(delta.view)!r}"
         if failure.is_transient:
@@ -290,10 +292,10 @@ class SqlTarget:
         return TargetError(
             f"{delta}: {failure.place} refused to write it to {table}: {failure.reason}; "
             f"{outcome}. The table must have the columns of the view, for upserts a unique "
-            "constraint on its keys; drop it to have it made again"
+            "constraint on its keys; drop it, and the target creates it again"
         )
 
-    def _opened(self) -> tuple[Any, Dialect]:
+    def _open(self) -> tuple[Any, Dialect]:
         connection = self._connection
         if connection is None:
             connection = self.connect()
@@ -307,17 +309,17 @@ class SqlTarget:
             connection.close()
 
     def _abandon(self, connection: Any, dialect: Dialect) -> bool:
-        """Undo what is not committed and close; return whether the connection was lost."""
-        lost = dialect.is_dead(connection)
+        """Roll back the transaction and close; return whether the connection was lost."""
+        is_lost = dialect.is_dead(connection)
         self._connection = None
         try:
-            if not lost:
+            if not is_lost:
                 dialect.rollback(connection)
-        except Exception:  # what is not committed goes with the connection
-            lost = dialect.is_dead(connection)
+        except Exception:  # closing the connection discards the transaction
+            is_lost = dialect.is_dead(connection)
         finally:
             connection.close()
-        return lost
+        return is_lost
 
 
 @dataclass(frozen=True)
@@ -325,11 +327,11 @@ class _Failure:
     """Why an attempt failed.
 
     Attributes:
-        cause: The error; None where it may hold secrets.
-        place: The database, by host, port and name where they are known.
-        reason: What went wrong, in one line without secrets.
+        cause: The error; None if it may contain secrets.
+        place: The database, by host, port and name if they are known.
+        reason: The reason of the failure, in one line without secrets.
         is_transient: Whether another attempt may succeed.
-        is_commit_unknown: Whether the transaction may have been committed all the same.
+        is_commit_unknown: Whether the transaction may have been committed nevertheless.
     """
 
     cause: Exception | None
@@ -339,8 +341,8 @@ class _Failure:
     is_commit_unknown: bool = False
 
 
-class _Writing:
-    """One micro-batch on its way into one table."""
+class _TableWrite:
+    """The transaction that writes one micro-batch to one table."""
 
     is_committing = False
 
@@ -358,23 +360,24 @@ class _Writing:
         delta, dialect = self.delta, self.dialect
         if delta.mode == "delta":
             delta.check_free(BATCH_ID, ROW_NUMBER)
-        pieces = list(self._pieces())  # before the transaction: a value that is refused costs none
+        # Before the transaction, so that a value that cannot be converted opens none.
+        statements = list(self._statements())
         with contextlib.closing(connection.cursor()) as cursor:
             dialect.begin(connection, cursor)
             if self._is_new(cursor):
                 if delta.mode == "complete":
                     cursor.execute(f"DELETE FROM {self.table}", ())
-                for piece in pieces:
-                    piece(cursor)
+                for run_statement in statements:
+                    run_statement(cursor)
             self.is_committing = True
             dialect.commit(connection, cursor)
             self.is_committing = False
 
     def check(self, connection: Any) -> None:
-        """Check that the table takes the rows, if it is there.
+        """Check that an existing table accepts the rows.
 
         Raises:
-            TargetError: It does not.
+            TargetError: The table has other columns, or rows of another view or state directory.
         """
         delta, dialect = self.delta, self.dialect
         if delta.mode == "delta":
@@ -382,67 +385,67 @@ class _Writing:
         shape = dialect.shape_of(connection, self.name, self.schema)
         if shape is None:
             return
-        wrong = difference(shape, self._columns(), delta.keys)
-        if wrong is not None:
+        reason = difference(shape, self._columns(), delta.keys)
+        if reason is not None:
             raise TargetError(
                 f"view {delta.view!r}: table {self.name!r} of {dialect.name} cannot take it: "
-                f"{wrong}; name another table, or drop it to have it made again"
+                f"{reason}; name another table, or drop it, and the target creates it again"
             )
         with contextlib.closing(connection.cursor()) as cursor:
             found = None
             if dialect.shape_of(connection, self._batches_name, self.schema) is not None:
-                cursor.execute(*self._note())
+                cursor.execute(*self._last_batch_query())
                 found = cursor.fetchone()
             if found is None and delta.mode != "complete":
                 self._check_empty(cursor)
 
-    def _note(self) -> tuple[str, tuple[str, ...]]:
-        """The statement that reads the last micro-batch of the table, and its parameters."""
-        columns = [self.dialect.quoted(name) for name in NOTE]
-        mark = self.dialect.placeholder
-        where = " AND ".join(f"{column} = {mark}" for column in columns[:3])
+    def _last_batch_query(self) -> tuple[str, tuple[str, ...]]:
+        """Return the statement that reads the last micro-batch of the table, and its parameters."""
+        columns = [self.dialect.quoted(name) for name in BATCH_RECORD_COLUMNS]
+        placeholder = self.dialect.placeholder
+        where = " AND ".join(f"{column} = {placeholder}" for column in columns[:3])
         key = (self.delta.state_id, self.delta.view, self.name)
         return f"SELECT {columns[3]} FROM {self.batches} WHERE {where}", key
 
     def _check_empty(self, cursor: Any) -> None:
-        """Refuse rows in a table of which no micro-batch is noted."""
+        """Check that a table without a recorded micro-batch is empty."""
         cursor.execute(f"SELECT 1 FROM {self.table} LIMIT 1", ())
         if cursor.fetchone() is not None:
             raise self.delta.foreign(f"table {self.name!r}")
 
     def _is_new(self, cursor: Any) -> bool:
-        """Note the micro-batch; False if it, or a later one, is there."""
-        delta, mark = self.delta, self.dialect.placeholder
-        columns = [self.dialect.quoted(name) for name in NOTE]
-        note, key = self._note()
+        """Record the micro-batch; return False if it or a later one has been recorded before."""
+        delta, values = self.delta, ", ".join([self.dialect.placeholder] * 4)
+        columns = [self.dialect.quoted(name) for name in BATCH_RECORD_COLUMNS]
+        query, key = self._last_batch_query()
         texts = ", ".join(f"{column} TEXT NOT NULL" for column in columns[:3])
         cursor.execute(
             f"CREATE TABLE IF NOT EXISTS {self.batches} ({texts}, {columns[3]} BIGINT NOT NULL, "
             f"PRIMARY KEY ({', '.join(columns[:3])}))",
             (),
         )
-        cursor.execute(note, key)
+        cursor.execute(query, key)
         found = cursor.fetchone()
         if found is not None and found[0] >= delta.batch_id:
             return False
         cursor.execute(self._creation(), ())
-        # The condition holds back a second writer, who waits here for the first one's commit.
+        # A second writer waits here for the commit of the first; then the condition excludes it.
         cursor.execute(
             f"INSERT INTO {self.batches} ({', '.join(columns)}) VALUES "
-            f"({', '.join([mark] * 4)}) ON CONFLICT ({', '.join(columns[:3])}) DO UPDATE SET "
+            f"({values}) ON CONFLICT ({', '.join(columns[:3])}) DO UPDATE SET "
             f"{columns[3]} = excluded.{columns[3]} "
             f"WHERE {self.batches}.{columns[3]} < excluded.{columns[3]}",
             (*key, delta.batch_id),
         )
         if cursor.rowcount <= 0:
             return False
-        # After the wait: a transaction whose connection was lost may have committed until then.
+        # Checked after the wait, because a transaction with a lost connection may have committed.
         if found is None and delta.mode != "complete":
             self._check_empty(cursor)
         return True
 
     def _columns(self) -> dict[str, str]:
-        """The columns that are written, and their types."""
+        """Return the columns that are written, and their types."""
         added = (BATCH_ID, ROW_NUMBER) if self.delta.mode == "delta" else ()
         return dict.fromkeys(added, "BIGINT NOT NULL") | {
             field.name: self.dialect.type_of(field.type)
@@ -459,8 +462,8 @@ class _Writing:
             parts.append(f"UNIQUE ({', '.join(map(q, delta.keys))})")
         return f"CREATE TABLE IF NOT EXISTS {self.table} ({', '.join(parts)})"
 
-    def _pieces(self) -> Iterator[Callable[[Any], None]]:
-        """The changes of the table, each to be run with a cursor."""
+    def _statements(self) -> Iterator[Callable[[Any], None]]:
+        """Yield the changes of the table as functions of a cursor."""
         delta = self.delta
         if delta.mode == "upsert":
             for nulls, part in _by_nulls(delta.table, delta.keys):
@@ -474,21 +477,23 @@ class _Writing:
 
     def _upsert(self, part: pa.Table, nulls: frozenset[str]) -> Iterator[Callable[[Any], None]]:
         q, dialect, table = self.dialect.quoted, self.dialect, self.table
-        here = pc.greater(part.column(WEIGHT), 0)
+        is_present = pc.greater(part.column(WEIGHT), 0)
         columns = [name for name in part.column_names if name != WEIGHT]
-        known = [key for key in self.delta.keys if key not in nulls]
-        leaving = self._rows((part if nulls else part.filter(pc.invert(here))).select(known))
-        if leaving:
-            names, null_names = [q(key) for key in known], [q(key) for key in nulls]
-            if not known:
-                leaving = leaving[:1]
-            yield lambda cursor: dialect.delete(cursor, table, names, leaving, nulls=null_names)
+        non_null = [key for key in self.delta.keys if key not in nulls]
+        deleted = self._rows(
+            (part if nulls else part.filter(pc.invert(is_present))).select(non_null)
+        )
+        if deleted:
+            names, null_names = [q(key) for key in non_null], [q(key) for key in nulls]
+            if not non_null:
+                deleted = deleted[:1]
+            yield lambda cursor: dialect.delete(cursor, table, names, deleted, nulls=null_names)
         if nulls:
-            yield self._insertion(part.filter(here).select(columns))
+            yield self._insertion(part.filter(is_present).select(columns))
             return
-        rows = self._rows(part.filter(here).select(columns))
+        rows = self._rows(part.filter(is_present).select(columns))
         if rows:
-            quoted, keys = [q(name) for name in columns], [q(key) for key in known]
+            quoted, keys = [q(name) for name in columns], [q(key) for key in non_null]
             yield lambda cursor: dialect.upsert(cursor, table, quoted, rows, keys=keys)
 
     def _insertion(self, table: pa.Table) -> Callable[[Any], None]:
@@ -516,7 +521,7 @@ class _Writing:
 
 
 def _by_nulls(table: pa.Table, keys: tuple[str, ...]) -> Iterator[tuple[frozenset[str], pa.Table]]:
-    """The rows by which of their keys are NULL."""
+    """Split the rows by the set of their keys that are NULL."""
     pattern = np.zeros(table.num_rows, np.int64)
     for place, key in enumerate(keys):
         pattern |= (
@@ -532,13 +537,13 @@ def _dialect_of(connection: Any) -> Dialect:
     if dialect is not None:
         return dialect
     raise TargetError(
-        f"connect gives a connection of {type(connection).__module__}; known are "
+        f"connect returns a connection of {type(connection).__module__}; supported are "
         f"{', '.join(_DIALECTS)}: use one of them, or write to the database in a function"
     )
 
 
 def _dialect_by_class(thing: Any) -> Dialect | None:
-    """The dialect of a connection or an error of a driver; None if it is of none that is known."""
+    """Return the dialect for a connection or an error of a driver; None for an unknown driver."""
     for kind in type(thing).__mro__:
         dialect = _DIALECTS.get(kind.__module__.partition(".")[0])
         if dialect is not None:

@@ -1,15 +1,15 @@
-"""SQLite: it has few types, so some values are stored as text.
+"""SQLite: the dialect of a database with few types, which stores some values as text.
 
 ::
 
     integers, bool, durations (number of units)     INTEGER
-    uint64                                          INTEGER; 2**63 and more is refused
+    uint64                                          INTEGER; 2**63 and more is an error
     floats                                          REAL; NaN is the text 'NaN', as SQLite has none
     decimals, dates, times, timestamps, texts       TEXT; ISO 8601, with a zone in UTC
     binaries                                        BLOB
 
-A connection is bound to the thread that opened it, and Spark calls from any thread. Therefore a
-connection is opened for each micro-batch, which costs a fraction of a millisecond.
+A connection is bound to the thread that opened it, and Spark calls from any thread. Therefore the
+target opens a connection for each micro-batch, which costs a fraction of a millisecond.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from streaming.errors import TargetError
 from streaming.targets.dialect import (
     Row,
     deletion,
+    duration_counts,
     insertion,
     iso_texts,
-    marks,
     on_conflict,
-    units,
+    placeholders,
     values_of,
 )
 from streaming.targets.table_check import TableShape
@@ -77,7 +77,7 @@ class Sqlite:
         if types.is_decimal(type_):
             return [None if value is None else f"{value:f}" for value in values_of(column)]
         if types.is_duration(type_):
-            return units(column)
+            return duration_counts(column)
         return iso_texts(column) if types.is_temporal(type_) else values_of(column)
 
     def shape_of(self, connection: Any, name: str, schema: str | None) -> TableShape | None:
@@ -115,7 +115,7 @@ class Sqlite:
             connection.execute("ROLLBACK")
 
     def insert(self, cursor: Any, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
-        cursor.executemany(insertion(table, columns, marks("?", columns)), rows)
+        cursor.executemany(insertion(table, columns, placeholders("?", columns)), rows)
 
     def upsert(
         self,
@@ -126,7 +126,7 @@ class Sqlite:
         *,
         keys: Sequence[str],
     ) -> None:
-        source = marks("?", columns) + on_conflict(columns, keys)
+        source = placeholders("?", columns) + on_conflict(columns, keys)
         cursor.executemany(insertion(table, columns, source), rows)
 
     def delete(

@@ -24,11 +24,11 @@ _FAMILIES: Final = {
 
 @dataclass(frozen=True)
 class TableShape:
-    """The columns of a table, and what its rows must have.
+    """The columns and constraints of a table.
 
     Attributes:
-        types: The type of each column, as the database names it.
-        required: Columns that take no NULL and have no default.
+        types: The type of each column, by the database's name of the type.
+        required: Columns that reject NULL and have no default.
         unique: The columns of each unique constraint.
     """
 
@@ -40,12 +40,12 @@ class TableShape:
 def difference(
     shape: TableShape, columns: Mapping[str, str], keys: Sequence[str] = ()
 ) -> str | None:
-    """Why rows of these columns cannot be written to a table; None if they can.
+    """Return why rows of these columns cannot be written to a table; None if they can.
 
     Args:
         shape: The table.
-        columns: The columns that are written, with the types that they would be created with.
-        keys: Columns by which rows are upserted.
+        columns: The columns of the rows, with the types that a new table would have.
+        keys: The key columns of an upsert.
 
     >>> shape = TableShape({"nr": "bigint", "at": "date"}, frozenset({"at"}), ())
     >>> difference(shape, {"nr": "BIGINT", "item": "TEXT"})

@@ -14,7 +14,7 @@ The identity of a change is (state directory, view, batch id). The target stores
 *in the same atomic act* as the rows: in the name of the file, the transaction of the Delta log, the
 row of a bookkeeping table. A batch id alone is not enough, because a new state directory starts
 from 0 again and its views begin empty. If a target finds deltas of another state directory, it
-refuses to write, because the sum of both is not a view.
+raises an error, because the sum of both is not a view.
 
 A target is a value until the first ``write``: its constructor opens nothing, and it can be pickled,
 because in Spark Connect it runs in another process.
@@ -55,13 +55,13 @@ class ViewDelta:
     Attributes:
         view: Name of the view.
         batch_id: The micro-batch, from 0.
-        table: Rows with the int64 column ``weight``, by mode: ``delta`` the consolidated changes;
-            ``upsert`` at most one row per key, weight 1 for the row it is now, -1 where it left;
-            ``complete`` the whole view.
+        table: Rows with the int64 column ``weight``. In mode ``delta`` the consolidated changes; in
+            mode ``upsert`` at most one row per key, the current row with weight 1 or a deleted row
+            with weight -1; in mode ``complete`` the whole view.
         mode: See `streaming.targets.output_mode`.
         keys: The key columns, in mode ``upsert``.
         state_id: Identity of the state directory that counts the batch ids.
-        files: Parquet files that hold ``table`` as well, if there are any.
+        files: Parquet files that also contain ``table``; empty if there are none.
     """
 
     view: str
@@ -76,7 +76,7 @@ class ViewDelta:
         return f"view {self.view!r}, micro-batch {self.batch_id}"
 
     def with_batch_id(self) -> pa.Table:
-        """The table with a first column ``batch_id``.
+        """Return the table with ``batch_id`` as an additional first column.
 
         Raises:
             TargetError: The view has a column of that name.
@@ -94,8 +94,8 @@ class ViewDelta:
         for name in names:
             if name in self.table.column_names:
                 raise TargetError(
-                    f"view {self.view!r} has a column {name!r}, which the target adds itself: name "
-                    "it otherwise in the view (SELECT ... AS ...)"
+                    f"view {self.view!r} has a column {name!r}, which the target adds itself: "
+                    "rename the column in the view (SELECT ... AS ...)"
                 )
 
     def foreign(self, place: str) -> TargetError:
@@ -110,7 +110,7 @@ class ViewDelta:
 
 @runtime_checkable
 class Target(Protocol):
-    """Takes deltas of views, idempotent by (state directory, view, batch id)."""
+    """Writes deltas of views, idempotent by (state directory, view, batch id)."""
 
     def write(self, delta: ViewDelta) -> None:
         """Write the delta completely and durably, unless it has been written already.
@@ -132,7 +132,7 @@ class CheckedTarget(Target, Protocol):
             delta: An empty delta with the view, state directory and mode of later ones.
 
         Raises:
-            TargetError: It could not.
+            TargetError: The target would reject the delta.
         """
         ...
 

@@ -1,8 +1,8 @@
-"""Events: what a history knows as JSON, and as a stream of server-sent events.
+"""Events: the data of a history as JSON, and as a stream of server-sent events.
 
-A stream makes its next event when the reader has taken the one before, so a slow reader misses
-nothing that is still there and holds one event at most. The text of an event is made once for all
-who want the same one.
+A stream creates its next event after the reader has received the previous one. So a slow reader
+misses no data that the history still has, and buffers at most one event. The text of an event is
+created once for all streams that need it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from streaming.ui.history import History
 
 __all__ = ["POLL_INTERVAL_S", "EventStream", "EventTexts", "OpenStreams"]
 
-#: Time between two reads of the history, and so the least time between two events.
+#: Time between two reads of the history, and so the minimum time between two events.
 POLL_INTERVAL_S: Final = 0.2
-#: Time after which a comment keeps a silent stream alive.
+#: Time after which a comment keeps an idle stream alive.
 KEEP_ALIVE_INTERVAL_S: Final = 10.0
 #: The key of the text with all data; other keys are numbers of micro-batches.
 WHOLE: Final = -1
@@ -44,7 +44,7 @@ class EventTexts:
         return await self._text(WHOLE)
 
     async def since(self, taken: int) -> tuple[int, int, str]:
-        """Return the same for the data after a number of micro-batches."""
+        """Return the same tuple for the data after a number of micro-batches."""
         return await self._text(taken)
 
     async def _text(self, taken: int) -> tuple[int, int, str]:
@@ -58,8 +58,8 @@ class EventTexts:
         return await asyncio.shield(found[1])
 
     def _make(self, taken: int) -> tuple[int, int, str]:
-        known = self._history.whole() if taken == WHOLE else self._history.since(taken)
-        return known["version"], known["taken"], _json(known)
+        data = self._history.whole() if taken == WHOLE else self._history.since(taken)
+        return data["version"], data["taken"], _json(data)
 
 
 class OpenStreams:

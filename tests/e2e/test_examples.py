@@ -44,18 +44,18 @@ def test_an_example_with_a_wrong_view_fails_its_check(name, monkeypatch):
         module.main()
 
 
-def test_circular_imports_come_and_go_with_their_packages(capsys):
+def test_circular_imports_are_added_and_removed_with_their_packages(capsys):
     example("circular_imports").main(["sqlglot", "py4j", "lark"])
     printed = capsys.readouterr().out
     assert "+ sqlglot" in printed
     assert "- sqlglot" in printed
-    assert "circles of 2 come, one is" in printed
-    assert "circles of 2 go" in printed
+    assert "new circles of 2, for example" in printed
+    assert "circles of 2 removed" in printed
     assert printed.endswith("Left: lark with 0 circles of two and 0 of three.\n")
 
 
 def test_a_package_that_is_not_there_is_named():
-    with pytest.raises(SystemExit, match="nowhere is no installed package"):
+    with pytest.raises(SystemExit, match="nowhere is not an installed package"):
         example("circular_imports").main(["nowhere"])
 
 

@@ -1,9 +1,9 @@
-"""Choices: case, if, coalesce, nullif.
+"""Conditional functions: case, if, coalesce, nullif.
 
-Of ``case`` and ``coalesce`` each argument is evaluated for the rows that reach it and no others, so
-``case when b <> 0 then a // b end`` and a cast in a guarded branch do not fail; that is done by the
-evaluator (`circuits.runtime.evaluation`), there is no kernel here. ``if`` and ``nullif`` are made
-of case.
+The arguments of ``case`` and ``coalesce`` are evaluated only for the rows that reach them, so
+``case when b <> 0 then a // b end`` and a cast in a guarded branch do not fail. The evaluator does
+this (`circuits.runtime.evaluation`), so these functions have no kernel. ``if`` and ``nullif`` are
+rewritten as ``case``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The parts of dates and times: year … second, the day of the week, the ISO week.
 
-All give int64. Of a timestamp with a zone they are read from the clock of its zone. Sunday is day 0
-of the week. Text literals are read as timestamps. An infinite date has no parts: they are NULL.
+All results are int64. The parts of a timestamp with a zone are those of its local time. Sunday is
+day 0 of the week. Text literals are parsed as timestamps. The parts of an infinite date are NULL.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ __all__ = ["FUNCTIONS", "moment"]
 
 
 def moment(name: str, arguments: Arguments, argument: Expression) -> Expression:
-    """A date or timestamp; NULL and text literals become timestamps, date64 becomes date32."""
+    """Return an argument as a date or timestamp; FunctionError if it is neither.
+
+    NULL and text literals are cast to timestamps, and date64 to date32.
+    """
     literal = isinstance(argument, Literal) and is_text(argument.type)
     if literal or arrow.is_null(argument.type):
         return cast_to(argument, pa.timestamp("us"))

@@ -1,4 +1,4 @@
-"""Kleene's logic: and, or, not, and the tests that are never NULL (is_null, is_true)."""
+"""Three-valued (Kleene) logic: and, or, not; and is_null and is_true, which are never NULL."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["FUNCTIONS", "condition"]
 
 
 def condition(name: str, arguments: Arguments, argument: Expression) -> Expression:
-    """An argument that must be a condition: of type bool, or NULL."""
+    """Return an argument as a condition; FunctionError if it is neither a bool nor NULL."""
     if arrow.is_null(argument.type):
         return cast_to(argument, pa.bool_())
     if not arrow.is_boolean(argument.type):

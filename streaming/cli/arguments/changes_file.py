@@ -90,8 +90,8 @@ class ChangesFile:
         """Yield the steps: tables by relation, with about this number of rows in all."""
         begin = 0
         while begin < len(self):
-            wanted = min(begin + rows, len(self))
-            end = int(self.ends[np.searchsorted(self.ends, wanted)])
+            target = min(begin + rows, len(self))
+            end = int(self.ends[np.searchsorted(self.ends, target)])
             yield self._step(begin, end)
             begin = end
 
@@ -126,15 +126,16 @@ def _add_weights(table: pa.Table, path: Path) -> pa.Table:
     weights = np.ones(table.num_rows, np.int64)
     if OP in table.column_names:
         words = pc.utf8_lower(table.column(OP).cast(pa.string()))
-        goes = pc.is_in(words, pa.array(DELETE_WORDS)).to_numpy(zero_copy_only=False)
-        known = goes | pc.is_in(words, pa.array(INSERT_WORDS)).to_numpy(zero_copy_only=False)
-        if not known.all():
-            row = int(np.argmin(known))
+        is_deletion = pc.is_in(words, pa.array(DELETE_WORDS)).to_numpy(zero_copy_only=False)
+        is_insertion = pc.is_in(words, pa.array(INSERT_WORDS)).to_numpy(zero_copy_only=False)
+        is_known = is_deletion | is_insertion
+        if not is_known.all():
+            row = int(np.argmin(is_known))
             raise EventsError(
                 f"{path}, row {row}: op is {table.column(OP)[row].as_py()!r}; it is one of "
                 f"{', '.join((*INSERT_WORDS, *DELETE_WORDS))}"
             )
-        weights[goes] = -1
+        weights[is_deletion] = -1
         table = table.drop_columns([OP])
     return table.append_column(WEIGHT, pa.array(weights))
 
@@ -165,17 +166,17 @@ def _ends(
 
 
 def _split_schemas(table: pa.Table, tags: pa.ChunkedArray) -> dict[str, pa.Schema]:
-    found = {}
+    schemas = {}
     for name in tags.unique().to_pylist():
         rows = table.filter(pc.equal(tags, name))
-        found[name] = pa.schema(
+        schemas[name] = pa.schema(
             [
                 field
                 for field in rows.schema
                 if field.name != WEIGHT and rows.column(field.name).null_count < rows.num_rows
             ]
         )
-    return found
+    return schemas
 
 
 def _without_weight(schema: pa.Schema) -> pa.Schema:

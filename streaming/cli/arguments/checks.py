@@ -55,7 +55,7 @@ __all__ = [
     "check_state",
     "check_targets",
     "check_views",
-    "views_kept",
+    "materialized_views",
 ]
 
 #: Spark's checkpoint, in the folder of ``--state``.
@@ -148,7 +148,7 @@ def check_views(
             source.check_spark()
             schemas[name] = source.schema()
             source.check_sequence(None if "select" in source.settings else schemas[name])
-            _check_rules(source, schemas[name])
+            _check_keys(source, schemas[name])
             if source.lacks_order(schemas[name]):
                 checks.warnings.append(missing_order_warning(name))
             place = "" if source.path is None else f" in {source.path}"
@@ -168,27 +168,28 @@ def check_views(
     circuit = None
     with checks.check():
         columns = {name: without_weight(schema) for name, schema in schemas.items() if schema}
-        rules = {
-            name: rule for name, one in sources.items() if (rule := one.input_options()) is not None
+        options = {
+            name: found
+            for name, one in sources.items()
+            if (found := one.input_options()) is not None
         }
-        circuit = compile_query(query, columns, input_options=rules, formula=formula)
-        kept = views_kept(assign_sinks(sinks, circuit))
-        if kept:  # compiled again, since the state of a circuit depends on its materialized views
+        circuit = compile_query(query, columns, input_options=options, formula=formula)
+        views = materialized_views(assign_sinks(sinks, circuit))
+        if views:  # compile again, since the state of a circuit depends on its materialized views
             circuit = compile_query(
-                query, columns, input_options=rules, formula=formula, materialize=kept
+                query, columns, input_options=options, formula=formula, materialize=views
             )
-        views = ", ".join(circuit.outputs)
-        checks.passed.append(("query", f"{plural(len(circuit.outputs), 'view')}: {views}"))
+        names = ", ".join(circuit.outputs)
+        checks.passed.append(("query", f"{plural(len(circuit.outputs), 'view')}: {names}"))
     if circuit is not None:
         with checks.check():
-            _check_forms(assign_sinks(sinks, circuit), circuit, sources, cells)
+            _check_outputs(assign_sinks(sinks, circuit), circuit, sources, cells)
     return circuit
 
 
-def _check_rules(source: SourceArgument, schema: pa.Schema | None) -> None:
-    """Check that the keys are columns of the source; the circuit checks the rest of the rules."""
-    rules = source.input_options()
-    if rules is None or schema is None or "select" in source.settings:
+def _check_keys(source: SourceArgument, schema: pa.Schema | None) -> None:
+    """Check that the keys are columns of the source; the circuit checks the other options."""
+    if source.input_options() is None or schema is None or "select" in source.settings:
         return
     for key in source.keys:
         if key not in schema.names:
@@ -197,7 +198,7 @@ def _check_rules(source: SourceArgument, schema: pa.Schema | None) -> None:
             )
 
 
-def _check_forms(
+def _check_outputs(
     sinks: Mapping[str, SinkArgument],
     circuit: Circuit,
     sources: Mapping[str, SourceArgument],
@@ -215,8 +216,8 @@ def _check_forms(
     check_places(sinks, folders)
 
 
-def views_kept(sinks: Mapping[str, SinkArgument]) -> list[str]:
-    """The views whose whole contents a sink needs, so that the circuit has to materialize them."""
+def materialized_views(sinks: Mapping[str, SinkArgument]) -> list[str]:
+    """Return the views that the circuit must materialize, because a sink needs all their rows."""
     return [view for view, sink in sinks.items() if sink.output.needs_view]
 
 
@@ -271,10 +272,10 @@ def check_state(
 
 
 def check_free(state: Path, circuit: Circuit, label: str = "--state") -> str | None:
-    """Refuse a state directory that belongs to other views, or that another process writes to.
+    """Check that a state directory belongs to the views, and that no process writes to it.
 
-    The sink refuses it, too, but only when the first rows arrive. That is too late here, since
-    Spark's checkpoint is in the same folder.
+    The sink checks the same, but only when it receives the first rows. That is too late here,
+    because Spark's checkpoint is in the same folder.
 
     Returns:
         The id of the directory; None if it has none yet.
@@ -320,7 +321,7 @@ def _check_versions(state: Path, circuit: Circuit | None, cells: int | None, lab
         name = next(n for n in reversed(files.names(MANIFESTS)) if parse_manifest_name(n) == newest)
         found = Manifest.of(bytes(files.read(name)), name).cells
     except StateDamagedError:
-        return newest  # the version before it may be usable; the sink finds that out
+        return newest  # the version before it may be usable; the sink checks that
     count = None if found is None else found.count
     wanted = None if circuit.recursions else cells
     if count != wanted:

@@ -5,8 +5,8 @@ comments, and empty lines are skipped. A file that ends in ``.gz`` is decompress
 ``src``, ``dst`` and, for three integers, ``value`` (a time, a sign or a weight, depending on the
 file).
 
-pyarrow parses the lines, after blanks have become tabs. It does not say where an error is, so after
-an error Python looks for the first bad line.
+The module replaces blanks by tabs, and pyarrow parses the lines. Its errors do not name the line,
+so after an error Python searches for the first bad line.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SHOWN_BYTES: Final = 60
 
 
 def read_edge_list(path: Path) -> pa.Table:
-    """All edges of a file, in order, as non-null int64 columns.
+    """Read all edges of a file, in order, as non-null int64 columns.
 
     Raises:
         EventsError: The file cannot be read, has no edges, or a line is not an edge with as many
@@ -64,13 +64,13 @@ def read_edge_list(path: Path) -> pa.Table:
 
 
 def edge_list_schema(path: Path) -> pa.Schema:
-    """The columns of a file, by its first edge; no other line is read.
+    """Return the columns of a file, according to its first edge; later lines are not read.
 
     Raises:
-        EventsError: The file cannot be read, has no edges, or its first line is none.
+        EventsError: The file cannot be read, has no edges, or its first line is not an edge.
     """
     try:
-        with _opened(path) as file:
+        with _open(path) as file:
             for number, line in _edges(file):
                 values = line.split()
                 if not 2 <= len(values) <= len(COLUMNS):
@@ -84,18 +84,18 @@ def edge_list_schema(path: Path) -> pa.Schema:
 
 def _read(path: Path) -> bytes:
     try:
-        with _opened(path) as file:
+        with _open(path) as file:
             return file.read()
     except (OSError, EOFError, zlib.error) as error:
         raise _unreadable(path, error) from None
 
 
-def _opened(path: Path) -> io.BufferedIOBase:
+def _open(path: Path) -> io.BufferedIOBase:
     return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb")
 
 
 def _without_comments(data: bytes) -> bytes:
-    """The edges only, with one tab between two integers.
+    """Remove comments, and separate the integers by one tab.
 
     >>> _without_comments(b"# a graph\\n1 2\\r\\n 3 \\t4 \\n#5 6\\n")
     b'1\\t2\\n3\\t4\\n'
@@ -108,7 +108,7 @@ def _without_comments(data: bytes) -> bytes:
 
 
 def _edges(file: io.BufferedIOBase) -> Iterator[tuple[int, bytes]]:
-    """The number and text of each line that is no comment."""
+    """Yield the number and the text of each line that is neither empty nor a comment."""
     for number, line in enumerate(file, 1):
         line = line.strip()
         if line and not line.startswith(b"#"):
@@ -116,8 +116,8 @@ def _edges(file: io.BufferedIOBase) -> Iterator[tuple[int, bytes]]:
 
 
 def _bad_line(path: Path, columns: int) -> EventsError | None:
-    """The error of the first line that does not have so many integers of 64 bits."""
-    with _opened(path) as file:
+    """Return the error of the first line that does not consist of this many 64-bit integers."""
+    with _open(path) as file:
         for number, line in _edges(file):
             values = line.split()
             if len(values) != columns or not all(map(_is_int64, values)):

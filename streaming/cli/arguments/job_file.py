@@ -235,7 +235,7 @@ class _Table:
         return list(self._values)
 
     def label(self, key: str = "") -> str:
-        """The file and the full name of a key, or of the table."""
+        """Return the file and the full name of a key, or of the table."""
         return f"{self._file}: {'.'.join(filter(None, (self._name, key)))}"
 
     def report(self, key: str, problem: str) -> None:
@@ -348,7 +348,7 @@ class _Table:
         return options
 
     def _read(self, key: str, is_valid: Callable[[Any], bool], expected: str) -> Any:
-        """The value of a key; None if there is none, or if it is not valid."""
+        """Return the value of a key; None if the key is missing or its value is not valid."""
         self._keys.append(key)
         value = self._values.get(key)
         if value is None or is_valid(value):
@@ -360,7 +360,7 @@ class _Table:
 
 
 def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The keys and values of nested tables, with dots in the keys."""
+    """Yield the keys and values of nested tables, with dots in the keys."""
     for key, value in values.items():
         if isinstance(value, dict):
             yield from _flatten(value, f"{prefix}{key}.")

@@ -160,14 +160,18 @@ output=OutputMode(mode='upsert', keys=('nr',)))
         )
 
     def text(self) -> str:
-        """The sink as the option names it, without view and secrets."""
+        """Return the value of the option without the view and without secrets."""
         place = f":{self.place}" if self.place else ""
         table = f"#{self.table}" if self.table else ""
         form = "" if self.output.mode == "delta" else f", {self.output}"
         return redacted(f"{self.kind}{place}{table}{form}")
 
     def places(self, views: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """The place of each view that shares the sink, comparable among sinks; not the console."""
+        """Return the place of each view, comparable with those of other sinks; none for a console.
+
+        Args:
+            views: The views that share the sink.
+        """
         if self.kind == "console":
             return {}
         place, table = self._templates(views)

@@ -348,7 +348,7 @@ class SourceArgument:
             schema: The columns of the relation; None if only Spark knows them.
 
         Raises:
-            EventsError: It is not a column, or there are no keys.
+            EventsError: ``sequence`` is not a column, or there are no keys.
         """
         sequence = self.settings.get("sequence")
         if sequence is None:
@@ -376,15 +376,17 @@ class SourceArgument:
             return False
         if self.feed is not None:
             from streaming.sources.change_feeds import find_feed  # imports Spark, as in `feed`
-            from streaming.sources.change_feeds.change_order import OFFSETS, has_order
+            from streaming.sources.change_feeds.change_order import OFFSET_COLUMNS, has_order
 
-            known = {*OFFSETS, "_commit_version"} if self.format in ("kafka", "delta") else ()
+            known = (
+                {*OFFSET_COLUMNS, "_commit_version"} if self.format in ("kafka", "delta") else ()
+            )
             if has_order(find_feed(self.feed), known):
                 return False
         return schema is None or SEQUENCE not in schema.names
 
     def _on_expiry(self) -> OnExpiry | None:
-        """The value of ``on_expiry``, or None."""
+        """Return the value of ``on_expiry``, or None."""
         match self.settings.get("on_expiry"):
             case None | "retract" | "keep" as value:
                 return value
@@ -445,7 +447,7 @@ def _rename_columns(source: SourceArgument, table: pa.Table, declared: pa.Schema
 
 
 def read_plain_rows(source: SourceArgument) -> pa.Table:
-    """Read all rows of a relation that is measured, and therefore has no keys, retention or checks.
+    """Read all rows of a relation for a measurement, which allows no keys, retention or ``strict``.
 
     Raises:
         EventsError: The relation has such options, or its files cannot be read.
@@ -476,7 +478,7 @@ def read_file(path: Path, format: str | None = None) -> pa.Table:
 
 
 def _format_of(path: Path) -> str | None:
-    """The format for the ending of a file name, or None.
+    """Return the format for the ending of a file name, or None.
 
     >>> _format_of(Path("a.csv")), _format_of(Path("wiki-Vote.txt.gz")), _format_of(Path("a.gz"))
     ('csv', 'snap', None)
@@ -489,7 +491,7 @@ def _format_of(path: Path) -> str | None:
 
 
 def _schema_of_file(path: Path, format: str) -> pa.Schema:
-    """The columns of a file."""
+    """Return the columns of a file."""
     if format == SNAP:
         return edge_list_schema(path)
     try:

@@ -54,5 +54,5 @@ def compile_query(
 
 
 def without_weight(schema: pa.Schema) -> pa.Schema:
-    """The columns of a relation, without ``weight``."""
+    """Return the columns of a relation without ``weight``."""
     return pa.schema([field for field in schema if field.name != WEIGHT])

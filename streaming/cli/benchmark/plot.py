@@ -1,9 +1,8 @@
-"""Bench plot: the times of a comparison as a picture, one panel for each size of steps.
+"""Bench plot: draw the times of a comparison, one panel for each step size.
 
-A row of a panel is a formula. The quartiles are a bar, the median is a dark mark with its value,
-and single steps are pale dots: all of them, or about `MAX_DOTS` at even distances in the sorted
-times.
-matplotlib draws it; it comes with the extra `demo`.
+Each row of a panel is a formula. A bar shows the quartiles, a dark mark with its value the median,
+and pale dots the single steps: all of them, or about `MAX_DOTS` at equal distances in the sorted
+times. The plot needs matplotlib, which the extra `demo` installs.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ def draw(document: Mapping[str, Any], path: Path) -> None:
             "Milliseconds of a step: median, quartiles, single steps", x=0.01, ha="left"
         )
         for axes, size in zip(figure.subplots(len(sizes), squeeze=False).flat, sizes, strict=True):
-            _panel(axes, [one for one in results if one["rows_per_step"] == size])
+            _draw_panel(axes, [one for one in results if one["rows_per_step"] == size])
             axes.set_title(f"{plural(size, 'row')} in a step", loc="left", fontsize=9)
         axes.set_xlabel("milliseconds")
         try:
@@ -72,7 +71,7 @@ def draw(document: Mapping[str, Any], path: Path) -> None:
             raise FailedError(f"--plot {path}: {error.strerror or error}") from None
 
 
-def _panel(axes: Any, results: list[dict[str, Any]]) -> None:
+def _draw_panel(axes: Any, results: list[dict[str, Any]]) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
     for row, one in enumerate(results):

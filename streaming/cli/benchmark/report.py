@@ -1,8 +1,8 @@
-"""Bench report: what a comparison found and where, as one document, for JSON, CSV and the plot.
+"""Bench report: one document with the results of a comparison, for JSON, CSV and the plot.
 
-A document holds whatever is needed to repeat the comparison and to judge it: query, inputs, seed,
-options, versions, the machine, and the time of every step. It does not name the host, and of files
-only their names, not their folders.
+A document contains everything that is needed to repeat and to assess the comparison: query, inputs,
+seed, options, versions, the machine, and the time of every step. It does not contain the name of
+the host, and it names files without their folders.
 """
 
 from __future__ import annotations
@@ -22,7 +22,15 @@ from streaming.cli.arguments.limits import memory_of_machine
 from streaming.cli.benchmark.repetition import Measurement
 from streaming.errors import EventsError, FailedError
 
-__all__ = ["check_writable", "dated", "machine", "result_of", "summary", "versions", "write_report"]
+__all__ = [
+    "add_environment",
+    "check_writable",
+    "machine",
+    "result_of",
+    "summary",
+    "versions",
+    "write_report",
+]
 
 FORMATS: Final = (".json", ".csv")
 COLUMNS: Final = ("formula", "rows_per_step", "repetition", "step", "change", "milliseconds")
@@ -36,7 +44,8 @@ def check_writable(option: str, path: Path, endings: Sequence[str]) -> None:
     """Check that a file can be written to, before anything is measured.
 
     Raises:
-        EventsError: Its ending is not among ``endings``, its folder does not exist, or it is one.
+        EventsError: The ending of the file is not among ``endings``, its folder does not exist, the
+            path is a folder, or this user may not write to it.
     """
     if path.suffix.lower() not in endings:
         raise EventsError(f"{option} {path}: the name has to end in {' or '.join(endings)}")
@@ -49,7 +58,7 @@ def check_writable(option: str, path: Path, endings: Sequence[str]) -> None:
 
 
 def versions() -> dict[str, str | None]:
-    """The versions that times depend on; None for a package that is not installed."""
+    """Return the versions that times depend on; None for a package that is not installed."""
     found: dict[str, str | None] = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:
@@ -60,7 +69,7 @@ def versions() -> dict[str, str | None]:
 
 
 def machine() -> dict[str, Any]:
-    """Processor, cores, bytes of memory and system, without the name of the host."""
+    """Return processor, cores, bytes of memory and system, without the name of the host."""
     return {
         "processor": _processor(),
         "cores": os.cpu_count(),
@@ -70,7 +79,7 @@ def machine() -> dict[str, Any]:
 
 
 def result_of(formula: str, size: int, found: Measurement) -> dict[str, Any]:
-    """The measurements of one formula and step size; times are in milliseconds."""
+    """Return the measurements of one formula and step size; times are in milliseconds."""
     lower, upper = found.quartiles
     return {
         "formula": formula,
@@ -87,7 +96,7 @@ def result_of(formula: str, size: int, found: Measurement) -> dict[str, Any]:
 
 
 def summary(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The document without the time of every step.
+    """Return the document without the time of every step.
 
     >>> summary({"seed": 0, "results": [{"median_ms": 1.0, "times_ms": [[1.0]]}]})
     {'seed': 0, 'results': [{'median_ms': 1.0}]}
@@ -99,8 +108,8 @@ def summary(document: Mapping[str, Any]) -> dict[str, Any]:
     return {**document, "results": results}
 
 
-def dated(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The document with the time of day, versions and machine."""
+def add_environment(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the document with the current time, the versions and the machine."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     return {"date": now, **document, "versions": versions(), "machine": machine()}
 
@@ -146,7 +155,7 @@ def _ms(seconds: float) -> float:
 
 
 def _processor() -> str:
-    """The name of the processor; its architecture where the system does not say."""
+    """Return the name of the processor, or its architecture if the system does not name it."""
     try:
         lines = _CPU.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

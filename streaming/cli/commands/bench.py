@@ -1,9 +1,9 @@
-"""The sub-command ``bench``: delta formulas and sizes of steps compared, on one's own query.
+"""The sub-command ``bench``: compare delta formulas and step sizes on a query of the user.
 
-The same steps go through one circuit for each formula. Every step that inserts rows is followed
-later by one that deletes them, so all formulas begin and end with the same state, and the steps can
-be repeated until their median is precise (`streaming.cli.benchmark.repetition`). The deltas of each
-step are compared, so that a wrong answer is never shown as a fast one.
+Each formula has its own circuit, and all circuits run the same steps. For every step that inserts
+rows, a later step deletes them. So all formulas begin and end with the same state, and the steps
+can be repeated until their median is precise (`streaming.cli.benchmark.repetition`). The command
+compares the deltas of each step, so that a wrong answer is never reported as a fast one.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from streaming.cli.benchmark.plot import check_plot, draw
 from streaming.cli.benchmark.repetition import Measurement, RepetitionLimits, Stop, repeat
 from streaming.cli.benchmark.report import (
     FORMATS,
+    add_environment,
     check_writable,
-    dated,
     result_of,
     summary,
     write_report,
@@ -52,15 +52,15 @@ from streaming.errors import EventsError, FailedError
 __all__ = ["bench"]
 
 ALL_FORMULAS = ("auto", *map(str, Formula))
-MAX_STREAMED_SHARE = 0.5  # of the rows may be streamed, for the largest batch
+MAX_STREAMED_SHARE = 0.5  # the largest fraction of the rows that the steps insert and delete
 DEFAULT_BATCHES = (1, 100, 10_000)
 
 _Results = dict[tuple[str, int], Measurement]
 
 
 @dataclass(frozen=True)
-class _Plan:
-    """The steps by their size, and what they lack of what was asked for."""
+class _StepPlan:
+    """The steps by size, and remarks on differences from the requested steps."""
 
     streams: dict[int, Stream]
     remarks: list[str]
@@ -83,14 +83,14 @@ def bench(
     plot: Path | None,
     json: bool,
 ) -> None:
-    """Compare delta formulas and sizes of steps."""
+    """Compare delta formulas and step sizes."""
     formulas = dict(map(_read_formula, formula or ALL_FORMULAS))
     for path in export or []:
         check_writable("--export", path, FORMATS)
     if plot is not None:
         check_plot(plot)
     tables = read_tables(source or [], rows=rows, skew=skew, seed=seed)
-    plan = _plan(tables, batch, steps, seed)
+    plan = _plan_steps(tables, batch, steps, seed)
     schemas = {name: table.schema for name, table in tables.items()}
     circuits = {one: compile_query(query, schemas, formula=text) for one, text in formulas.items()}
     for one, circuit in circuits.items():
@@ -101,11 +101,11 @@ def bench(
     limits = RepetitionLimits(
         precision / 100, max_repetitions, max_seconds / (len(formulas) * len(plan.streams))
     )
-    found = _compared(circuits, plan.streams, limits, remarks)
-    document = dated(
+    found = _compare(circuits, plan.streams, limits, remarks)
+    document = add_environment(
         {
             "query": read_query(query).text,
-            "inputs": _inputs(source or [], tables, rows, skew),
+            "inputs": _describe_inputs(source or [], tables, rows, skew),
             "seed": seed,
             "precision": limits.precision,
             "max_repetitions": max_repetitions,
@@ -133,27 +133,30 @@ def bench(
             remarks.print(f"Wrote {path}", style="says", soft_wrap=True, markup=False)
 
 
-def _read_formula(given: str) -> tuple[str, str]:
-    """The name of a formula and its text: twice the name, or a file's name and the terms in it.
+def _read_formula(value: str) -> tuple[str, str]:
+    """Return the name and the text of a formula.
+
+    Both are the value if it names a formula. Otherwise the value is the path of a file; its name is
+    the name of the formula, and the terms in it are the text.
 
     Raises:
-        EventsError: It is neither, or the terms are not an exact delta formula.
+        EventsError: The value is neither, or the terms are not an exact delta formula.
     """
-    if given in ALL_FORMULAS:
-        return given, given
-    path = Path(given)
+    if value in ALL_FORMULAS:
+        return value, value
+    path = Path(value)
     if not path.is_file():
         raise EventsError(
-            f"--formula {given!r} is none of {', '.join(ALL_FORMULAS)}, and no file of terms"
+            f"--formula {value!r} is none of {', '.join(ALL_FORMULAS)}, and no file of terms"
         )
     try:
         return path.name, str(CustomFormula.parse(path.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError, FormulaError) as error:
-        raise EventsError(f"--formula {given!r}: {error}") from None
+        raise EventsError(f"--formula {value!r}: {error}") from None
 
 
 def _check_applies(name: str, atoms: int, circuit: Circuit) -> None:
-    """Refuse a formula of the user that no join of the query runs, because of its size.
+    """Check that a join of the query uses the user's formula, that is, has as many atoms.
 
     Raises:
         EventsError: No join has the number of atoms of the formula.
@@ -167,30 +170,32 @@ def _check_applies(name: str, atoms: int, circuit: Circuit) -> None:
     )
 
 
-def _plan(tables: Mapping[str, pa.Table], batch: list[int] | None, steps: int, seed: int) -> _Plan:
-    """The steps of each size.
+def _plan_steps(
+    tables: Mapping[str, pa.Table], batch: list[int] | None, steps: int, seed: int
+) -> _StepPlan:
+    """Plan the steps of each size.
 
-    A default size that the rows do not allow is left out with a remark. One that was asked for is
-    an error, and so is the smallest one if no size is left.
+    A default size that the rows do not allow is omitted, with a remark. A requested size that they
+    do not allow raises an error, and so does the last default size if no other size is possible.
     """
     total = sum(table.num_rows for table in tables.values())
     streams: dict[int, Stream] = {}
     remarks: list[str] = []
     for size in sorted(set(batch or DEFAULT_BATCHES)):
-        reason = _obstacle(tables, size)
+        reason = _infeasibility_reason(tables, size)
         if reason is None:
-            most = int(MAX_STREAMED_SHARE * total) // size
-            streams[size] = split_stream(tables, batch=size, steps=min(steps, most), seed=seed)
-            remarks += _shortfalls(streams[size], tables, size, steps)
+            max_steps = int(MAX_STREAMED_SHARE * total) // size
+            streams[size] = split_stream(tables, batch=size, steps=min(steps, max_steps), seed=seed)
+            remarks += _plan_remarks(streams[size], tables, size, steps)
         elif batch or (size == DEFAULT_BATCHES[-1] and not streams):
             raise EventsError(f"--batch {size}: {reason}")
         else:
             remarks.append(f"Steps of {plural(size, 'row')} are left out: {reason}.")
-    return _Plan(streams, remarks)
+    return _StepPlan(streams, remarks)
 
 
-def _obstacle(tables: Mapping[str, pa.Table], size: int) -> str | None:
-    """Why there are no steps of a size, and what to do; None if there are."""
+def _infeasibility_reason(tables: Mapping[str, pa.Table], size: int) -> str | None:
+    """Return why steps of a size are impossible, and how to fix it; None if they are possible."""
     total = sum(table.num_rows for table in tables.values())
     if int(MAX_STREAMED_SHARE * total) < size:
         return (
@@ -206,30 +211,32 @@ def _obstacle(tables: Mapping[str, pa.Table], size: int) -> str | None:
     return None
 
 
-def _shortfalls(stream: Stream, tables: Mapping[str, pa.Table], size: int, steps: int) -> list[str]:
-    """Where a stream differs from what was asked for."""
-    found = []
+def _plan_remarks(
+    stream: Stream, tables: Mapping[str, pa.Table], size: int, steps: int
+) -> list[str]:
+    """Describe how a stream differs from the requested steps."""
+    remarks = []
     inserts = len(stream.steps) // 2
     if inserts < steps:
-        found.append(
+        remarks.append(
             f"Steps of {plural(size, 'row')}: {plural(inserts, 'step')} instead of {steps:,}, for "
             "at most half of the rows are streamed."
         )
     if round(stream.batch) != size:
-        found.append(
+        remarks.append(
             f"Steps of {plural(size, 'row')} have {amount(stream.batch)} rows, because the share "
             "of each relation is a whole number."
         )
     unchanged = [name for name in tables if not any(name in step for step in stream.steps)]
     if unchanged:
-        found.append(
+        remarks.append(
             f"Steps of {plural(size, 'row')} do not change {', '.join(unchanged)}, whose share of "
             "a step is less than one row."
         )
-    return found
+    return remarks
 
 
-def _compared(
+def _compare(
     circuits: Mapping[str, Circuit],
     streams: Mapping[int, Stream],
     limits: RepetitionLimits,
@@ -267,10 +274,10 @@ def _compared(
 
 
 def _measure(circuit: Circuit, stream: Stream, limits: RepetitionLimits) -> tuple[Measurement, int]:
-    """The times of the steps, and a checksum of their deltas.
+    """Measure the steps; return their times and a checksum of their deltas.
 
-    The steps run once before they are measured, so that caches are warm; the checksum is of that
-    run.
+    The steps run once before the measurement, to warm the caches. The checksum is computed from the
+    deltas of that run.
     """
     circuit.step(stream.load)
     total = _checksum_of_steps([circuit.step(tables) for tables in stream.steps])
@@ -293,21 +300,21 @@ def _measure(circuit: Circuit, stream: Stream, limits: RepetitionLimits) -> tupl
 
 
 def _checksum_of_steps(steps: Sequence[Mapping[str, pa.Table]]) -> int:
-    """A number that equal sequences of deltas have.
+    """Return a checksum of a sequence of deltas; equal sequences have equal checksums.
 
-    It depends on the place of each step: a sum would not, and the deltas of a step that inserts and
-    of the step that deletes the same rows add up to nothing whether they are right or wrong.
+    The checksum depends on the position of each step. A sum would not: the deltas of a step that
+    inserts rows and of the step that deletes them add up to zero, whether they are right or wrong.
     """
     total = 0
     for deltas in steps:
         for name, delta in sorted(deltas.items()):
-            total = zlib.crc32(f"{name}={_checksum(delta)};".encode(), total)
+            total = zlib.crc32(f"{name}={_checksum_of_delta(delta)};".encode(), total)
         total = zlib.crc32(b"/", total)
     return total
 
 
-def _checksum(delta: pa.Table) -> int:
-    """A number that equal deltas have, in whatever order their rows come."""
+def _checksum_of_delta(delta: pa.Table) -> int:
+    """Return a checksum of a delta that does not depend on the order of its rows."""
     if not delta.num_rows:
         return 0
     columns = [column.combine_chunks() for column in delta.columns]
@@ -324,10 +331,10 @@ def _checksum(delta: pa.Table) -> int:
     return sum(row.pop("weight") * zlib.crc32(repr(row).encode()) for row in rows)
 
 
-def _inputs(
+def _describe_inputs(
     texts: list[str], tables: Mapping[str, pa.Table], rows: int, skew: float
 ) -> list[dict[str, Any]]:
-    """Where the rows come from; of files the names without folders."""
+    """Describe the sources of the rows; files by their names without folders."""
     if not texts:
         return [{"name": name, "generated": {"rows": rows, "skew": skew}} for name in tables]
     return [
@@ -340,20 +347,22 @@ def _inputs(
     ]
 
 
-_STOPPED: Final = {
+_STOP_REASONS: Final = {
     Stop.repetitions: "--max-repetitions was reached",
     Stop.seconds: "--max-seconds was used up",
 }
 
 
-def _show(found: _Results, plan: _Plan, limits: RepetitionLimits) -> None:
-    """The times as a table, then the remarks."""
+def _show(found: _Results, plan: _StepPlan, limits: RepetitionLimits) -> None:
+    """Print the times as a table, then the remarks."""
     terminal = console()
     loaded = sorted({stream.rows for stream in plan.streams.values()})
-    over = (
+    state_rows = (
         amount(loaded[-1]) if len(loaded) == 1 else f"{amount(loaded[0])} to {amount(loaded[-1])}"
     )
-    terminal.print(f"Milliseconds of a step, over {over} rows; all formulas gave the same deltas.")
+    terminal.print(
+        f"Milliseconds of a step, over {state_rows} rows; all formulas gave the same deltas."
+    )
     terminal.print()
     table = plain_table()
     table.add_column("rows", justify="right")
@@ -363,24 +372,24 @@ def _show(found: _Results, plan: _Plan, limits: RepetitionLimits) -> None:
     for name in ("of best", "runs"):
         table.add_column(name, justify="right", style="says")
     for size in plan.streams:
-        ours = {name: one for (name, rows), one in found.items() if rows == size}
-        best = min(ours.values(), key=lambda one: one.median)
-        for place, (name, one) in enumerate(ours.items()):
-            shown = milliseconds(one.median)
-            within = f"{100 * one.precision:.1f}"
+        of_size = {name: one for (name, rows), one in found.items() if rows == size}
+        best = min(of_size.values(), key=lambda one: one.median)
+        for place, (name, one) in enumerate(of_size.items()):
+            time_ms = milliseconds(one.median)
+            percent = f"{100 * one.precision:.1f}"
             table.add_row(
                 "" if place else amount(size),
                 name,
-                f"[comes]{shown}[/]" if one.interval[0] <= best.interval[1] else shown,
-                within if one.stop is Stop.precise else f"[waits]{within}[/]",
+                f"[comes]{time_ms}[/]" if one.interval[0] <= best.interval[1] else time_ms,
+                percent if one.stop is Stop.precise else f"[waits]{percent}[/]",
                 " to ".join(map(milliseconds, one.quartiles)),
                 f"{one.median / best.median:.2f}",
                 f"{len(one.repetitions):,}",
-                end_section=place == len(ours) - 1,
+                end_section=place == len(of_size) - 1,
             )
     terminal.print(table)
     terminal.print()
-    for line in (*plan.remarks, *_imprecise(found, limits)):
+    for line in (*plan.remarks, *_imprecision_remarks(found, limits)):
         terminal.print(line, style="waits", soft_wrap=True, markup=False)
     largest = max(plan.streams)
     best_seconds = min(one.median for (_, size), one in found.items() if size == largest)
@@ -388,10 +397,10 @@ def _show(found: _Results, plan: _Plan, limits: RepetitionLimits) -> None:
     terminal.print(f"Up to {amount(round(rate))} rows a second.", style="says")
 
 
-def _imprecise(found: _Results, limits: RepetitionLimits) -> list[str]:
-    """Which medians are not as precise as was asked for, and why."""
+def _imprecision_remarks(found: _Results, limits: RepetitionLimits) -> list[str]:
+    """Return a remark for each reason why medians are less precise than requested."""
     lines = []
-    for stop, reason in _STOPPED.items():
+    for stop, reason in _STOP_REASONS.items():
         names = [
             f"{name} ({amount(size)})" for (name, size), one in found.items() if one.stop is stop
         ]

@@ -1,4 +1,4 @@
-"""The sub-command ``explain``: the plan of views, and with their rows what it does."""
+"""The sub-command ``explain``: print the plan of views, and run it if the rows are given."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from streaming.ui.drawing import Drawing
 __all__ = ["explain"]
 
 FORMATS: Final = ("text", "mermaid")
-#: What has not been done yet, in the drawing of a plan that has not run.
-_UNDONE: Final = re.compile(
+#: The counts and times in the drawing of a plan that has not run: they are all zero.
+_UNMEASURED: Final = re.compile(
     r"  \[rows 0, 0\.00 ms\]|\n +ran 0 times: [^\n]*|\nAGM bound 0 rows[^\n]*"
     r"|\narrangements(?=\n)|  runs none; 0 bytes"
 )
@@ -33,15 +33,15 @@ def explain(
         raise EventsError(f"--format {format!r} is none of {', '.join(FORMATS)}")
     sources = parse_sources(source)
     schemas = {name: _schema(one) for name, one in sources.items()}
-    rules = {name: one.input_options() for name, one in sources.items()}
+    options = {name: one.input_options() for name, one in sources.items()}
     circuit = compile_query(
         query,
         schemas,
         formula=formula,
-        input_options={name: rule for name, rule in rules.items() if rule is not None},
+        input_options={name: one for name, one in options.items() if one is not None},
     )
     if analyze:
-        with show_compilation(console(stderr=True)):  # of those that this step needs
+        with show_compilation(console(stderr=True)):  # the kernels that this step needs
             circuit.step({name: read_rows(one) for name, one in sources.items()})
     if json:
         print_json(_to_json(circuit))
@@ -49,7 +49,7 @@ def explain(
         console().file.write(circuit.explain("mermaid") + "\n")
     else:
         text = circuit.explain()
-        console().print(_style(text if analyze else _UNDONE.sub("", text)), soft_wrap=True)
+        console().print(_style(text if analyze else _UNMEASURED.sub("", text)), soft_wrap=True)
 
 
 def _schema(source: SourceArgument) -> pa.Schema:

@@ -1,4 +1,4 @@
-"""The sub-command ``inspect``: what is in a state directory."""
+"""The sub-command ``inspect``: print the contents of a state directory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from streaming.cli.command import FAILED
-from streaming.cli.state_inspection import inspected
+from streaming.cli.state_inspection import inspect_state
 from streaming.cli.terminal.display import (
     amount,
     console,
@@ -31,7 +31,7 @@ def inspect(*, state_dir: Path, check: bool, letters: int, json: bool) -> None:
     Raises:
         typer.Exit: The newest version is damaged.
     """
-    found = inspected(state_dir, check=check, letters=letters)
+    found = inspect_state(state_dir, check=check, letters=letters)
     if json:
         print_json(found)
     else:
@@ -44,8 +44,8 @@ def inspect(*, state_dir: Path, check: bool, letters: int, json: bool) -> None:
 def _show(found: dict[str, Any], terminal: Console) -> None:
     terminal.print(f"[total]{found['location']}[/]", soft_wrap=True)
     writer = found["writer"]
-    used = "nobody writes to it" if writer is None else f"process {writer or '?'} writes to it"
-    terminal.print(f"[says]{found['id'] or 'its identity cannot be read'}; {used}[/]")
+    usage = "nobody writes to it" if writer is None else f"process {writer or '?'} writes to it"
+    terminal.print(f"[says]{found['id'] or 'its identity cannot be read'}; {usage}[/]")
     for name, columns in found["inputs"].items():
         terminal.print(f"input [name]{name}[/] [says]{columns}[/]", soft_wrap=True)
     if found["views"]:
@@ -102,7 +102,7 @@ def _arrangements(pieces: list[dict[str, Any]], sizes: dict[str, int]) -> Table:
     for name in ("rows", "pieces", "size"):
         table.add_column(name, justify="right")
     table.add_column("", min_width=20)
-    most = max(one["bytes"] for one in pieces) or 1
+    max_bytes = max(one["bytes"] for one in pieces) or 1
     for one in sorted(pieces, key=lambda one: -one["bytes"]):
         order = "" if one["order"] is None else f" [says]\\[{','.join(map(str, one['order']))}][/]"
         kind = " [says]values[/]" if one["kind"] == "values" else ""
@@ -111,7 +111,7 @@ def _arrangements(pieces: list[dict[str, Any]], sizes: dict[str, int]) -> Table:
             amount(one["rows"]),
             amount(one["pieces"]),
             size(one["bytes"]),
-            Text("█" * round(20 * one["bytes"] / most), style="name"),
+            Text("█" * round(20 * one["bytes"] / max_bytes), style="name"),
         )
     table.add_section()
     folders = ", ".join(
@@ -134,9 +134,9 @@ def _letters(letters: dict[str, Any], terminal: Console) -> None:
     terminal.print(table)
     if letters["newest"]:
         terminal.print()
-        shown = plain_table("The newest")
-        shown.add_column("batch", justify="right", style="says")
-        shown.add_column("row", overflow="fold", max_width=100)
+        newest = plain_table("The newest")
+        newest.add_column("batch", justify="right", style="says")
+        newest.add_column("row", overflow="fold", max_width=100)
         for one in letters["newest"]:
-            shown.add_row(amount(one["batch_id"] or 0), Text(one["row"] or ""))
-        terminal.print(shown)
+            newest.add_row(amount(one["batch_id"] or 0), Text(one["row"] or ""))
+        terminal.print(newest)

@@ -1,4 +1,4 @@
-"""The sub-command ``profile``: where the time of a query's steps goes."""
+"""The sub-command ``profile``: print how much time each part of a query's steps takes."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _progress_printer(progress: Console, quiet: bool) -> Callable[[str], None]:
 
 
 def read_tables(texts: list[str], *, rows: int, skew: float, seed: int) -> dict[str, pa.Table]:
-    """The relations of files, given by ``--source``, or a generated graph if there is none.
+    """Read the relations that ``--source`` names, or generate a graph if there is none.
 
     Raises:
         EventsError: A text names no file, or the file cannot be read.
@@ -83,5 +83,5 @@ def read_tables(texts: list[str], *, rows: int, skew: float, seed: int) -> dict[
 
 def _store(folder: Path, circuit: Circuit) -> Store:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise EventsError(f"--state-dir {folder}: is there and not empty; name a new directory")
+        raise EventsError(f"--state-dir {folder}: exists and is not empty; name a new directory")
     return Store(open_files(folder), circuit)

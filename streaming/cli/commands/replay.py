@@ -1,4 +1,4 @@
-"""The sub-command ``replay``: a file of changes through views, without Spark."""
+"""The sub-command ``replay``: apply a file of changes to views step by step, without Spark."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from streaming.ui.view_counts import ViewCounts
 
 __all__ = ["replay"]
 
-NAMED: Final = re.compile(r"[A-Za-z_]\w*=")
+_NAME_PREFIX: Final = re.compile(r"[A-Za-z_]\w*=")
 
 
 def replay(
@@ -70,12 +70,12 @@ def replay(
     """Replay a file of changes through views, step by step."""
     remarks = console(stderr=True)
     if output is not None and output.exists():
-        raise EventsError(f"--output {output}: is there; name a new folder")
+        raise EventsError(f"--output {output}: exists already; name a new folder")
     if output is not None:
         check_writable(output)
     limits = parse_limits(max_step_rows, max_step_bytes, max_seconds)
-    wanted = None if columns is None else [name.strip() for name in columns.split(",")]
-    changes, given = _changes_of(source, by=by, columns=wanted)
+    names = None if columns is None else [name.strip() for name in columns.split(",")]
+    changes, origin = _read_changes(source, by=by, columns=names)
     with ExitStack() as stack:
         executor = stack.enter_context(ThreadPoolExecutor(threads)) if threads > 1 else None
         try:
@@ -86,14 +86,14 @@ def replay(
                 executor=executor,
                 threads=threads,
                 materialize=output is not None,
-                input_options=given.rules_by_name(),
+                input_options=origin.input_options(),
                 limits=limits,
             )
         except DbspWcojError as error:
-            if given.is_named_after_file and changes.tags is None:
+            if origin.is_named_after_file and changes.tags is None:
                 error.add_note(
-                    f"the rows of {given.source.path} are relation {given.source.name!r}; --source "
-                    "NAME=FILE names them otherwise"
+                    f"the rows of {origin.source.path} are relation {origin.source.name!r}; "
+                    "--source NAME=FILE names them otherwise"
                 )
             raise
         page = None
@@ -105,54 +105,59 @@ def replay(
             )
             announce(remarks, page, token)
         prepare_kernels(remarks)
-        played = _Played(circuit, page)
+        run = _ReplayRun(circuit, page)
         try:
-            _play(played, changes, batch, pause, remarks)
+            _replay_steps(run, changes, batch, pause, remarks)
         except DbspWcojError as error:
             if page is not None:
                 page.end(str(error), failed=True)
-            raise FailedError(f"after {played.rows:,} changes: {error}") from error
+            raise FailedError(f"after {run.rows:,} changes: {error}") from error
         if output is not None:
             output.mkdir(parents=True)
             for view in circuit.outputs:
                 pq.write_table(circuit.views[view], output / f"{view}.parquet")
         if json:
-            print_json(played.told())
+            print_json(run.to_json())
         else:
-            _show(played, console())
+            _show(run, console())
         if page is not None:
             page.end("all changes are replayed")
-            page.stay(remarks)
+            page.wait_for_interrupt(remarks)
 
 
 @dataclass(frozen=True)
-class _Given:
-    """The source of the changes, and whether its name is only that of the file."""
+class _ReplaySource:
+    """The source of the changes.
+
+    Attributes:
+        source: The file and the options.
+        is_named_after_file: Whether the name of the relation is derived from the name of the file.
+    """
 
     source: SourceArgument
     is_named_after_file: bool
 
-    def rules_by_name(self) -> dict[str, InputOptions]:
-        """The rules of the input, if it has any."""
-        rules = self.source.input_options()
-        return {} if rules is None else {self.source.name: rules}
+    def input_options(self) -> dict[str, InputOptions]:
+        """Return the input options by relation; empty if the source has none."""
+        options = self.source.input_options()
+        return {} if options is None else {self.source.name: options}
 
 
-def _changes_of(
+def _read_changes(
     texts: Sequence[str], *, by: str | None, columns: Sequence[str] | None
-) -> tuple[ChangesFile, _Given]:
-    """The changes of the one file of a replay.
+) -> tuple[ChangesFile, _ReplaySource]:
+    """Read the file of a replay.
 
     Raises:
-        EventsError: There is none or more than one, or it cannot be read.
+        EventsError: There is no file or more than one, or the file cannot be read.
     """
     if len(texts) != 1:
         raise EventsError(
-            f"{len(texts)} times --source: a replay is of one file of changes, in order; rows of "
-            "several relations are told apart by a column named relation"
+            f"{len(texts)} times --source: a replay reads one file of changes, in order; a column "
+            "named relation distinguishes the rows of several relations"
         )
     (text,) = texts
-    is_named_after_file = not NAMED.match(text)
+    is_named_after_file = not _NAME_PREFIX.match(text)
     if is_named_after_file:
         text = f"{relation_of_file(text)}={text}"
     source = SourceArgument.parse(text)
@@ -160,7 +165,7 @@ def _changes_of(
     files = source.files()
     if len(files) != 1:
         raise EventsError(
-            f"--source {source.name}={source.path}: a replay is of one file of changes, in order, "
+            f"--source {source.name}={source.path}: a replay reads one file of changes, in order, "
             f"and there are {len(files)}: name a file"
         )
     (file,) = files
@@ -171,27 +176,27 @@ def _changes_of(
         and source.input_options() is not None
     ):
         raise EventsError(
-            f"--source {file}: keys, strict and retain are of one relation, and the file has a "
+            f"--source {file}: keys, strict and retain apply to one relation, and the file has a "
             "column relation: name the relation, NAME=FILE, or leave them out"
         )
     name = None if is_named_after_file else source.name
     changes = ChangesFile.of(table, file, relation=name, by=by, columns=columns)
-    return changes, _Given(source, is_named_after_file)
+    return changes, _ReplaySource(source, is_named_after_file)
 
 
-class _Played:
-    """Steps of a circuit, and what they came to."""
+class _ReplayRun:
+    """Runs the steps of a replay, and collects their times and the counts of the views."""
 
     def __init__(self, circuit: Circuit, page: Page | None) -> None:
         self.circuit, self.page = circuit, page
-        self.tallies = {view: ViewCounts(circuit, view) for view in circuit.outputs}
+        self.counts = {view: ViewCounts(circuit, view) for view in circuit.outputs}
         self.numbers: dict[str, list[float | None]] = {}
         self.changed = dict.fromkeys(circuit.outputs, 0)
         self.seconds: list[float] = []
         self.rows = 0
 
     def __call__(self, tables: dict[str, Any]) -> None:
-        """Do one."""
+        """Run one step."""
         number = len(self.seconds)
         begun = time.perf_counter()
         step = self.circuit.prepare(tables)
@@ -201,9 +206,9 @@ class _Played:
         self.seconds.append(ended - begun)
         self.rows += sum(table.num_rows for table in tables.values())
         for view, table in step.outputs.items():
-            weights, tally = weights_of(table), self.tallies[view]
-            found = tally.take(table, weights, "delta", batch_id=number, replayed=False)
-            self.numbers[view] = list(found)
+            weights, counts = weights_of(table), self.counts[view]
+            numbers = counts.take(table, weights, "delta", batch_id=number, replayed=False)
+            self.numbers[view] = list(numbers)
             self.changed[view] += table.num_rows
         if self.page is None:
             return
@@ -222,8 +227,8 @@ class _Played:
             ),
         )
 
-    def told(self) -> dict[str, Any]:
-        """All of it, for JSON."""
+    def to_json(self) -> dict[str, Any]:
+        """Return the results as JSON values."""
         return {
             "changes": self.rows,
             "steps": len(self.seconds),
@@ -232,15 +237,15 @@ class _Played:
             "views": {
                 view: {
                     "changed_rows": self.changed[view],
-                    **dict(zip(self.tallies[view].names, numbers, strict=True)),
+                    **dict(zip(self.counts[view].names, numbers, strict=True)),
                 }
                 for view, numbers in self.numbers.items()
             },
         }
 
 
-def _play(
-    played: _Played, changes: ChangesFile, batch: int, pause: float, remarks: Console
+def _replay_steps(
+    run: _ReplayRun, changes: ChangesFile, batch: int, pause: float, remarks: Console
 ) -> None:
     progress = Progress(
         TextColumn("{task.percentage:>3.0f} %"),
@@ -255,21 +260,20 @@ def _play(
     with progress:
         task = progress.add_task("", total=len(changes), rate="")
         for tables in changes.steps(batch):
-            played(tables)
-            rate = played.rows / sum(played.seconds)
-            progress.update(task, completed=played.rows, rate=f"{amount(round(rate))}/s")
+            run(tables)
+            rate = run.rows / sum(run.seconds)
+            progress.update(task, completed=run.rows, rate=f"{amount(round(rate))}/s")
             if pause:
                 time.sleep(pause)
 
 
-def _show(played: _Played, terminal: Console) -> None:
-    spent = sum(played.seconds)
-    times = sorted(played.seconds)
-    worst = times[-1]
+def _show(run: _ReplayRun, terminal: Console) -> None:
+    total = sum(run.seconds)
+    times = sorted(run.seconds)
     terminal.print(
-        f"[total]{plural(played.rows, 'change')}[/] in {plural(len(times), 'step')} and "
-        f"[total]{duration(spent)}[/]: {amount(round(played.rows / spent))} a second, "
-        f"{milliseconds(median(times))} ms for the median step, {milliseconds(worst)} for the "
+        f"[total]{plural(run.rows, 'change')}[/] in {plural(len(times), 'step')} and "
+        f"[total]{duration(total)}[/]: {amount(round(run.rows / total))} a second, "
+        f"{milliseconds(median(times))} ms for the median step, {milliseconds(times[-1])} for the "
         "longest."
     )
     terminal.print()
@@ -277,12 +281,12 @@ def _show(played: _Played, terminal: Console) -> None:
     table.add_column("view", style="name")
     table.add_column("at the end", justify="right")
     table.add_column("rows changed", justify="right", style="says")
-    for view, numbers in played.numbers.items():
-        names = played.tallies[view].names
+    for view, numbers in run.numbers.items():
+        names = run.counts[view].names
         is_named = len(names) > 1 or names == ["rows"]
         now = ", ".join(
             ("–" if number is None else amount(number)) + (f" {name}" if is_named else "")
             for name, number in zip(names, numbers, strict=True)
         )
-        table.add_row(view, now, amount(played.changed[view]))
+        table.add_row(view, now, amount(run.changed[view]))
     terminal.print(table)

@@ -1,6 +1,7 @@
-"""The sub-command ``rescale``: a state directory between one process and cells on executors.
+"""The sub-command ``rescale``: convert a state directory to another number of cells.
 
-It cannot have the form that was asked for: exit status 2, and the directory is as it was.
+Without cells, the state is embedded in one process. If the state cannot be converted, the exit
+status is 2 and the directory is unchanged.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ __all__ = ["rescale"]
 
 
 def rescale(*, state_dir: str, cells: int | None, embedded: bool, json: bool) -> None:
-    """Move the state of a query that is stopped to another number of cells, or to one process."""
+    """Convert the state of a stopped query to another number of cells, or to one process."""
     if embedded == (cells is not None):
         raise StreamingError("give either --cells with a number, or --embedded")
     found = rescale_state(open_files(state_dir), cells=cells)

@@ -32,7 +32,7 @@ from streaming.cli.arguments.checks import (
     check_state,
     check_targets,
     check_views,
-    views_kept,
+    materialized_views,
 )
 from streaming.cli.arguments.frames import merge_streams, read_stream, relation_schema
 from streaming.cli.arguments.limits import parse_limits
@@ -245,7 +245,7 @@ def _run(options: RunOptions, settings: _Settings, logs: Logs, stack: ExitStack)
         print_json(_summary(view_sink, dashboard))
     if page is not None and has_ended:
         page.end("all has been read")
-        page.stay(remarks)
+        page.wait_for_interrupt(remarks)
 
 
 def _start_spark(
@@ -277,7 +277,7 @@ def _compile(
     """Compile the query; materialize the views whose whole contents a sink needs."""
     threads = options.threads
     executor = stack.enter_context(ThreadPoolExecutor(threads)) if threads > 1 else None
-    rules = {name: one.input_options() for name, one in options.sources.items()}
+    input_options = {name: one.input_options() for name, one in options.sources.items()}
     sinks = assign_sinks(options.sinks, compile_query(options.query, schemas))
     return compile_query(
         options.query,
@@ -285,15 +285,15 @@ def _compile(
         formula=options.formula,
         executor=executor,
         threads=threads,
-        input_options={name: one for name, one in rules.items() if one is not None},
-        materialize=views_kept(sinks),
+        input_options={name: one for name, one in input_options.items() if one is not None},
+        materialize=materialized_views(sinks),
         limits=settings.limits,
     )
 
 
 @contextmanager
 def _error_output() -> Iterator[int]:
-    """Duplicate standard error; the process has another one while Spark starts."""
+    """Duplicate standard error, because the process has a different one while Spark starts."""
     handle = os.dup(2)
     try:
         yield handle
@@ -390,7 +390,7 @@ def _report_end(page: Page | None) -> Iterator[None]:
 
 
 def _summary(sink: ViewSink, dashboard: Dashboard) -> dict[str, Any]:
-    """The outcome of the run, for JSON."""
+    """Return the outcome of the run as JSON values."""
     last = sink.metrics[-1] if sink.metrics else None
     return {
         "micro_batches": dashboard.batches,

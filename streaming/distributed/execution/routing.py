@@ -1,18 +1,19 @@
-"""Routing: from rows to cells, in Spark's own expressions; no row is seen by Python.
+"""Routing: assign rows to cells with Spark expressions, so that no row passes through Python.
 
 ::
 
-    row of relation e   ->   (row, cell, roles) for each cell that wants it
+    row of relation e   ->   (row, cell, roles) for each cell that needs the row
 
-``roles`` has a bit for each atom of the join that reads e, in the order of the atoms. A value is
-hashed by Spark's xxhash64 together with the number of its variable, after a cast to the one type of
-all columns that may be equal to it: an INT column meets a BIGINT column in the same cell, and -0.0
-meets 0.0.
+``roles`` has a bit for each atom of the join that reads e, in the order of the atoms. Spark's
+xxhash64 hashes a value together with the number of its variable, after a cast to the common type of
+all columns that may be equal to it. So an INT column and a BIGINT column with equal values have the
+same cell, and so have -0.0 and 0.0.
 
-Three projections: hashes and coordinates, once for a row; then a row for each cell; then roles,
-by comparing the cell's coordinates with the row's, which is cheaper than to look for the cell in a
-list for each atom. Heavy values (`streaming.distributed.planning.grid.Heavy`) are told by their
-hashes; they change which list of offsets a row has, and its coordinates are digits.
+The routing is three projections. The first computes hashes and coordinates, once per row. The
+second creates a row for each cell. The third computes the roles: it compares the coordinates of the
+cell with those of the row, which is cheaper than searching the cell in a list for each atom. Heavy
+values (`streaming.distributed.planning.grid.Heavy`) are recognized by their hashes; a row with a
+heavy value has another list of offsets, and its coordinates are digits.
 """
 
 from __future__ import annotations
@@ -36,60 +37,59 @@ RELATION = "__relation"
 CELL = "__cell"
 ROLES = "__roles"
 
-# What is computed once for a row, each of what comes before it.
-_ORDER = (("hash",), ("light", "group"), ("digit",))
+# Suffixes of the helper columns, in the order of computation: each reads those before it.
+_HELPER_SUFFIXES = (("hash",), ("light", "group"), ("digit",))
 
 
 def route_rows(rows: DataFrame, relations: Mapping[str, Sequence[str]], grid: Grid) -> DataFrame:
-    """The rows of the relations of a stage, once for each cell that wants them.
+    """Repeat each row of the relations of a stage, once for each cell that needs it.
 
     Args:
-        rows: Rows of all relations; the column `RELATION` has the number of each one's.
-        relations: By the names that atoms have, in the order of the numbers: the names of the
-            columns, as atoms number them.
+        rows: Rows of all relations; the column `RELATION` has the number of the row's relation.
+        relations: The column names of each relation, in the order in which atoms number them. The
+            keys are the relation names of the atoms, in the order of the relation numbers.
         grid: The cells.
 
     Returns:
         ``rows`` with `CELL` and `ROLES`.
     """
     types = {field.name: field.dataType for field in rows.schema.fields}
-    found: dict[str, Column] = {}
+    helpers: dict[str, Column] = {}
     arrays: list[Column] = []
     bits: list[Column] = []
     for number, (relation, names) in enumerate(relations.items()):
         values = [_to_comparable(f.col(name), types[name]) for name in names]
-        ways = [
+        routings = [
             _AtomRouting(grid, place, atom, values, f"__{number}_")
             for place, atom in enumerate(grid.shares.atoms)
             if atom.relation == relation
         ]
-        for way in ways:
-            found |= way.helpers
-        own = f.col(RELATION) == number
-        cells = [way.cells for way in ways]
+        for routing in routings:
+            helpers |= routing.helpers
+        is_relation = f.col(RELATION) == number
+        cells = [routing.cells for routing in routings]
         merged = cells[0] if len(cells) == 1 else f.array_distinct(f.concat(*cells))
-        arrays.append(f.when(own, merged))
-        one = len(ways) == 1
-        bits.append(
-            f.when(own, f.lit(1) if one else reduce(add, [w.role(n) for n, w in enumerate(ways)]))
-        )
-    made = rows
-    for kinds in _ORDER:
-        columns = {name: found[name] for name in found if name.endswith(kinds)}
-        made = made.withColumns(columns) if columns else made
-    made = made.withColumn(CELL, f.explode(f.coalesce(*arrays)))
+        arrays.append(f.when(is_relation, merged))
+        roles = [routing.role(bit) for bit, routing in enumerate(routings)]
+        role = f.lit(1) if len(routings) == 1 else reduce(add, roles)
+        bits.append(f.when(is_relation, role))
+    routed = rows
+    for suffixes in _HELPER_SUFFIXES:
+        columns = {name: helpers[name] for name in helpers if name.endswith(suffixes)}
+        routed = routed.withColumns(columns) if columns else routed
+    routed = routed.withColumn(CELL, f.explode(f.coalesce(*arrays)))
     kept = [f.col(name) for name in (*rows.columns, CELL)]
-    return made.select(*kept, f.coalesce(*bits).alias(ROLES))
+    return routed.select(*kept, f.coalesce(*bits).alias(ROLES))
 
 
 def coordinate(value: Column, type: t.DataType, variable: int, parts: int) -> Column:
-    """The coordinate of a value, without heavy ones, along a variable.
+    """Return the coordinate of a value along a variable; the variable has no heavy values.
 
     Args:
-        value: The column.
-        type: Its type.
-        variable: The variable's number, which makes its hash function.
-        parts: Its share.
+        value: The column with the value.
+        type: The type of the column.
+        variable: The number of the variable, which determines its hash function.
+        parts: The share of the variable.
     """
     if parts == 1:
         return f.lit(0)
@@ -100,14 +100,14 @@ def coordinate(value: Column, type: t.DataType, variable: int, parts: int) -> Co
 
 @dataclass(frozen=True)
 class _AtomRouting:
-    """The way of a relation's rows to the cells that want them for one atom.
+    """The assignment of a relation's rows to the cells that need them for one atom.
 
     Attributes:
         grid: The cells.
-        place: The atom's number.
+        place: The number of the atom.
         atom: The atom.
-        values: The relation's columns.
-        prefix: Of the columns that hold what is computed once for a row.
+        values: The columns of the relation.
+        prefix: The prefix of the names of helper columns, which are computed once per row.
     """
 
     grid: Grid
@@ -123,9 +123,9 @@ class _AtomRouting:
 
     @cached_property
     def helpers(self) -> dict[str, Column]:
-        """What is computed once for a row: hashes, then numbers of groups and coordinates.
+        """The columns that are computed once per row: hashes, group numbers and coordinates.
 
-        Atoms that bind a variable to the same columns share the first two.
+        Atoms that bind a variable to the same columns share the hashes and the group numbers.
         """
         found: dict[str, Column] = {}
         for name in self.split:
@@ -138,26 +138,26 @@ class _AtomRouting:
             found[self._name(name, "light")] = light
             if groups:
                 found[self._name(name, "group")] = self._group(name, groups)
-                found[self._digit(name)] = self._chosen(
+                found[self._digit_name(name)] = self._by_group(
                     name, [self._digit_of(number, heavy) for heavy in groups], f.lit(0)
                 )
         return found
 
     @cached_property
     def cells(self) -> Column:
-        """The cells that want a row, as an array."""
-        home, lists = f.lit(0), [_numbers(self.grid.offsets(self.atom))]
+        """The cells that need a row, as an array."""
+        home, lists = f.lit(0), [_constant_array(self.grid.offsets(self.atom))]
         for name in self.split:
             stride, groups = self.grid.strides[name], self.grid.groups(name)
             light = f.col(self._name(name, "light"))
             if not groups:
                 home = home + light * stride
                 continue
-            digit = f.col(self._digit(name))
+            digit = f.col(self._digit_name(name))
             terms = [digit * (heavy.stride(self.place) * stride) for heavy in groups]
-            home = home + self._chosen(name, terms, light * stride)
-            others = [_numbers([stride * k for k in h.others(self.place)]) for h in groups]
-            lists.append(self._chosen(name, others, _numbers([0])))
+            home = home + self._by_group(name, terms, light * stride)
+            others = [_constant_array([stride * k for k in h.others(self.place)]) for h in groups]
+            lists.append(self._by_group(name, others, _constant_array([0])))
         if len(lists) == 1:
             return f.array(*[home + offset for offset in self.grid.offsets(self.atom)])
         summed = reduce(
@@ -169,25 +169,25 @@ class _AtomRouting:
         return f.transform(summed, lambda offset: offset + home)
 
     def role(self, bit: int) -> Column:
-        """The bit of the atom if the cell wants the row for it, else 0."""
-        fits = [f.lit(True)]
+        """The bit of the atom if the cell needs the row for it, else 0."""
+        matches = [f.lit(True)]
         for name in self.split:
             share, groups = self.grid.shares.parts[name], self.grid.groups(name)
             at = (f.col(CELL) / self.grid.strides[name]).cast("int") % share
             same = at == f.col(self._name(name, "light"))
             if groups:
-                digit = f.col(self._digit(name))
+                digit = f.col(self._digit_name(name))
                 spread = [
                     ((at / h.stride(self.place)).cast("int") % h.parts[self.place] == digit)
                     & (at < h.coordinates)
                     for h in groups
                 ]
-                same = self._chosen(name, spread, same)
-            fits.append(same)
-        return f.when(reduce(and_, fits), 1 << bit).otherwise(0)
+                same = self._by_group(name, spread, same)
+            matches.append(same)
+        return f.when(reduce(and_, matches), 1 << bit).otherwise(0)
 
     def _group(self, name: str, groups: Sequence[Heavy]) -> Column:
-        """The number of the group that the row's value is in, from 1 on; 0 for light values."""
+        """The number of the group that contains the row's value, from 1; 0 for light values."""
         hash = self._name(name, "hash")
         tests = [
             f"WHEN {hash} IN ({', '.join(f'{value}L' for value in heavy.hashes)}) THEN {number}"
@@ -202,30 +202,30 @@ class _AtomRouting:
         salts = f.lit(number + DIGIT_SEED), f.lit(self.place)
         return f.pmod(f.xxhash64(*self.values, *salts), f.lit(parts)).cast("int")
 
-    def _chosen(self, name: str, cases: Sequence[Column], light: Column) -> Column:
-        """By the number of the group."""
+    def _by_group(self, name: str, cases: Sequence[Column], light: Column) -> Column:
+        """Select a case by the row's group number, and ``light`` if the value is not heavy."""
         group = f.col(self._name(name, "group"))
-        chosen = f.when(group == 1, cases[0])
+        selected = f.when(group == 1, cases[0])
         for number, case in enumerate(cases[1:], 2):
-            chosen = chosen.when(group == number, case)
-        return chosen.otherwise(light)
+            selected = selected.when(group == number, case)
+        return selected.otherwise(light)
 
     def _name(self, variable: str, what: str) -> str:
         columns = self.grid.shares.columns(self.atom, variable)
         place = "_".join(map(str, columns))
         return f"{self.prefix}{self.grid.numbers[variable]}_{place}_{what}"
 
-    def _digit(self, variable: str) -> str:
+    def _digit_name(self, variable: str) -> str:
         return f"{self.prefix}{self.grid.numbers[variable]}_of_{self.place}_digit"
 
 
-def _numbers(values: Sequence[int]) -> Column:
-    """An array of constants, by one call whatever its length."""
+def _constant_array(values: Sequence[int]) -> Column:
+    """Return an array of constants; one call of Spark, independent of the array's length."""
     return f.expr(f"array({', '.join(map(str, values))})")
 
 
 def _to_comparable(value: Column, type: t.DataType) -> Column:
-    """The value as the type of all values that it may be equal to."""
+    """Cast a value to the common type of all values that it may be equal to."""
     if isinstance(type, t.IntegralType):
         return value.cast("bigint")
     if isinstance(type, t.FractionalType) and not isinstance(type, t.DecimalType):

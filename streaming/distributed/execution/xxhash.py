@@ -1,15 +1,15 @@
-"""XxHash64 as Spark's expression ``xxhash64`` computes it, over Arrow columns.
+"""Hash Arrow columns with xxHash64, exactly as Spark's expression ``xxhash64`` does.
 
 ::
 
     h = 42;  h = hash(value of the first column, h);  h = hash(value of the second column, h); …
 
-Driver and tools place rows as executors do, and name heavy values by their hashes, without a job of
-Spark's. All values of a column are hashed at once, by numpy: those of texts and binaries from the
-longest to the shortest, so that the ones that have a next word are always the first. Where all rows
-begin with the same h, each different text is hashed once. NULL leaves h as it is. XXH64 by Yann
-Collet; Spark's reading of it is ``org.apache.spark.sql.catalyst.expressions.XXH64``, which has a
-shorter form for 4 and 8 bytes.
+The driver and the tools use it to assign rows to cells as the executors do, and to identify heavy
+values by their hashes, without a Spark job. Numpy hashes all values of a column at once. It hashes
+strings and binaries from the longest to the shortest, so that the values that have a next word
+always come first. If all rows begin with the same h, each distinct string is hashed once. NULL does
+not change h. The algorithm is XXH64 by Yann Collet; Spark's implementation is
+``org.apache.spark.sql.catalyst.expressions.XXH64``, which has a shorter form for 4 and 8 bytes.
 
 >>> import pyarrow as pa
 >>> xxhash64([pa.array([7, None])])[1], xxhash64([pa.array(["a"])]).dtype
@@ -46,17 +46,17 @@ _ALL: Final = (1 << 64) - 1
 
 
 def xxhash64(columns: Sequence[pa.Array | pa.ChunkedArray], *literals: int) -> Hashes:
-    """The hashes of rows.
+    """Return the hash of each row.
 
     Args:
-        columns: At least one, of one length.
-        literals: 32-bit integers that are hashed after each row's values.
+        columns: At least one column; all have the same length.
+        literals: 32-bit integers that are hashed after the values of each row.
 
     Raises:
-        StreamingError: A column is of a type that is not hashed here.
+        StreamingError: The type of a column is not supported.
 
     Complexity:
-        O(rows) and O(bytes), in O(longest text) calls of numpy.
+        O(rows) and O(bytes), in O(longest string) calls of numpy.
     """
     hashes = np.full(len(columns[0]), SEED, np.uint64)
     for column in columns:
@@ -79,16 +79,17 @@ def _hash_column(column: pa.Array, seeds: Words) -> Words:
             return seeds
         case Family.BOOLEAN:
             return _hash_4_bytes(
-                _numbers(column.cast(pa.int32()), np.int32).view(np.uint32).astype(np.uint64), seeds
+                _to_numpy(column.cast(pa.int32()), np.int32).view(np.uint32).astype(np.uint64),
+                seeds,
             )
         case Family.DATE:
             return _hash_int32(column.cast(pa.date32()).cast(pa.int32()), seeds)
         case Family.INTEGER:
             return _hash_int64(column.cast(pa.int64()), seeds)
         case Family.FLOAT:
-            bits = _numbers(column.cast(pa.float64()), np.float64)
-            plain = np.where(np.isnan(bits), np.nan, bits + 0.0)  # one NaN, one zero
-            return _hash_8_bytes(plain.view(np.uint64), seeds)
+            bits = _to_numpy(column.cast(pa.float64()), np.float64)
+            canonical = np.where(np.isnan(bits), np.nan, bits + 0.0)  # one NaN, one zero
+            return _hash_8_bytes(canonical.view(np.uint64), seeds)
         case Family.TIMESTAMP:
             micros = column.cast(pa.timestamp("us", type.tz))
             return _hash_int64(micros.view(pa.int64()), seeds)
@@ -105,24 +106,24 @@ def _hash_column(column: pa.Array, seeds: Words) -> Words:
             return _hash_bytes(*_java_bytes(words), seeds)
         case Family.STRING | Family.BINARY if type != pa.binary_view():
             return _hash_strings(column, seeds)
-    raise StreamingError(f"values of type {type} have no hash here: cast the column")
+    raise StreamingError(f"values of type {type} cannot be hashed: cast the column")
 
 
 def _hash_int32(column: pa.Array, seeds: Words) -> Words:
-    return _hash_4_bytes(_numbers(column, np.int32).view(np.uint32).astype(np.uint64), seeds)
+    return _hash_4_bytes(_to_numpy(column, np.int32).view(np.uint32).astype(np.uint64), seeds)
 
 
 def _hash_int64(column: pa.Array, seeds: Words) -> Words:
-    return _hash_8_bytes(_numbers(column, np.int64).view(np.uint64), seeds)
+    return _hash_8_bytes(_to_numpy(column, np.int64).view(np.uint64), seeds)
 
 
-def _numbers(column: pa.Array, dtype: type[np.generic]) -> Any:
+def _to_numpy(column: pa.Array, dtype: type[np.generic]) -> Any:
     filled = pc.fill_null(column, 0) if column.null_count else column
     return np.ascontiguousarray(filled.to_numpy(zero_copy_only=False), dtype)
 
 
 def _decimal_bytes(column: pa.Array) -> Bytes:
-    """The unscaled values of decimals, a row of 16 bytes each, the lowest first; 0 for NULL."""
+    """Return the unscaled values of decimals, 16 bytes each, lowest first; 0 for NULL."""
     wide = column.cast(pa.decimal128(column.type.precision, column.type.scale))
     found = np.frombuffer(wide.buffers()[1], np.uint8).reshape(-1, 16)
     found = found[wide.offset : wide.offset + len(wide)].copy()
@@ -132,31 +133,33 @@ def _decimal_bytes(column: pa.Array) -> Bytes:
 
 
 def _java_bytes(words: Bytes) -> tuple[Bytes, Integers, Integers]:
-    """The bytes of integers as Java's BigInteger gives them: the highest first, and no more than
-    tell the value and its sign; as `_bytes_of`.
+    """Return the bytes of integers in the form of Java's ``BigInteger.toByteArray``.
+
+    The most significant byte is first, and there are only as many bytes as the value and its sign
+    need. The result has the form of `_bytes_of`.
     """
     high_first = np.ascontiguousarray(words[:, ::-1])
     sign = np.where(high_first[:, :1] < 128, 0, 255)
-    # A byte is left out if it, and all before it, say the sign only, and the next one says it, too.
-    signs = high_first[:, :-1] == sign
-    told = (high_first[:, 1:] < 128) == (sign == 0)
-    left_out = np.logical_and.accumulate(signs & told, axis=1).sum(axis=1)
-    return high_first.reshape(-1), 16 * np.arange(len(words)) + left_out, 16 - left_out
+    # A byte is redundant if it and all bytes before it repeat the sign, and the next byte shows it.
+    is_sign = high_first[:, :-1] == sign
+    next_shows_sign = (high_first[:, 1:] < 128) == (sign == 0)
+    redundant = np.logical_and.accumulate(is_sign & next_shows_sign, axis=1).sum(axis=1)
+    return high_first.reshape(-1), 16 * np.arange(len(words)) + redundant, 16 - redundant
 
 
 def _hash_strings(column: pa.Array, seeds: Words) -> Words:
-    """Values of bytes, by their Arrow layout; each different one once if all have one seed."""
+    """Hash strings or binaries; if all seeds are equal, hash each distinct value once."""
     if len(column) and (seeds == seeds[0]).all():
-        coded = column.dictionary_encode()
-        values = coded.dictionary
+        encoded = column.dictionary_encode()
+        values = encoded.dictionary
         found = _hash_bytes(*_bytes_of(values), np.full(len(values), seeds[0], np.uint64))
-        codes = pc.fill_null(coded.indices, 0).to_numpy(zero_copy_only=False)
+        codes = pc.fill_null(encoded.indices, 0).to_numpy(zero_copy_only=False)
         return found[codes] if len(found) else seeds
     return _hash_bytes(*_bytes_of(column), seeds)
 
 
 def _bytes_of(column: pa.Array) -> tuple[Bytes, Integers, Integers]:
-    """All bytes, where each value begins in them, and how many it has."""
+    """Return the bytes of all values, and the start and the length of each value in them."""
     large = column.cast(pa.large_binary())
     offsets = np.frombuffer(large.buffers()[1], np.int64)[large.offset :][: len(large) + 1]
     content = large.buffers()[2]
@@ -170,8 +173,8 @@ def _hash_4_bytes(value: Words, seeds: Words) -> Words:
 
 
 def _hash_8_bytes(values: Words, seeds: Words) -> Words:
-    turned = _rotate_left(values * np.uint64(_P2), 31) * np.uint64(_P1)
-    mixed = (seeds + np.uint64((_P5 + 8) & _ALL)) ^ turned
+    rotated = _rotate_left(values * np.uint64(_P2), 31) * np.uint64(_P1)
+    mixed = (seeds + np.uint64((_P5 + 8) & _ALL)) ^ rotated
     return _finalize(_rotate_left(mixed, 27) * np.uint64(_P1) + np.uint64(_P4))
 
 
@@ -186,30 +189,30 @@ def _finalize(values: Words) -> Words:
 
 
 def _hash_bytes(data: Bytes, starts: Integers, lengths: Integers, seeds: Words) -> Words:
-    """The hashes of stretches of bytes."""
+    """Return the hash of each byte range of ``data``."""
     order = np.argsort(-lengths, kind="stable")
-    at, shorter, seeds = starts[order], -lengths[order], seeds[order]
-    # The eight bytes from each place on, as a number.
+    at, negated_lengths, seeds = starts[order], -lengths[order], seeds[order]
+    # words[i] is the number that the eight bytes from position i on represent.
     padded = np.concatenate([data, np.zeros(8, np.uint8)])
     words = np.ndarray((len(data) + 1,), "<u8", padded, 0, (1,))
     mixed = seeds + np.uint64(_P5)
-    stripes = -shorter // 32
-    if long := int(np.searchsorted(shorter, -32, side="right")):
+    stripes = -negated_lengths // 32
+    if long := int(np.searchsorted(negated_lengths, -32, side="right")):
         offsets = ((_P1 + _P2) & _ALL, _P2, 0, -_P1 & _ALL)
         lanes = [seeds[:long] + np.uint64(offset) for offset in offsets]
         for stripe in range(int(stripes[0])):
-            some = int(np.searchsorted(shorter, -32 * (stripe + 1), side="right"))
+            count = int(np.searchsorted(negated_lengths, -32 * (stripe + 1), side="right"))
             for number, lane in enumerate(lanes):
-                word = words[at[:some] + (32 * stripe + 8 * number)]
-                lane[:some] = _round(lane[:some], word)
+                word = words[at[:count] + (32 * stripe + 8 * number)]
+                lane[:count] = _round(lane[:count], word)
         summed = np.zeros(long, np.uint64)
         for lane, bits in zip(lanes, (1, 7, 12, 18), strict=True):
             summed += _rotate_left(lane, bits)
         for lane in lanes:
             summed = (summed ^ _round(np.uint64(0), lane)) * np.uint64(_P1) + np.uint64(_P4)
         mixed[:long] = summed
-    mixed += (-shorter).view(np.uint64)
-    at, left = at + 32 * stripes, -shorter - 32 * stripes
+    mixed += (-negated_lengths).view(np.uint64)
+    at, left = at + 32 * stripes, -negated_lengths - 32 * stripes
     for size in (8, 4, 1):
         while len(rest := np.flatnonzero(left >= size)):
             word = words[at[rest]] & np.uint64((1 << 8 * size) - 1)
@@ -222,13 +225,13 @@ def _hash_bytes(data: Bytes, starts: Integers, lengths: Integers, seeds: Words) 
 
 
 def _mix_tail(hashes: Words, words: Words, size: int) -> Words:
-    """With one word of the last bytes."""
+    """Mix one word of the last, incomplete stripe into the hashes."""
     if size == 8:
-        turned = _rotate_left(hashes ^ _round(np.uint64(0), words), 27)
-        return turned * np.uint64(_P1) + np.uint64(_P4)
+        rotated = _rotate_left(hashes ^ _round(np.uint64(0), words), 27)
+        return rotated * np.uint64(_P1) + np.uint64(_P4)
     if size == 4:
-        turned = _rotate_left(hashes ^ (words * np.uint64(_P1)), 23)
-        return turned * np.uint64(_P2) + np.uint64(_P3)
+        rotated = _rotate_left(hashes ^ (words * np.uint64(_P1)), 23)
+        return rotated * np.uint64(_P2) + np.uint64(_P3)
     return _rotate_left(hashes ^ (words * np.uint64(_P5)), 11) * np.uint64(_P1)
 
 

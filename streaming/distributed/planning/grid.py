@@ -1,4 +1,4 @@
-"""Grid: which cells of a HyperCube a row goes to, and for which atoms they want it.
+"""Grid: the cells of a HyperCube that receive a row, and the atoms that each cell needs it for.
 
 ::
 
@@ -8,25 +8,29 @@
     a heavy value of v  ->  coordinate_v = Σ_A digit_A · Π (f_B, B before A),   Π_A f_A <= s_v
     atom A, row r with it   ->  all coordinates whose digit_A is hash(all of r) mod f_A
 
-Each variable has a hash function of its own, so that rows with equal columns are no worse than
-others. A row of a relation that several atoms read goes once to each cell that any of them wants it
-in, with one bit for each atom that does.
+Each variable has its own hash function, so that rows with equal values in several columns are
+distributed as well as other rows. If several atoms read a relation, each cell receives a row at
+most once, with one bit for each atom that needs the row in this cell.
 
-All rows with one value of v share their coordinate. Where a value has so many that their cells get
-too much (a hub), the coordinate is freed (`Heavy`): it is made of one digit for each atom that has
-v, and a row's digit for its own atom comes from all of its columns. So the rows of the value are
-spread along the other variables, and those of the other atoms are sent to all parts of theirs. Any
-join stays right. A combination of rows agrees on whether v's value is heavy; if it is, each of its
-rows with v fixes the digit of its own atom, so together they fix the coordinate, and a row sees
-only its own. So every combination has exactly one cell, with and without heavy values. This is the
-residual join of each combination of heavy and light values (Beame, Koutris, Suciu, "Skew in
-Parallel Query Processing", PODS 2014, section 4; Afrati, Stasinopoulos, Ullman, Vassilakopoulos,
-"SharesSkew", Information Systems 77, 2018), all on one grid: the way not taken is to give each
-residual join cells of its own, which leaves most of them idle when a hub does not change.
+All rows with one value of v have the same coordinate. If a value has so many rows that their cells
+are overloaded (a hub), the grid distributes its rows (`Heavy`): the coordinate consists of one
+digit for each atom that has v, and a hash of all columns of a row gives the digit of the row's own
+atom. So the rows of the value are distributed over several coordinates of v, and each row is sent
+to all coordinates that contain its digit. The join stays correct. The rows that join agree on v, so
+they agree on whether its value is heavy. If it is, each of these rows fixes the digit of its own
+atom and no other digit, so together they fix the coordinate. So every combination of joined rows
+has exactly one cell, with and without heavy values. This is the residual join of each combination
+of heavy and light values (Beame, Koutris, Suciu, "Skew in Parallel Query Processing", PODS 2014,
+section 4; Afrati, Stasinopoulos, Ullman, Vassilakopoulos, "SharesSkew", Information Systems 77,
+2018), all on one grid.
 
-A heavy value is known by its hash. A value whose hash happens to be the same is spread, too, which
-is as right. Nothing here looks at a row: `streaming.distributed.execution.routing` reads a grid in
-Spark's expressions, `streaming.distributed.execution.placement` in numpy.
+Alternatives considered: separate cells for each residual join. Most of these cells would be idle
+when a hub does not change.
+
+The grid identifies a heavy value by its hash. Another value with the same hash is distributed as
+well; the result is equally correct. This module reads no rows:
+`streaming.distributed.execution.routing` applies a grid in Spark expressions, and
+`streaming.distributed.execution.placement` in numpy.
 """
 
 from __future__ import annotations
@@ -46,14 +50,16 @@ __all__ = ["Grid", "Heavy"]
 
 @dataclass(frozen=True)
 class Heavy:
-    """Values of a variable that are spread alike.
+    """A group of heavy values of one variable, whose rows are distributed in the same way.
 
     Attributes:
         variable: The variable.
-        parts: For each atom of the join into how many parts its rows with these values are split.
-        hashes: The values' hashes (`streaming.distributed.execution.placement.hash_values`).
-        names: The values as texts, for people.
-        rows: For each atom which part of its rows has these values, as far as that is known.
+        parts: For each atom of the join, the number of parts that its rows with these values are
+            split into.
+        hashes: The hashes of the values
+            (`streaming.distributed.execution.placement.hash_values`).
+        names: The values as text, for `explain`.
+        rows: For each atom, the fraction of its rows with these values; empty if not known.
     """
 
     variable: str
@@ -64,29 +70,30 @@ class Heavy:
 
     @property
     def coordinates(self) -> int:
-        """How many coordinates the digits make."""
+        """The number of coordinates that the digits can form."""
         return prod(self.parts)
 
     def stride(self, atom: int) -> int:
-        """How far apart coordinates are whose digits differ by one for an atom."""
+        """Return the distance of two coordinates whose digits for this atom differ by one."""
         return prod(self.parts[:atom])
 
     def others(self, atom: int) -> list[int]:
-        """The coordinates whose digit for an atom is 0."""
+        """Return the coordinates whose digit for an atom is 0."""
         stride, parts = self.stride(atom), self.parts[atom]
         return [k for k in range(self.coordinates) if k // stride % parts == 0]
 
 
 @dataclass(frozen=True)
 class Grid:
-    """The cells of shares.
+    """The cells of a join, and the assignment of rows to them.
 
     Attributes:
-        shares: Into how many parts each variable is hashed.
-        heavy: The values that are spread; of one variable in groups that have no value in common.
+        shares: The number of parts that each variable is hashed into.
+        heavy: The groups of heavy values; two groups of one variable have no value in common.
 
     Raises:
-        StreamingError: A spread does not fit its variable's share.
+        StreamingError: The parts of a group do not fit the share of its variable, or a value is in
+            two groups.
     """
 
     shares: Shares
@@ -98,17 +105,19 @@ class Grid:
             self._check(heavy)
             values = {(heavy.variable, value) for value in heavy.hashes}
             if seen & values:
-                raise StreamingError(f"a value of {heavy.variable} is spread in two ways")
+                raise StreamingError(
+                    f"a value of {heavy.variable} is in two groups of heavy values"
+                )
             seen |= values
 
     @property
     def cells(self) -> int:
-        """How many there are."""
+        """The number of cells."""
         return self.shares.cells
 
     @cached_property
     def strides(self) -> Mapping[str, int]:
-        """How far apart the cells are whose coordinates differ by one in a variable."""
+        """For each variable, the distance of two cells whose coordinates differ by one in it."""
         found, stride = {}, 1
         for name, parts in self.shares.parts.items():
             found[name] = stride
@@ -117,19 +126,20 @@ class Grid:
 
     @cached_property
     def numbers(self) -> Mapping[str, int]:
-        """The number of each variable, which makes its hash function."""
+        """The number of each variable, which determines its hash function."""
         return {name: number for number, name in enumerate(self.shares.parts)}
 
     def groups(self, variable: str) -> list[Heavy]:
-        """The heavy values of a variable; a group's number is its place here, from 1 on."""
+        """Return the groups of heavy values of a variable, in the order of their numbers from 1."""
         return [heavy for heavy in self.heavy if heavy.variable == variable]
 
     def home(self, atom: JoinInput, coordinates: Mapping[str, Any]) -> Any:
-        """The first cell that wants a row without heavy values for an atom.
+        """Return the first cell that needs a row without heavy values for an atom.
 
         Args:
             atom: The atom.
-            coordinates: Of the row, by variable; integers, arrays of them, or Spark columns.
+            coordinates: The coordinates of the row, by variable: integers, arrays of integers, or
+                Spark columns.
 
         >>> from streaming.distributed.planning.shares import JoinInput, Shares
         >>> atoms = (JoinInput("r", {"a": 0, "b": 1}), JoinInput("s", {"b": 0, "c": 1}))
@@ -142,7 +152,7 @@ class Grid:
         return sum(terms[1:], terms[0]) if terms else 0
 
     def offsets(self, atom: JoinInput) -> list[int]:
-        """What to add to the first cell for all that want the row for the atom."""
+        """Return the distances from `home` to all cells that need a row for the atom, sorted."""
         free = [
             [self.strides[name] * part for part in range(parts)]
             for name, parts in self.shares.parts.items()
@@ -150,10 +160,13 @@ class Grid:
         ]
         return sorted(sum(steps) for steps in product(*free))
 
-    def spreading(self, atom: int) -> float:
-        """How many times as many cells want an average row of an atom as without heavy values.
+    def replication_factor(self, atom: int) -> float:
+        """Return the factor by which heavy values increase the number of cells of an average row.
 
-        Values of different variables are taken to be independent.
+        The estimate assumes that the values of different variables are independent.
+
+        Args:
+            atom: The number of the atom.
         """
         found = 1.0
         for name in self.shares.atoms[atom].columns:
@@ -164,18 +177,18 @@ class Grid:
 
     @property
     def load(self) -> float:
-        """Rows that a cell keeps on average, in the unit of the atoms' rows."""
+        """The average number of rows in a cell, in the unit of `JoinInput.rows`."""
         shares = self.shares
         return (
             sum(
-                atom.rows * shares.replication(atom) * self.spreading(number)
+                atom.rows * shares.replication(atom) * self.replication_factor(number)
                 for number, atom in enumerate(shares.atoms)
             )
             / self.cells
         )
 
     def to_json(self) -> dict[str, Any]:
-        """All of it, as plain values.
+        """Return the grid as JSON values.
 
         >>> from streaming.distributed.planning.shares import JoinInput, choose_shares
         >>> grid = Grid(choose_shares([JoinInput("r", {"a": 0}), JoinInput("s", {"a": 1})], 4),
@@ -193,24 +206,24 @@ class Grid:
         }
 
     @staticmethod
-    def of_json(given: Mapping[str, Any]) -> Grid:
-        """What `to_json` gave."""
+    def of_json(values: Mapping[str, Any]) -> Grid:
+        """Return the grid of the JSON values that `to_json` returned."""
         atoms = tuple(
-            JoinInput(relation, dict(cols), rows) for relation, cols, rows in given["atoms"]
+            JoinInput(relation, dict(cols), rows) for relation, cols, rows in values["atoms"]
         )
-        parts = {name: int(parts) for name, parts in given["parts"]}
-        heavy = tuple(Heavy(name, *map(tuple, rest)) for name, *rest in given["heavy"])
+        parts = {name: int(parts) for name, parts in values["parts"]}
+        heavy = tuple(Heavy(name, *map(tuple, rest)) for name, *rest in values["heavy"])
         return Grid(Shares(atoms, parts), heavy)
 
     def _check(self, heavy: Heavy) -> None:
         atoms, share = self.shares.atoms, self.shares.parts.get(heavy.variable, 0)
-        fits = len(heavy.parts) == len(atoms) and all(
+        is_valid = len(heavy.parts) == len(atoms) and all(
             parts == 1 or (parts > 1 and heavy.variable in atom.columns)
             for parts, atom in zip(heavy.parts, atoms, strict=True)
         )
-        if not fits or heavy.coordinates > share:
+        if not is_valid or heavy.coordinates > share:
             raise StreamingError(
-                f"values of {heavy.variable!r} spread into {heavy.parts} parts, but its share is "
-                f"{share} in a join of {len(atoms)} atoms: give one number for each atom, 1 for "
-                "those without the variable, and together at most the share"
+                f"heavy values of {heavy.variable!r} have {heavy.parts} parts, but the share of "
+                f"the variable is {share} in a join of {len(atoms)} atoms: give one number for "
+                "each atom, 1 for atoms without the variable, with a product of at most the share"
             )

@@ -4,25 +4,26 @@
 
     a join of atoms A, variable v hashed into s_v parts, cells = Π_v s_v <= p
 
-    copies of a row of A             Π s_v over the variables that A has not     its replication
+    copies of a row of A             Π s_v over the variables that A lacks       its replication
     rows of A in a cell              |A| / Π s_v over the variables of A
     load = Σ_A |A| / Π_{v in A} s_v                                              is minimised
 
-The rows of one result of the join agree on its variables, so they meet in one cell, and the results
-of the cells add up to the result of the join. With as many parts as cells, the load is the number
-of sent rows divided by p, so the least load is the least communication (Afrati, Ullman, "Optimizing
-Joins in a Map-Reduce Environment", EDBT 2010, sections 3 and 4). Their shares are real numbers by
-Lagrange's method and must be rounded, which can waste most of the cells; here they are integers,
-found by trying all. A variable whose atoms all have another one too is dominated and has share 1
-(section 4.3), so few variables remain. If p is too large to try all, powers of two are tried.
+The rows of one join result agree on the variables, so all of them are in one cell, and the union of
+the cells' results is the result of the join. If all p cells are used, the load is the number of
+sent rows divided by p, so the least load is the least communication (Afrati, Ullman, "Optimizing
+Joins in a Map-Reduce Environment", EDBT 2010, sections 3 and 4). In the paper, Lagrange's method
+gives shares that are real numbers; rounding them can waste most of the cells. Here the shares are
+integers, found by an exhaustive search. A variable is dominated if another variable occurs in all
+of its atoms; it has share 1 (section 4.3), so few variables remain. If p is too large for the
+search, only powers of two are candidates.
 
-Variables that occur in exactly the same atoms are hashed together (`Shares.together`): a join by
-country and user is as even as the pairs are, however uneven the countries are.
+Variables that occur in exactly the same atoms are hashed together (`Shares.together`). So the load
+of a join by country and user is as balanced as the pairs are, however skewed the countries are.
 
-A relation that several atoms read is sent once to a cell that wants it for several of them
-(`Shares.copies`); the cell keeps it for each of them, so the load counts each. `weigh_atoms` gives
-the weight of a row: stored rows cost memory once, changed rows cost time in every step, and both
-are reasons to send a relation to few cells.
+If several atoms read a relation, a row is sent once to each cell, even if the cell needs it for
+several atoms (`Shares.copies`). The cell stores it for each atom, so the load counts each atom.
+`weigh_atoms` computes the weight of a relation's rows: stored rows cost memory once, changed rows
+cost time in every step, and both are reasons to send a relation to few cells.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ import numpy.typing as npt
 
 from streaming.errors import StreamingError
 
-__all__ = ["JoinInput", "Shares", "choose_shares", "products", "weigh_atoms"]
+__all__ = ["JoinInput", "Shares", "choose_shares", "enumerate_shares", "weigh_atoms"]
 
-#: The maximum number of candidates that are tried.
+#: The maximum number of candidates of a search.
 MAX_CANDIDATES: Final = 500_000
 
 Candidates = npt.NDArray[np.int64]
@@ -56,10 +57,10 @@ class JoinInput:
     """One input of a join: a relation, the columns that its variables are bound to, and its size.
 
     Attributes:
-        relation: Whose rows it reads.
-        columns: For each of its variables the position of a column that is bound to it.
-        rows: How many rows are to be sent and kept, in any unit: those of the state, those of the
-            steps, or a mixture.
+        relation: The relation that the atom reads.
+        columns: For each variable of the atom, the position of a column that is bound to it.
+        rows: The weight of the atom: the rows of the state, the changed rows of the steps, or a
+            combination of both, in any unit.
     """
 
     relation: str
@@ -69,7 +70,7 @@ class JoinInput:
 
 @dataclass(frozen=True)
 class Shares:
-    """The shares of a join's variables.
+    """The shares of the variables of a join.
 
     Attributes:
         atoms: The atoms.
@@ -81,49 +82,50 @@ class Shares:
 
     @property
     def cells(self) -> int:
-        """How many cells the grid has."""
+        """The number of cells of the grid."""
         return prod(self.parts.values())
 
     @property
     def load(self) -> float:
-        """Rows that a cell gets on average, those of all atoms together."""
+        """The average number of rows in a cell, summed over all atoms."""
         return sum(atom.rows * self.replication(atom) for atom in self.atoms) / self.cells
 
     @cached_property
     def together(self) -> Mapping[str, tuple[str, ...]]:
-        """The variables that each one's coordinate is made of: those in just the same atoms.
+        """For each variable, the variables that are hashed together: those in the same atoms.
 
         >>> atoms = [JoinInput("r", {"a": 0, "b": 1}), JoinInput("s", {"a": 0, "b": 1, "c": 2})]
         >>> choose_shares(atoms, 4).together["a"]
         ('a', 'b')
         """
-        held = {
+        atoms_of = {
             name: tuple(place for place, atom in enumerate(self.atoms) if name in atom.columns)
             for name in self.parts
         }
         return {
-            name: tuple(other for other in self.parts if held[other] == held[name])
+            name: tuple(other for other in self.parts if atoms_of[other] == atoms_of[name])
             for name in self.parts
         }
 
     def columns(self, atom: JoinInput, name: str) -> tuple[int, ...]:
-        """The columns of an atom that make its coordinate of one of its variables."""
+        """Return the columns of an atom that determine its coordinate along a variable."""
         return tuple(atom.columns[other] for other in self.together[name])
 
     def replication(self, atom: JoinInput) -> int:
-        """How many cells want a row for an atom."""
+        """Return the number of cells that need a row for an atom."""
         return prod(parts for name, parts in self.parts.items() if name not in atom.columns)
 
     def copies(self, relation: str, spread: Spread = _NOTHING) -> float:
-        """How many cells a row of a relation goes to, on average over hashes of distinct values.
+        """Return the number of cells that receive a row, on average over hashes of distinct values.
 
-        By inclusion and exclusion over the relation's atoms: cells that are wanted for all atoms of
-        a set exist only if columns that are bound to one variable are hashed alike.
+        The number follows by inclusion and exclusion over the atoms of the relation. A cell needs
+        the row for all atoms of a set only if the columns that are bound to one variable have the
+        same coordinate.
 
         Args:
             relation: The relation.
-            spread: Of a row with heavy values, by the variable and its columns, the parts into
-                which each atom's rows with the value are split.
+            spread: For a row with heavy values: by variable and columns, the number of parts that
+                the rows of each atom with the value are split into.
 
         >>> edge = [JoinInput("e", {x: 0, y: 1}) for x, y in ("ab", "bc", "ac")]
         >>> shares = choose_shares(edge, 8)
@@ -133,19 +135,20 @@ class Shares:
         atoms = [place for place, atom in enumerate(self.atoms) if atom.relation == relation]
         total = 0.0
         for size in range(1, len(atoms) + 1):
-            for chosen in combinations(atoms, size):
-                total -= (-1) ** size * self._in_common(chosen, spread)
+            for subset in combinations(atoms, size):
+                total -= (-1) ** size * self._common_cells(subset, spread)
         return total
 
-    def _in_common(self, places: Sequence[int], spread: Spread) -> float:
-        """How many cells all of the atoms of one relation want a row of it in, on average.
+    def _common_cells(self, places: Sequence[int], spread: Spread) -> float:
+        """Return the average number of cells that need a row for every one of these atoms.
 
-        The coordinates that a column or a digit leaves are as likely as any others, so those that
-        all leave are as many as there are, times the probabilities.
+        All atoms read the same relation. The coordinates that a column or a digit allows are
+        uniformly distributed. So the number of coordinates that all columns and digits allow is the
+        number of coordinates times the product of the probabilities.
         """
-        found = 1.0
+        count = 1.0
         for name, share in self.parts.items():
-            extent, chances = share, {}
+            extent, probabilities = share, {}
             for place in places:
                 atom = self.atoms[place]
                 if name not in atom.columns:
@@ -153,21 +156,23 @@ class Shares:
                 columns = self.columns(atom, name)
                 parts = spread.get((name, columns))
                 if parts is None:
-                    chances[columns] = 1 / share
+                    probabilities[columns] = 1 / share
                 else:
                     extent = min(extent, prod(parts))
-                    chances[(-1 - place,)] = 1 / parts[place]
-            found *= extent * prod(chances.values())
-        return found
+                    probabilities[(-1 - place,)] = 1 / parts[place]
+            count *= extent * prod(probabilities.values())
+        return count
 
 
 def choose_shares(atoms: Sequence[JoinInput], cells: int) -> Shares:
-    """The shares with the least load; of several such those that need fewer cells, and then the
-    most even ones, which a heavy value harms least.
+    """Return the shares with the least load.
+
+    Ties are broken by the smaller number of cells, and then by the smaller largest share, because
+    a heavy value harms balanced shares least.
 
     Args:
-        atoms: At least one.
-        cells: How many cells there may be.
+        atoms: At least one atom.
+        cells: The maximum number of cells.
 
     Raises:
         StreamingError: ``cells`` is less than 1.
@@ -187,19 +192,19 @@ def choose_shares(atoms: Sequence[JoinInput], cells: int) -> Shares:
     if cells < 1:
         raise StreamingError(f"cells={cells}: a grid has at least 1 cell; give 1 or more")
     names = list(dict.fromkeys(name for atom in atoms for name in atom.columns))
-    wanted = [name for name in names if not _is_dominated(name, names, atoms)]
-    candidates = products(len(wanted), cells)
+    variables = [name for name in names if not _is_dominated(name, names, atoms)]
+    candidates = enumerate_shares(len(variables), cells)
     load = np.zeros(len(candidates))
     for atom in atoms:
-        own = [place for place, name in enumerate(wanted) if name in atom.columns]
+        own = [place for place, name in enumerate(variables) if name in atom.columns]
         load += atom.rows / candidates[:, own].prod(axis=1)
-    # Rounded, so that sums of the same numbers in another order are no difference.
+    # Rounding makes sums of the same numbers in a different order equal.
     load = np.round(load / load.max(), 12)
-    widest = candidates.max(axis=1, initial=1)
-    keys = (*candidates.T[::-1], widest, candidates.prod(axis=1), load)
+    largest_share = candidates.max(axis=1, initial=1)
+    keys = (*candidates.T[::-1], largest_share, candidates.prod(axis=1), load)
     best = candidates[np.lexsort(keys)[0]]
-    found = dict.fromkeys(names, 1) | dict(zip(wanted, best.tolist(), strict=True))
-    return Shares(tuple(atoms), found)
+    parts = dict.fromkeys(names, 1) | dict(zip(variables, best.tolist(), strict=True))
+    return Shares(tuple(atoms), parts)
 
 
 def weigh_atoms(
@@ -208,15 +213,15 @@ def weigh_atoms(
     sizes: Mapping[str, float] | None = None,
     rates: Mapping[str, float] | None = None,
 ) -> tuple[JoinInput, ...]:
-    """The atoms with their rows weighed by what is kept and what changes.
+    """Return the atoms, weighted by their stored rows and their changed rows.
 
-    An atom's rows are its part of all rows that are kept plus its part of all rows that change, so
-    that either is one half of what shares are chosen by.
+    The weight of an atom is its fraction of all stored rows plus its fraction of all changed rows,
+    so both have the same influence on the shares.
 
     Args:
         atoms: The atoms.
-        sizes: The rows of each relation, if they are known.
-        rates: The rows of each relation that change in a step, if that is known.
+        sizes: The number of rows of each relation; None if not known.
+        rates: The number of changed rows of each relation in a step; None if not known.
 
     Raises:
         StreamingError: A number is negative.
@@ -228,34 +233,39 @@ def weigh_atoms(
     """
     rows = dict.fromkeys(range(len(atoms)), 0.0)
     for known in (sizes, rates):
-        given = [0.0 if known is None else known.get(atom.relation, 0.0) for atom in atoms]
-        if min(given, default=0.0) < 0:
+        counts = [0.0 if known is None else known.get(atom.relation, 0.0) for atom in atoms]
+        if min(counts, default=0.0) < 0:
             raise StreamingError(f"relations of {known} rows: give 0 or more")
-        total = sum(given)
-        for place, one in enumerate(given):
-            rows[place] += one / total if total else 0.0
+        total = sum(counts)
+        for place, count in enumerate(counts):
+            rows[place] += count / total if total else 0.0
     if not any(rows.values()):
         return tuple(replace(atom, rows=1.0) for atom in atoms)
-    # A relation that has nothing now may have something later.
+    # A relation that is empty now may have rows later.
     least = min(one for one in rows.values() if one) / 1000
     return tuple(replace(atom, rows=max(rows[k], least)) for k, atom in enumerate(atoms))
 
 
 def _is_dominated(name: str, names: Sequence[str], atoms: Sequence[JoinInput]) -> bool:
-    """Whether another variable is in all atoms that this one is in; of equals the first stays."""
-    held = {place for place, atom in enumerate(atoms) if name in atom.columns}
+    """Return whether another variable occurs in all atoms of this one.
+
+    Of several variables in the same atoms, only the first is not dominated.
+    """
+    own = {place for place, atom in enumerate(atoms) if name in atom.columns}
     for other in names:
         others = {place for place, atom in enumerate(atoms) if other in atom.columns}
-        first = names.index(other) < names.index(name)
-        if held < others or (held == others and first):
+        is_first = names.index(other) < names.index(name)
+        if own < others or (own == others and is_first):
             return True
     return False
 
 
-def products(variables: int, cells: int) -> Candidates:
-    """All rows of so many numbers whose product is at most ``cells``; powers of two if too many.
+def enumerate_shares(variables: int, cells: int) -> Candidates:
+    """Return all shares of so many variables whose product is at most ``cells``, a row for each.
 
-    >>> products(2, 3).tolist()
+    If there are more than `MAX_CANDIDATES`, only powers of two are used.
+
+    >>> enumerate_shares(2, 3).tolist()
     [[1, 1], [1, 2], [1, 3], [2, 1], [3, 1]]
     """
     powers = 1 << np.arange(cells.bit_length())

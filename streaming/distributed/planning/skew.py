@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 from streaming.distributed.execution.placement import hash_values
 from streaming.distributed.execution.transport import encode_column
 from streaming.distributed.planning.grid import Grid, Heavy
-from streaming.distributed.planning.shares import Shares, products
+from streaming.distributed.planning.shares import Shares, enumerate_shares
 
 __all__ = [
     "MAX_COUNTED_VALUES",
@@ -150,7 +150,7 @@ def _spread(
     among = np.array(
         [prod(p for w, p in shares.parts.items() if w in shares.atoms[a].columns) for a in atoms]
     ) / float(share)
-    choices = products(len(atoms), share)
+    choices = enumerate_shares(len(atoms), share)
     weights = np.maximum(rows, 1.0) / among
     costs = weights @ (1.0 / choices).T
     best = costs.argmin(axis=1)

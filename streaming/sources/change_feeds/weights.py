@@ -1,7 +1,7 @@
-"""Weights: read a column of a stream as weights, and describe the invalid ones.
+"""Weights: read a column of a stream as weights, and describe the invalid weights.
 
-A weight is an integer of 64 bits; the column may be of any type that can hold one. NULL, NaN, a
-fraction, or a string that is not an integer is an error of its row.
+A weight is an integer of 64 bits; the column may have any type that can hold such an integer. NULL,
+NaN, a fraction, or a string that is not an integer makes the row invalid.
 """
 
 from __future__ import annotations

@@ -246,7 +246,9 @@ def test_what_cannot_be_used_is_one_line_and_status_2(arguments: list[str], said
 def test_a_mistake_of_the_program_is_one_line_that_asks_to_be_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("streaming.cli.commands.inspect.inspected", lambda *_, **__: {}["versions"])
+    monkeypatch.setattr(
+        "streaming.cli.commands.inspect.inspect_state", lambda *_, **__: {}["versions"]
+    )
     said = refused("inspect", ".", status=1)
     assert "KeyError: 'versions': this is a bug of this program" in said
     status, _, errors = run("inspect", ".", "--debug")
@@ -346,20 +348,20 @@ def test_formulas_are_compared_and_agree(moves: Path) -> None:
 
 def test_formulas_that_differ_are_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
     sums = iter(range(100))
-    monkeypatch.setattr(bench_module, "_checksum", lambda delta: next(sums))
+    monkeypatch.setattr(bench_module, "_checksum_of_delta", lambda delta: next(sums))
     said = refused("bench", "--rows", 300, "--batch", 5, "--steps", 1, status=1)
     assert "the formulas do not give the same deltas" in said
 
 
 def test_checksums_tell_deltas_apart_and_do_not_mind_their_order() -> None:
     one = edges((1, 2), (2, 1), weights=[1, 1])
-    assert bench_module._checksum(one) == bench_module._checksum(
+    assert bench_module._checksum_of_delta(one) == bench_module._checksum_of_delta(
         edges((2, 1), (1, 2), weights=[1, 1])
     )
-    assert bench_module._checksum(one) != bench_module._checksum(
+    assert bench_module._checksum_of_delta(one) != bench_module._checksum_of_delta(
         edges((1, 1), (2, 2), weights=[1, 1])
     )
-    assert bench_module._checksum(one) != bench_module._checksum(
+    assert bench_module._checksum_of_delta(one) != bench_module._checksum_of_delta(
         edges((1, 2), (2, 1), weights=[1, -1])
     )
 

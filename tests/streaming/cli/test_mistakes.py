@@ -79,7 +79,7 @@ replay|q.sql|--source=e=in/a.csv,feed=debezium => for which there is no feed=
 replay|q.sql|--source=e=in/a.csv|--by=nocol => has no column 'nocol'
 replay|q.sql|--source=e=in/a.csv|--batch=0 => Invalid value for '--batch'
 replay|q.sql|--source=e=in/a.csv|--pause=-1 => Invalid value for '--pause'
-replay|q.sql|--source=e=in/a.csv|--output=in => --output in: is there; name a new folder
+replay|q.sql|--source=e=in/a.csv|--output=in => --output in: exists already; name a new folder
 replay|q.sql|--source=e=in/a.csv|--output=file/x => file: is a file and no folder
 explain|q.sql => Missing option '--source'
 explain|q.sql|IN|--analyse => (Possible options: --analyze)

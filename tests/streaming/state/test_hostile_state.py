@@ -25,7 +25,7 @@ import pytest
 
 from circuits import InputOptions, compile_sql
 from streaming import StateDamagedError, StateError, StreamingError, ViewSink
-from streaming.cli.state_inspection import inspected
+from streaming.cli.state_inspection import inspect_state
 from streaming.distributed.rescaling import rescale_state
 from streaming.state.checksums import decode_checked, encode_checked
 from streaming.state.files import LocalFiles, read_small
@@ -94,7 +94,7 @@ def used(place: Path) -> dict[str, str]:
         return call
 
     calls: dict[str, Callable[[], object]] = {
-        "inspect": lambda: inspected(place, check=True),
+        "inspect": lambda: inspect_state(place, check=True),
         "rescale": lambda: rescale_state(LocalFiles(place), cells=2),
         "read": lambda: sink_on(place).table("paths"),
         "go on": feeds(LAST + 1, LAST + 2, LAST + 3, LAST + 4),

@@ -91,7 +91,7 @@ def test_an_error_that_time_does_not_mend_is_not_tried_again(database):
     with pytest.raises(TargetError, match="refused to write it to table") as caught:
         target.write(ViewDelta("v", 0, ONE, "upsert", ("k",)))
     assert len(opened) == 1
-    assert "nothing of it is there" in str(caught.value)
+    assert "none of its rows is in the table" in str(caught.value)
     target.close()
 
 

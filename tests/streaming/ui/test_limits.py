@@ -179,7 +179,7 @@ def test_a_page_that_ends_by_an_error_is_logged_and_the_sink_goes_on(tmp_path):
         victim.tell("kill-page")
         assert victim.tell("step")["steps"] == 30
         said = victim.tell("wait")["said"]
-        assert any("has ended, the sink goes on without it" in text for text in said)
+        assert any("has ended, the sink continues without it" in text for text in said)
         with pytest.raises(OSError):
             victim.ask()
         assert victim.tell("stop") == {"stopped": True}
