@@ -202,7 +202,7 @@ class _Played:
         self.rows += sum(table.num_rows for table in tables.values())
         for view, table in step.outputs.items():
             weights, tally = weights_of(table), self.tallies[view]
-            found = tally.take(table, weights, "delta", batch_id=number, replayed=False)
+            found = tally.update(table, weights, "delta", batch_id=number, replayed=False)
             self.numbers[view] = list(found)
             self.changed[view] += table.num_rows
         if self.page is None:
