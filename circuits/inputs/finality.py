@@ -24,7 +24,7 @@ occurrences: the same inputs with the same columns. Rows then expire up to a tim
 such ``f`` takes a new value (`circuits.inputs.retention`). So a row may stay in the state for
 longer than its retention, until its group ends.
 
-A view that reads one input with "keep" and another one with "retract" is refused. Otherwise the
+A view that reads one input with "keep" and another one with "retract" is an error. Otherwise the
 row of a result that expires first would decide whether the result is deleted, and so would the way
 in which the stream is split into micro-batches.
 
@@ -68,14 +68,14 @@ __all__ = ["group_functions"]
 
 #: A node with more branches gets one branch instead: all their inputs, without event times.
 MAX_BRANCHES: Final = 64
-_USE_RETRACT: Final = "take on_expiry='retract' for a view of the retained rows only"
+_USE_RETRACT: Final = "use on_expiry='retract' for a view of the retained rows only"
 
 
 @dataclass(frozen=True)
 class _Occurrence:
     """A kept input that contributes to rows, and the columns with a function of its event time.
 
-    A function is an expression over column 0, which stands for the event time.
+    A function is an expression over column 0, which is the event time.
     """
 
     input: str
@@ -199,7 +199,7 @@ class _FinalityCheck:
             case Positive(below):
                 return self._group(below, range(len(below.fields)), "EXCEPT or INTERSECT")
             case Fixpoint():
-                return self._refuse_recursion(plan)
+                return self._check_recursion(plan)
             case _:
                 raise AssertionError(f"{type(plan).__name__} occurs only in rewritten plans")
 
@@ -230,9 +230,9 @@ class _FinalityCheck:
         inputs = _input_names(self.branches(right))
         if inputs:
             why = "a row of it that expires would change results of rows that stay"
-            self._refuse(what, inputs, why, f"join it with JOIN, or {_USE_RETRACT}")
+            self._raise_error(what, inputs, why, f"join it with JOIN, or {_USE_RETRACT}")
 
-    def _refuse_recursion(self, plan: Fixpoint) -> Branches:
+    def _check_recursion(self, plan: Fixpoint) -> Branches:
         inputs = sorted(
             name
             for scan in _scans(plan)
@@ -244,7 +244,7 @@ class _FinalityCheck:
         )
         if inputs:
             why = "a row that expires may leave results that other rows derive as well"
-            self._refuse("a recursion", inputs, why, _USE_RETRACT)
+            self._raise_error("a recursion", inputs, why, _USE_RETRACT)
         return ((),)
 
     def _group(self, below: Plan, keys: Iterable[int], what: str) -> Branches:
@@ -264,17 +264,19 @@ class _FinalityCheck:
                 "columns, or a non-decreasing function of it, such as date_trunc or a cast to "
                 "a date"
             )
-            self._refuse(what, untimed, why, f"{fix}, or {_USE_RETRACT}")
+            self._raise_error(what, untimed, why, f"{fix}, or {_USE_RETRACT}")
         if len(set(map(frozenset, branches))) > 1:
             why = "rows of several branches are in one group and would not expire together"
-            self._refuse(what, inputs, why, f"group each part of the UNION ALL, or {_USE_RETRACT}")
+            self._raise_error(
+                what, inputs, why, f"group each part of the UNION ALL, or {_USE_RETRACT}"
+            )
         for one in branches[0]:
             _, function = min(one.times, key=lambda time: (len(str(time[1])), str(time[1])))
             if not isinstance(function, Column):
                 self.used.setdefault((one.input, function))
         return branches[:1]
 
-    def _refuse(self, what: str, inputs: Sequence[str], why: str, fix: str) -> NoReturn:
+    def _raise_error(self, what: str, inputs: Sequence[str], why: str, fix: str) -> NoReturn:
         raise InputOptionsError(
             f"view {self._view!r}: {what} over input {inputs[0]!r}, whose published results are "
             f"kept when rows expire (on_expiry='keep'): {why}: {fix}"

@@ -156,7 +156,7 @@ def _check_kinds(values: list[Any], kinds: set[type]) -> None:
         if len(zoned) > 1:
             raise ValueError("some times have a zone and some have none: give all of them one")
         if zoned == {True} and families == ["times of day"]:
-            raise ValueError("a time of day has a zone, and no column holds that: leave it out")
+            raise ValueError("a time of day has a zone, and no column type has one: remove it")
     for kind in kinds:
         for part in ("nanosecond", "nanoseconds"):
             if hasattr(kind, part) and any(getattr(value, part, 0) for value in values):

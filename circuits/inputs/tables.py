@@ -131,7 +131,7 @@ list of dicts, not dict: make a list of the row, or a table with pa.table(...)
         table.validate(full=True)
     except pa.ArrowInvalid as error:
         raise SchemaError(
-            f"relation {relation!r}: the table is damaged: {error}; write what made it again, or "
+            f"relation {relation!r}: the table is damaged: {error}; write it again, or "
             "read texts that are not UTF-8 as binary"
         ) from error
     return table

@@ -107,7 +107,7 @@ class UpsertInput:
             if not codecs.codec(field.type).ordered:
                 raise InputOptionsError(
                     f"input {relation!r}: the sequence {options.sequence!r} is of type "
-                    f"{field.type}, whose codes have no order; take a number or a time"
+                    f"{field.type}, whose codes have no order; use a number or a time"
                 )
 
     def events(self, table: pa.Table, also: int | None = None) -> ZSet:

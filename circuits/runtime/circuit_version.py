@@ -104,7 +104,7 @@ class CircuitVersion:
 
     def codecs(self) -> Codecs:
         """Codecs of the values of this version, for one reader. Values that it adds are private."""
-        return self.graph.codecs.overlaid(self.lengths)
+        return self.graph.codecs.overlay(self.lengths)
 
     def tables(self) -> dict[str, Strings]:
         """The values of each dictionary that has any, in the order of their codes; O(bytes)."""

@@ -22,7 +22,7 @@ __all__ = [
     "Int64Array",
     "array_of",
     "bits_of",
-    "no_code",
+    "missing_code_error",
     "numbers_of",
     "plain",
     "strings_array",
@@ -135,11 +135,11 @@ def strings_array(
     return array if large == type else array.cast(type)
 
 
-def no_code(value: object, type: pa.DataType, wider: str) -> SchemaError:
+def missing_code_error(value: object, type: pa.DataType, wider: str) -> SchemaError:
     """Return the error for the one value of a 64-bit type whose code would be that of NULL."""
     return SchemaError(
-        f"value {value} of type {type} has no code, because one of its 2**64 values must give way "
-        f"to NULL: {wider}"
+        f"value {value} of type {type} has no code, because NULL has one of the 2**64 codes: "
+        f"{wider}"
     )
 
 

@@ -260,7 +260,7 @@ class Codecs:
         """The number of values of each dictionary."""
         return self._dictionaries.lengths()
 
-    def overlaid(self, lengths: Mapping[str, int]) -> Codecs:
+    def overlay(self, lengths: Mapping[str, int]) -> Codecs:
         """Return codecs for a reader: they share the first values, and keep new values private.
 
         Any thread may call this while another thread adds to the dictionaries.
@@ -271,7 +271,7 @@ class Codecs:
         Complexity:
             O(dictionaries).
         """
-        return Codecs(self._dictionaries.overlaid(lengths))
+        return Codecs(self._dictionaries.overlay(lengths))
 
     def _coding(self, type: pa.DataType) -> Coding:
         type = value_type(type)

@@ -59,7 +59,7 @@ class Dictionaries:
             )
         return self.named[name]
 
-    def overlaid(self, lengths: Mapping[str, int]) -> Dictionaries:
+    def overlay(self, lengths: Mapping[str, int]) -> Dictionaries:
         """Return dictionaries that share the first values of these, and keep new values private.
 
         Another thread may add to these dictionaries at the same time.

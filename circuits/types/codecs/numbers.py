@@ -32,7 +32,7 @@ from circuits.types.codecs.arrow_buffers import (
     Int64Array,
     array_of,
     bits_of,
-    no_code,
+    missing_code_error,
     numbers_of,
 )
 from dbsp_wcoj.values.bitcast import codes_of, values_of
@@ -58,7 +58,9 @@ class Numbers:
             clash = codes == NULL if valid is None else (codes == NULL) & valid
             if clash.any():
                 value = 2**64 - 1 if self.dtype == np.uint64 else NULL
-                raise no_code(value, self.type, "declare decimal128(20, 0), or drop the row")
+                raise missing_code_error(
+                    value, self.type, "declare decimal128(20, 0), or drop the row"
+                )
         return codes
 
     def decode(self, codes: Int64Array, valid: BoolArray | None) -> pa.Array:

@@ -23,15 +23,22 @@ from circuits.plan.expressions import Expression, Literal
 from circuits.types.functions import date_arithmetic
 from circuits.types.functions.argument_rows import fill_rows, relabel_scale
 from circuits.types.functions.coercion import adapt, cast_to
-from circuits.types.functions.function import Arguments, Function, Typed, Values, refuse, require
+from circuits.types.functions.function import (
+    Arguments,
+    Function,
+    TypedArguments,
+    Values,
+    argument_error,
+    require,
+)
 from circuits.types.functions.type_rules import digits_of, is_number, is_text
 
-__all__ = ["FUNCTIONS", "arithmetic_rule", "numbers"]
+__all__ = ["FUNCTIONS", "arithmetic_rule", "as_numbers"]
 
 _WORD_DIGITS, _MAX_DIGITS = 18, 38
 
 
-def numbers(name: str, arguments: Arguments, least: int, most: int | None) -> Arguments:
+def as_numbers(name: str, arguments: Arguments, least: int, most: int | None) -> Arguments:
     """Return the arguments as numbers: text literals are parsed, and NULL becomes int64.
 
     Raises:
@@ -43,13 +50,15 @@ def numbers(name: str, arguments: Arguments, least: int, most: int | None) -> Ar
         for old, new in zip(arguments, adapt(arguments), strict=True)
     )
     if not all(is_number(argument.type) for argument in operands):
-        raise refuse(name, arguments, "it takes numbers; cast the arguments to a numeric type")
+        raise argument_error(
+            name, arguments, "it takes numbers; cast the arguments to a numeric type"
+        )
     return operands
 
 
-def arithmetic_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+def arithmetic_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
     """Type rule of two numbers: float64 if one is a float, else decimal if one is, else int64."""
-    operands = numbers(name, arguments, 2, 2)
+    operands = as_numbers(name, arguments, 2, 2)
     if any(arrow.is_floating(argument.type) for argument in operands):
         return tuple(cast_to(argument, pa.float64()) for argument in operands), pa.float64()
     if any(arrow.is_decimal(argument.type) for argument in operands):
@@ -64,16 +73,16 @@ def _digits(argument: Expression) -> tuple[int, int]:
     return digits_of(argument.type)
 
 
-def _decimal_rule(name: str, arguments: Arguments) -> Typed:
+def _decimal_rule(name: str, arguments: Arguments) -> TypedArguments:
     """Return the operands as decimals with their own scales, and the type of the result."""
     operands = [_digits(argument) for argument in arguments]
     (precision, scale), (other_precision, other_scale) = operands
     if max(precision, other_precision) > _MAX_DIGITS:
-        raise refuse(name, arguments, "it computes with at most 38 digits; cast to fewer")
+        raise argument_error(name, arguments, "it computes with at most 38 digits; cast to fewer")
     if name == "multiply":
         result_scale, digits = scale + other_scale, precision + other_precision
         if result_scale > _MAX_DIGITS:
-            raise refuse(
+            raise argument_error(
                 name,
                 arguments,
                 f"the product has {result_scale} digits after the point, a decimal at most 38; "
@@ -91,7 +100,7 @@ def _decimal_rule(name: str, arguments: Arguments) -> Typed:
     return typed, pa.decimal128(min(digits, _WORD_DIGITS if small else _MAX_DIGITS), result_scale)
 
 
-def _sum_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+def _sum_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 2, 2)
     if any(date_arithmetic.is_date_or_duration(argument.type) for argument in arguments):
         return date_arithmetic.sum_rule(name, arguments)

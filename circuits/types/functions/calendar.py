@@ -19,8 +19,15 @@ from pyarrow import types as arrow
 from circuits.plan.expressions import Expression, Literal
 from circuits.types.functions.argument_rows import fill_rows
 from circuits.types.functions.coercion import cast_to
-from circuits.types.functions.dates import moment
-from circuits.types.functions.function import Arguments, Function, Typed, Values, refuse, require
+from circuits.types.functions.dates import as_moment
+from circuits.types.functions.function import (
+    Arguments,
+    Function,
+    TypedArguments,
+    Values,
+    argument_error,
+    require,
+)
 from circuits.types.functions.time_units import infinite_rows
 from circuits.types.functions.type_rules import common_type
 
@@ -41,7 +48,7 @@ def _unit(name: str, arguments: Arguments) -> Literal:
     unit = arguments[0]
     value = unit.value if isinstance(unit, Literal) else None
     if not isinstance(value, str) or value.lower().removesuffix("s") not in _UNITS:
-        raise refuse(name, arguments, f"the unit {unit} is none of the texts {', '.join(_UNITS)}")
+        raise argument_error(name, arguments, f"the unit {unit} is not one of {', '.join(_UNITS)}")
     return Literal(value.lower().removesuffix("s"), pa.string())
 
 
@@ -50,28 +57,30 @@ def _as_timestamp(argument: Expression) -> Expression:
     return cast_to(argument, pa.timestamp("us")) if arrow.is_date(argument.type) else argument
 
 
-def _trunc_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+def _trunc_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 2, 2)
-    value = _as_timestamp(moment(name, arguments, arguments[1]))
+    value = _as_timestamp(as_moment(name, arguments, arguments[1]))
     return (_unit(name, arguments), value), value.type
 
 
-def _diff_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+def _diff_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 3, 3)
     unit = _unit(name, arguments)
-    start, end = (moment(name, arguments, argument) for argument in arguments[1:])
+    start, end = (as_moment(name, arguments, argument) for argument in arguments[1:])
     target = common_type((start.type, end.type))
     if unit.value in _MICROSECONDS_PER_UNIT and arrow.is_date(target):
         target = pa.timestamp("us")
     return (unit, cast_to(start, target), cast_to(end, target)), pa.int64()
 
 
-def _add_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+def _add_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 4, 4)
-    value = _as_timestamp(moment(name, arguments, arguments[0]))
+    value = _as_timestamp(as_moment(name, arguments, arguments[0]))
     for amount in arguments[1:]:
         if not isinstance(amount, Literal) or not isinstance(amount.value, int):
-            raise refuse(name, arguments, "months, days and microseconds are integer literals")
+            raise argument_error(
+                name, arguments, "months, days and microseconds are integer literals"
+            )
     target = common_type((value.type, pa.timestamp("us", value.type.tz)))
     amounts = tuple(cast_to(amount, pa.int64()) for amount in arguments[1:])
     return (cast_to(value, target), *amounts), target

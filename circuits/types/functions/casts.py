@@ -23,7 +23,14 @@ from circuits.errors import EvaluationError, FunctionError
 from circuits.excerpt import shorten
 from circuits.plan.expressions import Literal
 from circuits.types.functions.argument_rows import fit_precision, relabel_scale, unscaled_digits
-from circuits.types.functions.function import Arguments, Function, Typed, Values, refuse, require
+from circuits.types.functions.function import (
+    Arguments,
+    Function,
+    TypedArguments,
+    Values,
+    argument_error,
+    require,
+)
 from circuits.types.functions.text_formatting import write_text
 from circuits.types.functions.text_parsing import read_text
 from circuits.types.functions.time_units import clock_of, convert_unit
@@ -197,10 +204,10 @@ def _try_cast_kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
     return _try_convert(arguments[0], of)
 
 
-def _cast_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+def _cast_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 1, 1)
     if of is None:
-        raise refuse(name, arguments, "it needs the type to cast to, as type=...")
+        raise argument_error(name, arguments, "it needs the target type, as type=...")
     source, target = plain(arguments[0].type), plain(of)
     allowed = any(test(source) and other(target) for test, other in _ALLOWED_CASTS)
     if not allowed and source != target:

@@ -20,9 +20,9 @@ from circuits.types.functions.function import (
     Arguments,
     Function,
     Kernel,
-    Typed,
+    TypedArguments,
     Values,
-    refuse,
+    argument_error,
     require,
 )
 from circuits.types.functions.type_rules import common_type, is_binary, is_text, plain
@@ -30,20 +30,20 @@ from circuits.types.functions.type_rules import common_type, is_binary, is_text,
 __all__ = ["FUNCTIONS", "compare", "same"]
 
 
-def _rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+def _rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 2, 2)
     left, right = _type_nulls(adapt(arguments))
     target = common_type((left.type, right.type))
     if arrow.is_nested(target):
-        raise refuse(name, arguments, "nested values are not compared; compare their parts")
-    return tuple(_comparable(side, target) for side in (left, right)), pa.bool_()
+        raise argument_error(name, arguments, "nested values are not compared; compare their parts")
+    return tuple(_cast_unless_same_codes(side, target) for side in (left, right)), pa.bool_()
 
 
-def _in_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+def _in_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 2, None)
     value, *items = _type_nulls(adapt(arguments))
     if not all(isinstance(item, Literal) for item in items):
-        raise refuse(name, arguments, "the items must be literals; use eq and or")
+        raise argument_error(name, arguments, "the items must be literals; use eq and or")
     target = common_type(argument.type for argument in (value, *items))
     return tuple(cast_to(argument, target) for argument in (value, *items)), pa.bool_()
 
@@ -54,7 +54,7 @@ def _type_nulls(arguments: Arguments) -> Arguments:
     return arguments
 
 
-def _comparable(side: Expression, target: pa.DataType) -> Expression:
+def _cast_unless_same_codes(side: Expression, target: pa.DataType) -> Expression:
     """Return a column unchanged if its codes are those of ``target``; cast other sides."""
     if isinstance(side, Column) and _has_same_codes(side.type, target):
         return side

@@ -21,7 +21,7 @@ from pyarrow import types as arrow
 
 from circuits.plan.expressions import Expression
 from circuits.types.functions.coercion import adapt, cast_to
-from circuits.types.functions.function import Arguments, Typed, Values, refuse
+from circuits.types.functions.function import Arguments, TypedArguments, Values, argument_error
 from circuits.types.functions.time_units import MAX_DAY
 from circuits.types.functions.type_rules import common_type, is_temporal
 
@@ -33,7 +33,7 @@ def is_date_or_duration(of: pa.DataType) -> bool:
     return is_temporal(of) or bool(arrow.is_duration(of))
 
 
-def sum_rule(name: str, arguments: Arguments) -> Typed:
+def sum_rule(name: str, arguments: Arguments) -> TypedArguments:
     """Type rule of ``add`` and ``subtract`` for dates, timestamps and durations."""
     left, right = adapt(arguments) if name == "subtract" else arguments
     if name == "add" and not is_temporal(left.type):
@@ -54,7 +54,7 @@ def sum_rule(name: str, arguments: Arguments) -> Typed:
         return pair, pa.duration(target.unit)
     if arrow.is_duration(left.type) and arrow.is_duration(right.type):
         return _cast_to_common(left, right)
-    raise refuse(
+    raise argument_error(
         name,
         arguments,
         "a date takes days (an integer), a moment takes a duration, and two of a kind are "
@@ -62,7 +62,7 @@ def sum_rule(name: str, arguments: Arguments) -> Typed:
     )
 
 
-def _cast_to_common(left: Expression, right: Expression) -> Typed:
+def _cast_to_common(left: Expression, right: Expression) -> TypedArguments:
     target = common_type((left.type, right.type))
     return (cast_to(left, target), cast_to(right, target)), target
 

@@ -14,20 +14,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as arrow
 
-from circuits.types.functions.arithmetic import arithmetic_rule, numbers
+from circuits.types.functions.arithmetic import arithmetic_rule, as_numbers
 from circuits.types.functions.coercion import cast_to
-from circuits.types.functions.function import Arguments, Function, Typed, Values
+from circuits.types.functions.function import Arguments, Function, TypedArguments, Values
 
 __all__ = ["FUNCTIONS"]
 
 
-def _divide_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
-    operands = numbers(name, arguments, 2, 2)
+def _divide_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+    operands = as_numbers(name, arguments, 2, 2)
     return tuple(cast_to(argument, pa.float64()) for argument in operands), pa.float64()
 
 
-def _int_divide_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
-    operands = numbers(name, arguments, 2, 2)
+def _int_divide_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+    operands = as_numbers(name, arguments, 2, 2)
     whole = all(arrow.is_integer(argument.type) for argument in operands)
     target = pa.int64() if whole else pa.float64()
     return tuple(cast_to(argument, target) for argument in operands), target

@@ -22,12 +22,21 @@ import pyarrow as pa
 from circuits.errors import FunctionError
 from circuits.plan.expressions import Expression
 
-__all__ = ["Arguments", "Function", "Kernel", "Rule", "Typed", "Values", "refuse", "require"]
+__all__ = [
+    "Arguments",
+    "Function",
+    "Kernel",
+    "Rule",
+    "TypedArguments",
+    "Values",
+    "argument_error",
+    "require",
+]
 
 Values: TypeAlias = pa.Array | pa.Scalar
 Arguments = tuple[Expression, ...]
-Typed = tuple[Arguments, pa.DataType]
-Rule = Callable[[str, Arguments, pa.DataType | None], Typed]
+TypedArguments = tuple[Arguments, pa.DataType]
+Rule = Callable[[str, Arguments, pa.DataType | None], TypedArguments]
 Kernel = Callable[[Sequence[Values], pa.DataType], Values]
 
 
@@ -41,7 +50,7 @@ class Function:
     kernel: Kernel | None = None
 
 
-def refuse(name: str, arguments: Sequence[Expression], wanted: str) -> FunctionError:
+def argument_error(name: str, arguments: Sequence[Expression], wanted: str) -> FunctionError:
     """Return the error for arguments that a function does not accept.
 
     Args:
@@ -59,6 +68,6 @@ def require(name: str, arguments: Sequence[Expression], least: int, most: int | 
     if least <= count and (most is None or count <= most):
         return
     bound = f"{least}" if least == most else f"{least} or more" if most is None else None
-    raise refuse(
+    raise argument_error(
         name, arguments, f"it takes {bound or f'{least} to {most}'} arguments, not {count}"
     )

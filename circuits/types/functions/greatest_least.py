@@ -10,12 +10,19 @@ import pyarrow.compute as pc
 
 from circuits.types.functions.coercion import unify
 from circuits.types.functions.comparison import compare
-from circuits.types.functions.function import Arguments, Function, Kernel, Typed, Values, require
+from circuits.types.functions.function import (
+    Arguments,
+    Function,
+    Kernel,
+    TypedArguments,
+    Values,
+    require,
+)
 
 __all__ = ["FUNCTIONS"]
 
 
-def _rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+def _rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 1, None)
     return unify(arguments)
 

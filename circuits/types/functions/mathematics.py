@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pyarrow import types as arrow
 
 from circuits.plan.expressions import Literal
-from circuits.types.functions.arithmetic import numbers
+from circuits.types.functions.arithmetic import as_numbers
 from circuits.types.functions.casts import round_half_away
 from circuits.types.functions.coercion import cast_to
 from circuits.types.functions.function import (
@@ -27,9 +27,9 @@ from circuits.types.functions.function import (
     Function,
     Kernel,
     Rule,
-    Typed,
+    TypedArguments,
     Values,
-    refuse,
+    argument_error,
     require,
 )
 from circuits.types.functions.type_rules import decimal_type
@@ -39,12 +39,12 @@ __all__ = ["FUNCTIONS"]
 _HALF_AWAY_FROM_ZERO = "half_towards_infinity"
 
 
-def _number_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+def _number_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
     """Type rule: int64 for integers, a decimal of at least 128 bits for decimals, else float64."""
     require(name, arguments, 1, 1)
     if arrow.is_duration(arguments[0].type) and name in ("negate", "abs"):
         return arguments, arguments[0].type
-    (value,) = numbers(name, arguments, 1, 1)
+    (value,) = as_numbers(name, arguments, 1, 1)
     target = pa.int64() if arrow.is_integer(value.type) else value.type
     if arrow.is_floating(target):
         target = pa.float64()
@@ -53,20 +53,20 @@ def _number_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typ
     return (cast_to(value, target),), target
 
 
-def _whole_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+def _whole_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
     typed, target = _number_rule(name, arguments, of)
     return typed, decimal_type(target.precision, 0) if arrow.is_decimal(target) else target
 
 
-def _sign_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+def _sign_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
     return _number_rule(name, arguments, of)[0], pa.int64()
 
 
-def _round_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+def _round_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 1, 2)
     digits = arguments[1] if len(arguments) > 1 else Literal(0, pa.int64())
     if not isinstance(digits, Literal) or not isinstance(digits.value, int):
-        raise refuse(name, arguments, "the digits to round to are an integer literal")
+        raise argument_error(name, arguments, "the digits to round to are an integer literal")
     (value,), target = _number_rule(name, arguments[:1], of)
     if arrow.is_decimal(target):
         scale = min(max(digits.value, 0), target.scale)
@@ -75,8 +75,8 @@ def _round_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Type
 
 
 def _float_rule(count: int) -> Rule:
-    def rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
-        operands = numbers(name, arguments, count, count)
+    def rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+        operands = as_numbers(name, arguments, count, count)
         return tuple(cast_to(argument, pa.float64()) for argument in operands), pa.float64()
 
     return rule

@@ -25,9 +25,9 @@ from circuits.types.functions.function import (
     Function,
     Kernel,
     Rule,
-    Typed,
+    TypedArguments,
     Values,
-    refuse,
+    argument_error,
     require,
 )
 from circuits.types.functions.length_limits import (
@@ -53,7 +53,7 @@ def text_rule(kinds: str, least: int, result: pa.DataType | None = None) -> Rule
         result: The type of the result; None for the type of the first argument.
     """
 
-    def rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+    def rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
         require(name, arguments, least, len(kinds))
         typed = tuple(
             _cast_argument(name, arguments, argument, kind)
@@ -67,16 +67,16 @@ def text_rule(kinds: str, least: int, result: pa.DataType | None = None) -> Rule
 def _cast_argument(name: str, arguments: Arguments, argument: Expression, kind: str) -> Expression:
     if kind == "i":
         if not arrow.is_integer(argument.type) and not arrow.is_null(argument.type):
-            raise refuse(name, arguments, "positions and lengths are integers")
+            raise argument_error(name, arguments, "positions and lengths are integers")
         return cast_to(argument, pa.int64())
     if arrow.is_null(argument.type):
         return cast_to(argument, pa.string())
     if not is_text(argument.type):
-        raise refuse(name, arguments, "it takes text; cast the argument to string")
+        raise argument_error(name, arguments, "it takes text; cast the argument to string")
     return argument
 
 
-def _concat_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+def _concat_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 1, None)
     texts = tuple(a if is_text(a.type) else cast_to(a, pa.string()) for a in arguments)
     target = plain(common_type(text.type for text in texts))

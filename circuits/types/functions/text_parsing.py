@@ -31,7 +31,7 @@ __all__ = ["MAX_VALUE_CHARACTERS", "read_text"]
 #: Maximum length of a text that is parsed as a value, without surrounding blanks.
 MAX_VALUE_CHARACTERS: Final = 1000
 
-_BLANKS = " \t\n\v\f\r"
+_BLANK_CHARACTERS = " \t\n\v\f\r"
 _TRUE = pa.array(["true", "t", "yes", "y", "1"])
 _FALSE = pa.array(["false", "f", "no", "n", "0"])
 _NUMBER = r"^[+-]?(?:\d+(?:_\d+)*(?:\.(?:\d+(?:_\d+)*)?)?|\.\d+(?:_\d+)*)(?:[eE][+-]?\d+)?$"
@@ -53,7 +53,7 @@ def read_text(values: pa.Array, target: pa.DataType, *, lenient: bool = False) -
         return read_timestamp(values, target, lenient=lenient)
     if arrow.is_time(target):
         return read_time(values, target, lenient=lenient)
-    values = pc.utf8_trim(values, characters=_BLANKS)
+    values = pc.utf8_trim(values, characters=_BLANK_CHARACTERS)
     if arrow.is_decimal(target):
         return _parse_decimals(values, target, str(target))
     try:

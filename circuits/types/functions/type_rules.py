@@ -98,7 +98,7 @@ def common_type(types: Iterable[pa.DataType]) -> pa.DataType:
     """
     some = list(types)
     if not some:
-        raise FunctionError("no type is common to no types; give at least one")
+        raise FunctionError("no types have no common type; give at least one type")
     return reduce(_common, some)
 
 
