@@ -7,6 +7,7 @@ The phase of a join operator covers planning and gathering. Its terms are the co
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from circuits.circuit import Circuit, CircuitStep
@@ -49,7 +50,8 @@ def joins_of(circuit: Circuit) -> dict[str, DeltaQuery]:
 
 
 def _phase_name(kind: type[Any]) -> str:
-    return kind.__name__.removesuffix("Rows").lower()
+    """The words of the class without ``Operator``, for example ``partial aggregate``."""
+    return " ".join(re.findall("[A-Z][a-z]*", kind.__name__.removesuffix("Operator"))).lower()
 
 
 def _count_rows(tables: Any) -> int:

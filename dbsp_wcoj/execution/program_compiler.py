@@ -239,6 +239,7 @@ def _block(shape: _Shape, level: int, *, without: str | None = None) -> list[int
         op, other = _orient(comparison, name)
         if isinstance(other, Constant):
             comparisons += [OPERATORS[op], join_layout.CONSTANT, int(other.value)]  # type: ignore[call-overload]
+            unequal |= op == "!="
             continue
         assert isinstance(other, Variable)
         if other.name == name:

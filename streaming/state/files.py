@@ -155,8 +155,8 @@ class LocalFiles:
 
     def write(self, name: str, chunks: Sequence[Bytes]) -> None:
         """Create a file of these bytes, or replace it; durable only after `sync`."""
-        self._make(name.rpartition("/")[0])
-        with self._at(name) as (folder, base), self._created(folder, base) as file:
+        self._make_folder(name.rpartition("/")[0])
+        with self._open_parent(name) as (folder, base), self._create_file(folder, base) as file:
             for chunk in chunks:
                 rest = memoryview(chunk).cast("B")
                 while len(rest):
@@ -164,12 +164,18 @@ class LocalFiles:
 
     def sync(self, name: str) -> None:
         """Make the bytes of a file durable."""
-        with self._at(name) as (folder, base), self._opened(folder, base, os.O_RDWR) as file:
+        with (
+            self._open_parent(name) as (folder, base),
+            self._open_file(folder, base, os.O_RDWR) as file,
+        ):
             os.fsync(file)
 
     def rename(self, old: str, new: str) -> None:
         """Rename a file, replacing a file of the new name."""
-        with self._at(new) as (there, new_base), self._at(old) as (here, old_base):
+        with (
+            self._open_parent(new) as (there, new_base),
+            self._open_parent(old) as (here, old_base),
+        ):
             os.replace(old_base, new_base, src_dir_fd=here, dst_dir_fd=there)
 
     def rename_new(self, old: str, new: str) -> None:
@@ -180,7 +186,10 @@ class LocalFiles:
         Raises:
             FileExistsError: There is a file, or anything else, of the new name.
         """
-        with self._at(old) as (here, old_base), self._at(new) as (there, new_base):
+        with (
+            self._open_parent(old) as (here, old_base),
+            self._open_parent(new) as (there, new_base),
+        ):
             try:
                 os.link(
                     old_base, new_base, src_dir_fd=here, dst_dir_fd=there, follow_symlinks=False
@@ -188,7 +197,7 @@ class LocalFiles:
             except OSError as error:
                 if error.errno not in NO_HARD_LINK_ERRORS:
                     raise
-                if _is_there(new_base, there):
+                if _exists(new_base, there):
                     raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
                 os.rename(old_base, new_base, src_dir_fd=here, dst_dir_fd=there)
             else:
@@ -201,7 +210,10 @@ class LocalFiles:
 
     def read(self, name: str) -> memoryview:
         """Return the bytes of a file as private, writable memory."""
-        with self._at(name) as (folder, base), self._opened(folder, base, os.O_RDONLY) as file:
+        with (
+            self._open_parent(name) as (folder, base),
+            self._open_file(folder, base, os.O_RDONLY) as file,
+        ):
             size = os.fstat(file).st_size
             if size >= MIN_MAPPED_BYTES:
                 return memoryview(mmap.mmap(file, 0, access=mmap.ACCESS_COPY))
@@ -217,7 +229,7 @@ class LocalFiles:
     def size(self, name: str) -> int | None:
         """Return the size of a file in bytes; None if it is missing."""
         try:
-            with self._at(name) as (folder, base):
+            with self._open_parent(name) as (folder, base):
                 found = os.stat(base, dir_fd=folder, follow_symlinks=False)
         except FileNotFoundError:
             return None
@@ -242,15 +254,18 @@ class LocalFiles:
 
     def remove(self, name: str) -> None:
         """Remove a file; a missing file is not an error."""
-        with contextlib.suppress(FileNotFoundError), self._at(name) as (folder, base):
+        with contextlib.suppress(FileNotFoundError), self._open_parent(name) as (folder, base):
             os.unlink(base, dir_fd=folder)
 
     def append(self, name: str, text: str) -> None:
         """Append lines to a file, after ending an incomplete last line; a crash may lose them."""
         data = text.encode()
-        self._make(name.rpartition("/")[0])
+        self._make_folder(name.rpartition("/")[0])
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
-        with self._at(name) as (folder, base), self._opened(folder, base, flags) as file:
+        with (
+            self._open_parent(name) as (folder, base),
+            self._open_file(folder, base, flags) as file,
+        ):
             size = os.fstat(file).st_size
             if size and os.pread(file, 1, size - 1) != b"\n":
                 data = b"\n" + data
@@ -268,8 +283,8 @@ class LocalFiles:
             if self._is_lock_file(self._lock):
                 return
             self.unlock()  # the lock file was removed, so other processes use a new one
-        self._make("")
-        with self._at(LOCK_FILE) as (folder, base):
+        self._make_folder("")
+        with self._open_parent(LOCK_FILE) as (folder, base):
             handle = self._open(folder, base, os.O_RDWR | os.O_CREAT)
         try:
             self._acquire_lock(handle)
@@ -342,7 +357,7 @@ class LocalFiles:
             os.close(handle)
 
     @contextlib.contextmanager
-    def _at(self, name: str) -> Iterator[tuple[int, str]]:
+    def _open_parent(self, name: str) -> Iterator[tuple[int, str]]:
         """Open the folder of a file; yield its handle and the base name of the file.
 
         An `OSError` in the block gets the whole path of the file.
@@ -362,7 +377,7 @@ class LocalFiles:
             raise OSError(error.errno, error.strerror, str(self._path / name)) from None
 
     @contextlib.contextmanager
-    def _opened(self, folder: int, base: str, flags: int) -> Iterator[int]:
+    def _open_file(self, folder: int, base: str, flags: int) -> Iterator[int]:
         """Open a regular file; close it at the end of the block."""
         handle = self._open(folder, base, flags)
         try:
@@ -371,19 +386,19 @@ class LocalFiles:
             os.close(handle)
 
     @contextlib.contextmanager
-    def _created(self, folder: int, base: str) -> Iterator[int]:
+    def _create_file(self, folder: int, base: str) -> Iterator[int]:
         """Create a file, after removing a file of the same name; close it at the end."""
         try:
-            handle = self._new(base, os.O_WRONLY, folder)
+            handle = self._create(base, os.O_WRONLY, folder)
         except FileExistsError:
             os.unlink(base, dir_fd=folder)
-            handle = self._new(base, os.O_WRONLY, folder)
+            handle = self._create(base, os.O_WRONLY, folder)
         try:
             yield handle
         finally:
             os.close(handle)
 
-    def _new(self, base: str, flags: int, folder: int) -> int:
+    def _create(self, base: str, flags: int, folder: int) -> int:
         """Create a file; raise `FileExistsError` if anything has this name."""
         mode = 0o666 if self.mode is None else self.mode & 0o666
         flags |= os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -394,9 +409,9 @@ class LocalFiles:
 
     def _open(self, folder: int, base: str, flags: int) -> int:
         """Open a regular file, without waiting for the other end of a FIFO."""
-        if flags & os.O_CREAT and not _is_there(base, folder):
+        if flags & os.O_CREAT and not _exists(base, folder):
             with contextlib.suppress(FileExistsError):
-                return self._new(base, flags, folder)
+                return self._create(base, flags, folder)
         flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
             handle = os.open(base, flags & ~os.O_CREAT, dir_fd=folder)
@@ -426,7 +441,7 @@ class LocalFiles:
             "remove it, or restore the state directory from a copy"
         )
 
-    def _make(self, folder: str) -> None:
+    def _make_folder(self, folder: str) -> None:
         """Make a folder and its parent directory, if they are missing."""
         path = self._path / folder
         if not os.path.lexists(path) if folder else not path.is_dir():
@@ -655,7 +670,7 @@ def make_folder(path: Path, mode: int | None = None) -> None:
         os.close(handle)
 
 
-def _is_there(base: str, folder: int) -> bool:
+def _exists(base: str, folder: int) -> bool:
     try:
         os.stat(base, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:

@@ -43,23 +43,23 @@ class EventTexts:
         """Return the version, the number of micro-batches, and the text of all data."""
         return await self._text(WHOLE)
 
-    async def since(self, taken: int) -> tuple[int, int, str]:
+    async def since(self, batches: int) -> tuple[int, int, str]:
         """Return the same tuple for the data after a number of micro-batches."""
-        return await self._text(taken)
+        return await self._text(batches)
 
-    async def _text(self, taken: int) -> tuple[int, int, str]:
+    async def _text(self, batches: int) -> tuple[int, int, str]:
         version = self._history.version
-        found = self._made.get(taken)
+        found = self._made.get(batches)
         if found is None or found[0] != version:
             for old in [one for one, (made, _) in self._made.items() if made != version]:
                 del self._made[old]
-            task = asyncio.create_task(asyncio.to_thread(self._make, taken))
-            self._made[taken] = found = version, task
+            task = asyncio.create_task(asyncio.to_thread(self._make, batches))
+            self._made[batches] = found = version, task
         return await asyncio.shield(found[1])
 
-    def _make(self, taken: int) -> tuple[int, int, str]:
-        data = self._history.whole() if taken == WHOLE else self._history.since(taken)
-        return data["version"], data["taken"], _json(data)
+    def _make(self, batches: int) -> tuple[int, int, str]:
+        data = self._history.whole() if batches == WHOLE else self._history.since(batches)
+        return data["version"], data["batches"], _json(data)
 
 
 class OpenStreams:
@@ -119,7 +119,7 @@ async def _events(
 ) -> AsyncIterator[str]:
     """Yield events; the framework cancels this when the client disconnects."""
     end = time.monotonic() + seconds
-    version, taken, text = await texts.whole()
+    version, batches, text = await texts.whole()
     yield f"retry: 1000\nevent: whole\ndata: {text}\n\n"
     silent = 0.0
     ending = False
@@ -128,7 +128,7 @@ async def _events(
         ending = is_over() or time.monotonic() > end  # after sending the last change
         silent += POLL_INTERVAL_S
         if history.version != version:
-            version, taken, text = await texts.since(taken)
+            version, batches, text = await texts.since(batches)
             yield f"event: more\ndata: {text}\n\n"
             silent = 0.0
         elif silent >= KEEP_ALIVE_INTERVAL_S:

@@ -117,12 +117,12 @@ class History(SinkObserver):
                 self._matches[view] = Matches(pattern, names)
         self._recent: deque[dict[str, Any]] = deque(maxlen=MAX_RECENT_BATCHES)
         self._course: list[dict[str, Any]] = []
-        self._stride, self._taken = 1, 0
+        self._stride, self._batches = 1, 0
         self._newest: dict[str, Newest] = {}
         self._state: list[dict[str, Any]] = []
         self._operators: list[tuple[int, float]] = []
         self._sampled, self._cost = float("-inf"), 0.0
-        self._status: dict[str, Any] = {"state": "waiting", "said": ""}
+        self._status: dict[str, Any] = {"state": "waiting", "reason": ""}
         #: Increases with every change.
         self.version = 0
         #: The total duration of ``batch_completed`` in seconds.
@@ -158,15 +158,15 @@ class History(SinkObserver):
                 operators = self._drawing.operator_totals(self._circuit)
                 self._sampled, self._cost = begin, self._timer() - begin
             entry = {
-                "n": self._taken + 1,
+                "n": self._batches + 1,
                 "id": batch_id,
                 "at": round(self._clock(), 3),
                 "replayed": metrics.replayed,
                 "in": dict(metrics.rows_in),
                 "out": dict(metrics.rows_out),
                 "seconds": dict(metrics.seconds),
-                "letters": metrics.dead_letters,
-                "letters_total": metrics.dead_letters_total,
+                "dead_letters": metrics.dead_letters,
+                "dead_letters_total": metrics.dead_letters_total,
                 "written": metrics.bytes_written,
                 "values": values,
             }
@@ -178,16 +178,16 @@ class History(SinkObserver):
                 self._add_point(
                     {"n": entry["n"], "id": entry["id"], "at": entry["at"], "values": values}
                 )
-                self._status = {"state": "running", "said": ""}
+                self._status = {"state": "running", "reason": ""}
                 self.version += 1
 
-    def end(self, said: str = "", *, failed: bool = False) -> None:
+    def end(self, reason: str = "", *, failed: bool = False) -> None:
         """Record the end of the run and its reason; do not call it during a micro-batch."""
         with self._lock:
-            if self._taken and self._circuit.graph.steps:  # the current values are an old sample
+            if self._batches and self._circuit.graph.steps:  # the current values are an old sample
                 self._state = arrangements_of(self._circuit)
                 self._operators = self._drawing.operator_totals(self._circuit)
-            self._status = {"state": "failed" if failed else "ended", "said": said}
+            self._status = {"state": "failed" if failed else "ended", "reason": reason}
             self.version += 1
 
     def whole(self) -> dict[str, Any]:
@@ -214,22 +214,22 @@ class History(SinkObserver):
                 **self._now(),
             }
 
-    def since(self, taken: int) -> dict[str, Any]:
+    def since(self, batches: int) -> dict[str, Any]:
         """Return the retained data after a number of micro-batches, as JSON values."""
         with self._lock:
-            return {"recent": [one for one in self._recent if one["n"] > taken], **self._now()}
+            return {"recent": [one for one in self._recent if one["n"] > batches], **self._now()}
 
     def _now(self) -> dict[str, Any]:
         return {
             "version": self.version,
-            "taken": self._taken,
+            "batches": self._batches,
             "partial": [view for view, counts in self._counts.items() if counts.is_partial],
             "status": self._status,
             "newest": {view: newest.to_json() for view, newest in self._newest.items()},
             "matches": {view: matches.to_json() for view, matches in self._matches.items()},
             "state": self._state,
             "operators": self._operators,
-            "elsewhere": bool(self._taken) and not self._circuit.graph.steps,
+            "elsewhere": bool(self._batches) and not self._circuit.graph.steps,
         }
 
     def _pattern(self, view: str) -> dict[str, Any] | None:
@@ -240,11 +240,11 @@ class History(SinkObserver):
 
     def _add_point(self, point: dict[str, Any]) -> None:
         """Add a point to the course; the last point is always the newest."""
-        if self._course and (self._taken - 1) % self._stride:
+        if self._course and (self._batches - 1) % self._stride:
             self._course[-1] = point
         else:
             self._course.append(point)
-        self._taken += 1
+        self._batches += 1
         if len(self._course) > MAX_COURSE_POINTS:
             self._course = self._course[::2]
             self._stride *= 2

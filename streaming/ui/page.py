@@ -91,9 +91,9 @@ class Page(SinkObserver):
                 "the live page could not show micro-batch %d", published.batch_id, exc_info=True
             )
 
-    def end(self, said: str = "", *, failed: bool = False) -> None:
+    def end(self, reason: str = "", *, failed: bool = False) -> None:
         """Show on the page that the stream has ended, and why."""
-        self.history.end(said, failed=failed)
+        self.history.end(reason, failed=failed)
 
     def wait_for_interrupt(self, console: Any) -> None:
         """Continue to serve until Ctrl-C, if a console of rich is a terminal."""

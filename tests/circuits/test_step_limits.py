@@ -6,7 +6,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
@@ -291,10 +291,10 @@ class Clock:
         return self.now
 
 
-def of_time(text: str, **options: object) -> Circuit:
+def of_time(text: str, executor: Executor | None = None, **options: object) -> Circuit:
     given = compile_sql(text, SCHEMAS)
     limited = CircuitOptions(**options)  # type: ignore[arg-type]
-    return Circuit(CircuitSpec(given.plans, SCHEMAS, limited), clock=Clock())
+    return Circuit(CircuitSpec(given.plans, SCHEMAS, limited), executor=executor, clock=Clock())
 
 
 @pytest.mark.parametrize("parts", [1, 2])

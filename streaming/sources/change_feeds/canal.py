@@ -101,7 +101,7 @@ class CanalFeed:
                 if self.relation
                 else route_relation(candidates, tables),
                 "counts": _counts(),
-                "sequence": f"coalesce(given, {_sequence()})",
+                "sequence": f"coalesce(stream_order, {_sequence()})",
             },
             keep=("raw", "event"),
         )

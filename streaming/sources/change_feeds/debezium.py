@@ -140,13 +140,15 @@ class DebeziumFeed:
         )
         wrapped = with_binding("inner", present("event", "payload"), "coalesce(inner, event)")
         schema = f"try_variant_get(event, '$.schema', '{SCHEMA_TYPE}')"
-        events = compute_once(events, {"body": wrapped, "schema": schema}, keep=("raw", "given"))
+        events = compute_once(
+            events, {"body": wrapped, "schema": schema}, keep=("raw", "stream_order")
+        )
         events = compute_once(
             events,
             {
                 "op": text("body", "op"),
                 "relation": self._relation(inputs),
-                "sequence": f"coalesce(given, {_sequence()})",
+                "sequence": f"coalesce(stream_order, {_sequence()})",
                 "fields": with_binding("columns", _columns(), _fields()),
                 "before": present("body", "before"),
                 "after": present("body", "after"),

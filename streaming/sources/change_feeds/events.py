@@ -204,8 +204,8 @@ def open_events(
 ) -> DataFrame:
     """Return the parsed events of a stream.
 
-    The columns are ``raw``, ``event``, and ``given``: the order of the event by a column of the
-    stream.
+    The columns are ``raw``, ``event``, and ``stream_order``: the order of the event by a
+    column of the stream.
 
     Raises:
         FeedError: The stream lacks a column, or the feed names a relation that is not an input.
@@ -222,8 +222,8 @@ def open_events(
         {
             "raw": f"make_valid_utf8({text})",
             "is_text": f"is_valid_utf8({text})",
-            "given": order,
+            "stream_order": order,
         },
     )
     event = f"CASE WHEN is_text THEN {parse_object('raw')} END"
-    return compute_once(rows, {"event": event}, keep=("raw", "given"))
+    return compute_once(rows, {"event": event}, keep=("raw", "stream_order"))

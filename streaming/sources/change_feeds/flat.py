@@ -153,15 +153,15 @@ class UpsertFeed:
             weight = F.signum(number).cast("long")
             errors.append(error)
         if self.deleted is not None:
-            given = _column(self.deleted)
-            gone = given.try_cast("boolean")
-            weight = F.when(F.coalesce(gone, F.lit(False)), -1).otherwise(weight)
+            flag = _column(self.deleted)
+            is_deleted = flag.try_cast("boolean")
+            weight = F.when(F.coalesce(is_deleted, F.lit(False)), -1).otherwise(weight)
             errors.append(
                 F.when(
-                    given.isNotNull() & gone.isNull(),
+                    flag.isNotNull() & is_deleted.isNull(),
                     F.concat(
                         F.lit(f"{self.deleted} is "),
-                        excerpt_column(given),
+                        excerpt_column(flag),
                         F.lit(", neither true nor false"),
                     ),
                 )

@@ -102,7 +102,7 @@ class MaxwellFeed:
                 else route_relation(candidates, tables),
                 "data": present("event", "data"),
                 "old": present("event", "old"),
-                "sequence": f"coalesce(given, {_sequence()})",
+                "sequence": f"coalesce(stream_order, {_sequence()})",
             },
             keep=("raw", "event"),
         )

@@ -101,10 +101,10 @@ def has_ticks(type: pa.DataType) -> bool:
     )
 
 
-def is_decimal_text(given: pa.DataType, type: pa.DataType) -> bool:
+def is_decimal_text(physical: pa.DataType, type: pa.DataType) -> bool:
     """Return whether decimals of the type are transported as strings, being too wide for Spark."""
     wide = types.is_decimal(type) and physical_type(type) == spark.StringType()
-    return bool(wide and (types.is_string(given) or types.is_large_string(given)))
+    return bool(wide and (types.is_string(physical) or types.is_large_string(physical)))
 
 
 def decode_physical(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
@@ -118,8 +118,8 @@ def decode_physical(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArr
     >>> decode_physical(column, pa.uint64()).to_pylist()
     [18446744073709551615]
     """
-    given = column.type
-    if types.is_decimal(given) and (given.precision, given.scale) == (20, 0):
+    physical = column.type
+    if types.is_decimal(physical) and (physical.precision, physical.scale) == (20, 0):
         if type == pa.uint64():
             return column.cast(type)
         if has_ticks(type):
@@ -127,7 +127,7 @@ def decode_physical(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArr
             if type.bit_width == 32:
                 numbers = numbers.cast(pa.int32())
             return numbers.cast(type)
-    if is_decimal_text(given, type):
+    if is_decimal_text(physical, type):
         if type.scale < 0:
             return column.cast(type)
         chunks = [read_text(chunk, type) for chunk in column.chunks]

@@ -49,32 +49,32 @@ def safe_cast(column: pa.ChunkedArray, type: pa.DataType) -> tuple[pa.ChunkedArr
         wrong = _uncastable_decimal_texts(column, type)
         column = _set_null(column, wrong)
     try:
-        given = decode_physical(column, type)
+        decoded = decode_physical(column, type)
     except pa.ArrowInvalid:
         wrong |= _to_mask(_outside_range(column, 2**63, 2**64 if type == pa.uint64() else 2**63))
         column = _set_null(column, wrong)
-        given = decode_physical(column, type)
+        decoded = decode_physical(column, type)
     try:
-        cast = lossless(given, type)
+        cast = lossless(decoded, type)
     except SchemaError:
-        lossless(given.slice(0, 0), type)  # raises if the type itself cannot be cast
-        wrong |= uncastable_rows(given, type)
-        cast = lossless(_set_null(given, wrong), type)
-    least = _reserved_values(cast)
-    if least.any():
-        wrong |= least
-        cast = _set_null(cast, least)
+        lossless(decoded.slice(0, 0), type)  # raises if the type itself cannot be cast
+        wrong |= uncastable_rows(decoded, type)
+        cast = lossless(_set_null(decoded, wrong), type)
+    reserved = _reserved_values(cast)
+    if reserved.any():
+        wrong |= reserved
+        cast = _set_null(cast, reserved)
     return cast, wrong
 
 
 def uncastable_rows(column: pa.ChunkedArray, type: pa.DataType) -> Mask:
     """Return the mask of the values that a cast, allowed between the types, would change."""
-    given = column.type
-    if types.is_integer(given):
+    source = column.type
+    if types.is_integer(source):
         return _to_mask(_uncastable_integers(column, type))
-    if types.is_decimal(given):
+    if types.is_decimal(source):
         return _to_mask(_uncastable_decimals(column, type))
-    if types.is_temporal(given):
+    if types.is_temporal(source):
         return _uncastable_times(column, type)
     if types.is_fixed_size_binary(type):
         lengths = pc.binary_length(column.cast(pa.large_binary()))
@@ -84,11 +84,11 @@ def uncastable_rows(column: pa.ChunkedArray, type: pa.DataType) -> Mask:
 
 def _uncastable_integers(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
     if types.is_decimal(type):
-        most = 10 ** (type.precision - type.scale) - 1
-        return _outside_range(column, most, most + 1)
+        maximum = 10 ** (type.precision - type.scale) - 1
+        return _outside_range(column, maximum, maximum + 1)
     if types.is_floating(type):
-        most = 2**24 if type == pa.float32() else 2**53
-        return _outside_range(column, most, most + 1)
+        maximum = 2**24 if type == pa.float32() else 2**53
+        return _outside_range(column, maximum, maximum + 1)
     if types.is_unsigned_integer(type):
         return _outside_range(column, 0, 2**type.bit_width)
     return _outside_range(column, 2 ** (type.bit_width - 1), 2 ** (type.bit_width - 1))
@@ -102,11 +102,11 @@ def _outside_range(column: pa.ChunkedArray, below: int, above: int) -> pa.Chunke
         high = pa.scalar(Decimal(above), pa.decimal256(40, 0))
         return pc.or_(pc.less(wide, low), pc.greater_equal(wide, high))
     bits, signed = column.type.bit_width, types.is_signed_integer(column.type)
-    least, most = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
+    minimum, maximum = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
     masks = [pa.chunked_array([np.zeros(len(column), np.bool_)])]
-    if -below > least:
+    if -below > minimum:
         masks.append(pc.less(column, pa.scalar(-below, column.type)))
-    if above <= most:
+    if above <= maximum:
         masks.append(pc.greater_equal(column, pa.scalar(above, column.type)))
     outside = masks[0]
     for mask in masks[1:]:
@@ -117,8 +117,8 @@ def _outside_range(column: pa.ChunkedArray, below: int, above: int) -> pa.Chunke
 def _uncastable_decimals(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
     scale = max(column.type.scale, type.scale)
     wide = column.cast(pa.decimal256(76, scale))
-    cut = wide.cast(pa.decimal256(76, type.scale), safe=False).cast(pa.decimal256(76, scale))
-    wrong = pc.not_equal(wide, cut)
+    truncated = wide.cast(pa.decimal256(76, type.scale), safe=False).cast(pa.decimal256(76, scale))
+    wrong = pc.not_equal(wide, truncated)
     whole = type.precision - type.scale
     if whole + scale >= 76:  # no value has that many digits
         return wrong
@@ -141,17 +141,17 @@ def _uncastable_decimal_texts(column: pa.ChunkedArray, type: pa.DataType) -> Mas
 
 def _uncastable_times(column: pa.ChunkedArray, type: pa.DataType) -> Mask:
     """Return the mask of times that are no whole number of the other unit, or overflow."""
-    given, numbers = column.type, _time_units(column)
-    from_day = 86_400 if types.is_date32(given) else None
+    source, numbers = column.type, _time_units(column)
+    from_day = 86_400 if types.is_date32(source) else None
     to_day = 86_400 if types.is_date32(type) else None
-    one = _units_per_day(given) if from_day or to_day else _UNITS[_unit(given)]
-    other = _units_per_day(type) if from_day or to_day else _UNITS[_unit(type)]
-    if other >= one:
+    source_unit = _units_per_day(source) if from_day or to_day else _UNITS[_unit(source)]
+    target_unit = _units_per_day(type) if from_day or to_day else _UNITS[_unit(type)]
+    if target_unit >= source_unit:
         limit = _MAX_INT64 if type.bit_width == 64 else 2**31 - 1
-        factor = other // one
+        factor = target_unit // source_unit
         wrong = np.abs(numbers) > limit // factor
     else:
-        factor = one // other
+        factor = source_unit // target_unit
         wrong = numbers % factor != 0
         if type.bit_width == 32:
             wrong |= np.abs(numbers // factor) > 2**31 - 1
@@ -192,5 +192,5 @@ def _to_mask(mask: pa.ChunkedArray | pa.Array) -> Mask:
 
 
 def _set_null(column: pa.ChunkedArray, wrong: Mask) -> pa.ChunkedArray:
-    kept = pc.if_else(pa.array(wrong), pa.scalar(None, column.type), column)
-    return kept if isinstance(kept, pa.ChunkedArray) else pa.chunked_array([kept])
+    result = pc.if_else(pa.array(wrong), pa.scalar(None, column.type), column)
+    return result if isinstance(result, pa.ChunkedArray) else pa.chunked_array([result])

@@ -101,7 +101,7 @@ def _decode_unscaled(text: str, scale: str) -> str:
     NULL for more than 16 bytes and for an invalid base64, also if only the padding is missing.
     """
     # For a negative number the bits are inverted, which gives its absolute value less one.
-    wide = "right(concat(repeat(if(minus, 'F', '0'), 32), given), 32)"
+    wide = "right(concat(repeat(if(minus, 'F', '0'), 32), bytes_hex), 32)"
     inverted = f"translate({wide}, '0123456789ABCDEF', 'FEDCBA9876543210')"
     high, low = (
         f"CAST(try_cast(conv({half}(digits, 16), 16, 10) AS DECIMAL(20, 0)) AS DECIMAL(38, 0))"
@@ -118,7 +118,7 @@ def _decode_unscaled(text: str, scale: str) -> str:
     body = with_binding("padded", padded, pointed)
     body = with_binding("whole", whole, body)
     body = with_binding("digits", f"if(minus, {inverted}, {wide})", body)
-    body = with_binding("minus", "left(given, 1) RLIKE '[89A-F]'", body)
-    fits = f"length(given) BETWEEN 1 AND 32 AND {scale} BETWEEN -99 AND 99"
-    given = f"hex(try_to_binary(if(length({text}) % 4 = 0, {text}, NULL), 'base64'))"
-    return with_binding("given", given, f"CASE WHEN {fits} THEN {body} END")
+    body = with_binding("minus", "left(bytes_hex, 1) RLIKE '[89A-F]'", body)
+    fits = f"length(bytes_hex) BETWEEN 1 AND 32 AND {scale} BETWEEN -99 AND 99"
+    bytes_hex = f"hex(try_to_binary(if(length({text}) % 4 = 0, {text}, NULL), 'base64'))"
+    return with_binding("bytes_hex", bytes_hex, f"CASE WHEN {fits} THEN {body} END")

@@ -348,12 +348,12 @@ def test_only_the_first_rows_of_a_delta_are_kept():
 def test_what_is_new_is_told_once():
     history, feed = shown(compile_sql(VIEWS, {"e": EDGE}))
     feed((1, 2))
-    taken = history.whole()["taken"]
+    taken = history.whole()["batches"]
     feed((2, 3))
     feed((3, 4))
     more = history.since(taken)
     assert [batch["id"] for batch in more["recent"]] == [1, 2]
-    assert history.since(more["taken"])["recent"] == []
+    assert history.since(more["batches"])["recent"] == []
 
 
 def test_state_and_operators_add_up():
