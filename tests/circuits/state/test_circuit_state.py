@@ -273,7 +273,7 @@ def test_a_circuit_that_broke_is_whole_again_once_loaded():
             lambda s: replace(
                 s, tables={"decimal 2": [(np.array([0, 1]), np.frombuffer(b"x", np.uint8))]}
             ),
-            "table 'decimal 2': strings of 1 to 1 bytes for rows of 32",
+            "dictionary 'decimal 2': strings of 1 to 1 bytes for rows of 32",
         ),
         (
             lambda s: replace(

@@ -123,7 +123,7 @@ WRONG = [
     ("eq", [Column(0, DATE), lit("1994-13-01")], "is no date"),
     ("in", [Column(0, I64), Column(1, I64)], "must be literals"),
     ("lower", [lit(1)], "it takes text"),
-    ("cast", [lit(1)], "type to cast to"),
+    ("cast", [lit(1)], "the target type"),
     ("date_trunc", [lit("eon"), Column(0, DATE)], "'eon' is none of"),
     ("date_add", [Column(0, DATE), Column(1, I64), lit(0), lit(0)], "integer literals"),
     ("add", [Column(0, DATE), Column(1, F64)], "use date_add"),
