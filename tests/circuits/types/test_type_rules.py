@@ -124,7 +124,7 @@ WRONG = [
     ("in", [Column(0, I64), Column(1, I64)], "must be literals"),
     ("lower", [lit(1)], "it takes text"),
     ("cast", [lit(1)], "the target type"),
-    ("date_trunc", [lit("eon"), Column(0, DATE)], "'eon' is none of"),
+    ("date_trunc", [lit("eon"), Column(0, DATE)], "'eon' is not one of"),
     ("date_add", [Column(0, DATE), Column(1, I64), lit(0), lit(0)], "integer literals"),
     ("add", [Column(0, DATE), Column(1, F64)], "use date_add"),
     ("round", [Column(0, F64), Column(1, I64)], "integer literal"),
