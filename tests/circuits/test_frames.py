@@ -374,7 +374,7 @@ def test_columns_have_the_types_that_their_words_mean() -> None:
         ("a int(11)", "the type int takes no numbers"),
         ("a varchar(1, 2)", "the type varchar takes no numbers"),
         ("a int, a int", "a column name occurs twice"),
-        ("a int, weight int", "the column name 'weight' is kept"),
+        ("a int, weight int", "the column name 'weight' is reserved"),
         ("`\ud800` int", "cannot be read as an Arrow schema"),
     ],
 )
