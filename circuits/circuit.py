@@ -65,7 +65,7 @@ from circuits.runtime.post_step_view import PostStepView
 from circuits.runtime.views import Views
 from circuits.runtime.writer_lock import WriterLock, WriterTurn
 from circuits.schema import Schema, schemas_of
-from circuits.state.circuit_state import State, StateStep, codecs_of, load_state, step_state
+from circuits.state.circuit_state import State, StateStep, load_codecs, load_state, step_state
 from circuits.state.registry import relation_trace
 from circuits.state.snapshot import Snapshot, open_snapshot, take_snapshot
 from circuits.types.codecs.codec import Codecs
@@ -278,7 +278,7 @@ class Circuit:
         turn = self._turns.take(timeout)
         try:
             given = {} if watermarks is None else watermarks
-            return self._turns.exclusively(self._prepare, tables, given, turn)
+            return self._turns.run_exclusively(self._prepare, tables, given, turn)
         except BaseException:
             self._turns.end(turn)
             raise
@@ -333,7 +333,7 @@ class Circuit:
         """The lengths of the dictionaries, after removing the codes of steps that were dropped."""
         registry = self.graph.registry
         lengths, committed = registry.lengths(), self._committed.lengths
-        if lengths == committed or self._turns.taken > 1:
+        if lengths == committed or self._turns.open_turns > 1:
             return lengths
         registry.truncate(committed)
         return registry.lengths()
@@ -516,14 +516,14 @@ class Circuit:
         """
         check_type("state", state, State, "a State")
         if self._broken:
-            self._turns.exclusively(self._end_broken_turns)
+            self._turns.run_exclusively(self._end_broken_turns)
         turn = self._turns.take(timeout)
         try:
-            codecs = codecs_of(state)
+            codecs = load_codecs(state)
             graph, integrals = self._build_graph(codecs)
             load_state(graph, state)
             committed = CircuitVersion.of(graph)
-            self._turns.exclusively(self._replace, codecs, graph, integrals, committed)
+            self._turns.run_exclusively(self._replace, codecs, graph, integrals, committed)
         finally:
             self._turns.end(turn)
         self._turns.end_all()
@@ -671,7 +671,7 @@ class CircuitStep(Staged):
             BrokenCircuitError: An earlier commit failed half-way.
             BusyCircuitError: This thread is preparing another step at this moment.
         """
-        self.circuit._turns.exclusively(self._commit)
+        self.circuit._turns.run_exclusively(self._commit)
         self.circuit._turns.end_all()
 
     def _commit(self) -> None:
@@ -714,7 +714,7 @@ class CircuitStep(Staged):
         If another step has added codes since, the codes stay, which does no harm. A step that was
         committed stays the state.
         """
-        self.circuit._turns.exclusively(self._abandon)
+        self.circuit._turns.run_exclusively(self._abandon)
 
     def _abandon(self) -> None:
         circuit = self.circuit

@@ -1,18 +1,18 @@
-"""Schema: the typed columns of a relation, and the two ways between Arrow and Z-sets.
+"""Schema: the typed columns of a relation, and the conversion between Arrow tables and Z-sets.
 
-A table enters through ``to_zset`` and leaves through ``to_table``; what lies between works on codes
+``to_zset`` encodes a table and ``to_table`` decodes a Z-set. All work between them uses codes
 (`circuits.types.codecs.codec`). Columns are matched by name, so their order does not matter. A
-column of another type is cast if that cannot change a value (`circuits.types.safe_cast`): an int32
-column is fine where int64 is declared, and an int64 column where int32 is, as long as the values
-fit. All else is
-refused: a missing, surplus or repeated column, NULL where the field says not null. Refusals that
-do not need the codes come before the first value is added to a table. All work is on whole columns.
+column of another type is cast if the cast cannot change a value (`circuits.types.safe_cast`). For
+example, a declared int64 column accepts int32 values, and a declared int32 column accepts int64
+values that fit. All other differences raise an error: a missing, surplus or repeated column, or
+NULL in a column that is declared not null. Checks that do not need the codes run before the first
+value is added to a dictionary. All work is on whole columns.
 
-A schema is declared as an Arrow schema, a dict of types, DDL text, or a frame that has such columns
+A schema is declared as an Arrow schema, a dict of types, DDL text, or a frame with such columns
 (`arrow_schema`).
 
-The column ``weight`` (any integer type, optional on input, always there on output) is the weight of
-the row; without it every row has weight 1.
+The column ``weight`` is the weight of the row. It has any integer type, is optional on input and
+always present on output. Without it every row has weight 1.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ WEIGHT: Final = "weight"
 
 
 class ArrowSchema(Protocol):
-    """An object that tells its columns as an Arrow schema."""
+    """An object that exports its columns as an Arrow schema."""
 
     def __arrow_c_schema__(self) -> Any:
         """The schema of the Arrow PyCapsule interface."""
 
 
-#: What declares the columns of a relation.
+#: A declaration of the columns of a relation.
 SchemaLike: TypeAlias = (
     Mapping[str, pa.DataType | str] | str | ArrowSchema | ArrowStream | ArrowArray | pa.Schema
 )
@@ -60,7 +60,7 @@ class Schema:
     """The name of a relation and its fields.
 
     Raises:
-        SchemaError: A column is named ``weight`` or like another, or its type is not supported.
+        SchemaError: A column is named ``weight``, a name occurs twice, or a type is not supported.
 
     >>> people = Schema.of("p", pa.schema([("name", pa.string()), ("age", pa.int32())]))
     >>> codecs = Codecs()
@@ -82,8 +82,8 @@ name, age and may have weight
     def __post_init__(self) -> None:
         if WEIGHT in self.columns:
             raise SchemaError(
-                f"relation {self.relation!r}: the column name {WEIGHT!r} is kept for the weight "
-                f"of a row, columns are {list(self.columns)}: choose another name"
+                f"relation {self.relation!r}: the column name {WEIGHT!r} is reserved for the "
+                f"weight of a row, columns are {list(self.columns)}: choose another name"
             )
         if len(set(self.columns)) != len(self.columns):
             raise SchemaError(
@@ -99,7 +99,7 @@ name, age and may have weight
 
     @classmethod
     def of(cls, relation: str, schema: SchemaLike) -> Schema:
-        """Read a declared schema; a field that is not nullable is refused where it holds NULL.
+        """Read a declared schema. `to_zset` rejects NULLs in a field that is not nullable.
 
         Args:
             relation: The name of the relation.
@@ -107,7 +107,7 @@ name, age and may have weight
 
         Raises:
             ArgumentTypeError: ``schema`` declares no columns.
-            SchemaError: As for the class; or a type does not exist.
+            SchemaError: As for the class, or a type does not exist.
 
         >>> Schema.of("r", "nr BIGINT NOT NULL, item STRING").fields[0]
         Field(name='nr', type=DataType(int64), nullable=False)
@@ -134,16 +134,16 @@ name, age and may have weight
         """Encode a table of rows, with or without weights.
 
         Args:
-            table: Rows of any kind that `circuits.inputs.tables` knows.
-            codecs: They give the codes.
+            table: Rows of any kind that `circuits.inputs.tables` supports.
+            codecs: The codecs, which assign the codes.
 
         Raises:
-            SchemaError: Columns are missing, surplus, of a type that cannot be cast without loss,
-                or hold what they must not.
+            SchemaError: Columns are missing or surplus, have a type that cannot be cast without
+                loss, or contain values that are not allowed.
             WeightError, WeightOverflowError: A weight, or a sum of them, leaves int64.
 
         Complexity:
-            O(bytes), and sorting the codes.
+            O(bytes), plus the time to sort the codes.
         """
         table = table_of(self.relation, table, self.arrow)
         codes, weights = self.to_codes(table, codecs)
@@ -156,7 +156,7 @@ name, age and may have weight
     def to_codes(
         self, table: Rows, codecs: Codecs
     ) -> tuple[list[npt.NDArray[np.int64]], npt.NDArray[np.int64] | None]:
-        """The codes of every column, row by row as given, and the weights if there are any.
+        """The codes of every column, in the order of the rows, and the weights if there are any.
 
         Raises:
             SchemaError: As `to_zset`.
@@ -165,13 +165,13 @@ name, age and may have weight
         self.check_columns(table)
         arrays = [self._column(table, field) for field in self.fields]
         weights = self.weights(table)
-        return self._encoded(arrays, codecs), weights
+        return self._encode(arrays, codecs), weights
 
     def check_columns(self, table: pa.Table, besides: Collection[str] = ()) -> None:
-        """Refuse columns that are surplus or repeated.
+        """Reject surplus and repeated columns.
 
         Raises:
-            SchemaError: There are such.
+            SchemaError: The table has such columns.
         """
         names = table.column_names
         surplus = [name for name in names if name not in (*self.columns, WEIGHT, *besides)]
@@ -187,7 +187,7 @@ name, age and may have weight
         """Decode a Z-set of this arity: one column per name, then ``weight``.
 
         Raises:
-            SchemaError: The codes are not those of these types.
+            SchemaError: The codes are not codes of these types.
         """
         check_type("zset", zset, ZSet, "a ZSet")
         if not len(zset):
@@ -205,7 +205,7 @@ name, age and may have weight
         return f"it needs {', '.join(self.columns) or 'no column'} and may have {WEIGHT}"
 
     def _column(self, table: pa.Table, field: Field) -> pa.ChunkedArray:
-        """The column as the declared type."""
+        """The column, cast to the declared type."""
         name = field.name
         if name not in table.column_names:
             raise SchemaError(
@@ -224,10 +224,8 @@ name, age and may have weight
             )
         return column
 
-    def _encoded(
-        self, arrays: list[pa.ChunkedArray], codecs: Codecs
-    ) -> list[npt.NDArray[np.int64]]:
-        """The codes of all columns; those without a table first, because they can be refused."""
+    def _encode(self, arrays: list[pa.ChunkedArray], codecs: Codecs) -> list[npt.NDArray[np.int64]]:
+        """The codes of all columns. Columns without a dictionary are first, as these can fail."""
         pairs = [
             (codecs.codec(field.type), array)
             for field, array in zip(self.fields, arrays, strict=True)
@@ -242,10 +240,10 @@ name, age and may have weight
         return codes
 
     def weights(self, table: pa.Table) -> npt.NDArray[np.int64] | None:
-        """The weights of a table's rows, None if it has none.
+        """The weights of a table's rows; None if it has no column of weights.
 
         Raises:
-            SchemaError: They are no integers, or NULL, or do not fit int64.
+            SchemaError: The weights are not integers, contain NULL, or do not fit int64.
         """
         if WEIGHT not in table.column_names:
             return None
@@ -276,7 +274,7 @@ def schemas_of(schemas: Mapping[str, SchemaLike]) -> dict[str, Schema]:
     """The schemas of the input relations, by name.
 
     Raises:
-        ArgumentTypeError: They are no mapping from names to schemas.
+        ArgumentTypeError: ``schemas`` is not a mapping from names to schemas.
         SchemaError: As for the class.
     """
     return {name: Schema.of(name, schema) for name, schema in arrow_schemas(schemas).items()}
@@ -295,16 +293,16 @@ def arrow_schema(relation: str, schema: SchemaLike) -> pa.Schema:
         relation: The name of the relation.
         schema: One of
 
-            - a `pa.Schema`: taken as it is;
+            - a `pa.Schema`: used unchanged;
             - a dict from the names of columns to types: a `pa.DataType`, or text as in DDL;
             - DDL text: ``"nr BIGINT NOT NULL, item STRING"`` (`circuits.types.ddl`);
             - a frame or table, or another object with ``__arrow_c_schema__`` or
-              ``__arrow_c_stream__``: its columns but for ``weight`` and an index without a name.
-              A category is a column of its values' type. The rows are not taken.
+              ``__arrow_c_stream__``: its columns except ``weight`` and an index without a name.
+              A categorical column gets the type of its values. The rows are not read.
 
     Raises:
-        ArgumentTypeError: It is none of these.
-        SchemaError: A type does not exist, or the object cannot tell its columns.
+        ArgumentTypeError: ``schema`` is none of these.
+        SchemaError: A type does not exist, or the object cannot export its columns.
 
     >>> arrow_schema("r", {"nr": pa.int64(), "price": "decimal(9, 2)"})
     nr: int64
@@ -353,7 +351,7 @@ def _field(name: Any, type: Any) -> pa.Field:
 
 
 def _schema_of_rows(rows: Any) -> pa.Schema | None:
-    """The columns of a frame, None if it is none; a reader is not read."""
+    """The columns of a frame; None for other objects. The rows of a reader are not read."""
     if isinstance(rows, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
         found = rows.schema
     elif hasattr(rows, "__arrow_c_schema__"):
@@ -374,7 +372,7 @@ def _schema_of_rows(rows: Any) -> pa.Schema | None:
 
 
 def _null_count(column: pa.ChunkedArray) -> int:
-    """The number of NULLs, also of those in a dictionary."""
+    """The number of NULLs, including NULLs in the values of a dictionary array."""
     if pa.types.is_dictionary(column.type):
         return int(column.is_null().sum().as_py() or 0)
     return int(column.null_count)

@@ -22,7 +22,7 @@ from dbsp_wcoj.errors import (
 )
 from dbsp_wcoj.execution.join_buffers import JoinBuffers
 from dbsp_wcoj.execution.physical_term import PhysicalTerm, Source
-from dbsp_wcoj.kernels.join.program import PROPOSALS
+from dbsp_wcoj.kernels.join.join_layout import PROPOSALS
 from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.planning.planner import (
     TermPlan,

@@ -12,7 +12,7 @@ rows that the step adds to its input. Rows are counted where a buffer grows, aft
 to 65,536 rows and before the next chunk is computed. So counting costs nothing per row, and a step
 exceeds a limit by at most one chunk per thread. The kernels do not know the limits. They return
 after every chunk, and after a fixed amount of work without output
-(`dbsp_wcoj.kernels.join.program.PAUSE_AFTER`); their caller then checks the budget.
+(`dbsp_wcoj.kernels.join.join_layout.MAX_WORK_PER_CALL`); their caller then checks the budget.
 
 The budget has no clock of its own: the caller passes one.
 """

@@ -19,8 +19,8 @@ import numpy as np
 from dbsp_wcoj.delta_query import DeltaQuery
 from dbsp_wcoj.execution.program_compiler import SUM_KERNELS
 from dbsp_wcoj.generic_join import generic_join
-from dbsp_wcoj.kernels.compiled import address_of
-from dbsp_wcoj.kernels.values.digits import rounded_sums, split_numbers, whole_sums
+from dbsp_wcoj.kernels.compilation import address_of
+from dbsp_wcoj.kernels.values.digits import split_numbers, sum_to_floats, sum_to_integers
 from dbsp_wcoj.storage.parallel_sort import ParallelSort
 from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
 from dbsp_wcoj.storage.run import Merge, Run
@@ -88,5 +88,5 @@ def _warm_up_groups() -> None:
     digits = np.empty((3, 8), np.int64)
     written = split_numbers(np.array([[5]]), np.empty(0, np.int64), one, *digits)
     sums = tuple(np.ascontiguousarray(part[:written]) for part in digits)
-    whole_sums(*sums, np.zeros((1, 1), np.int64), np.ones(1, np.bool_))
-    rounded_sums(*sums, one, 0, -1074, np.zeros(1), np.zeros(1, np.int64))
+    sum_to_integers(*sums, np.zeros((1, 1), np.int64), np.ones(1, np.bool_))
+    sum_to_floats(*sums, one, 0, -1074, np.zeros(1), np.zeros(1, np.int64))

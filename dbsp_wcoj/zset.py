@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import ArityError, ColumnTypeError, WeightError, WeightOverflowError
-from dbsp_wcoj.kernels.storage.sort import FEW, OVERFLOW, SCRATCH, consolidate
+from dbsp_wcoj.kernels.storage.sort import MAX_INSERTION_ROWS, OVERFLOW, SCRATCH_ARRAYS, consolidate
 from dbsp_wcoj.storage.parallel_sort import split_rows
 
 __all__ = [
@@ -398,7 +398,11 @@ def _consolidated(columns: list[Int64Array], weights: Int64Array) -> ZSet:
 
 def sort_scratch(rows: int, extra: int = 0) -> Int64Array:
     """Scratch memory for sorting ``rows`` rows, with ``extra`` more words per row."""
-    return _SMALL_SCRATCH if rows <= FEW else np.empty((SCRATCH + extra, rows), np.int64)
+    return (
+        _SMALL_SCRATCH
+        if rows <= MAX_INSERTION_ROWS
+        else np.empty((SCRATCH_ARRAYS + extra, rows), np.int64)
+    )
 
 
 def consolidated_rows(rows: Int64Array, weights: Int64Array) -> ZSet:

@@ -24,9 +24,9 @@ occurrences: the same inputs with the same columns. Rows then expire up to a tim
 such ``f`` takes a new value (`circuits.inputs.retention`). So a row may stay in the state for
 longer than its retention, until its group ends.
 
-A view that reads one input with "keep" and another one with "retract" is refused. Otherwise the
+A view that reads one input with "keep" and another one with "retract" is an error. Otherwise the
 row of a result that expires first would decide whether the result is deleted, and so would the way
-in which the stream is cut into micro-batches.
+in which the stream is split into micro-batches.
 
 Cost: O(nodes * branches). A circuit without a kept input costs nothing.
 """
@@ -68,14 +68,14 @@ __all__ = ["group_functions"]
 
 #: A node with more branches gets one branch instead: all their inputs, without event times.
 MAX_BRANCHES: Final = 64
-_USE_RETRACT: Final = "take on_expiry='retract' for a view of the retained rows only"
+_USE_RETRACT: Final = "use on_expiry='retract' for a view of the retained rows only"
 
 
 @dataclass(frozen=True)
 class _Occurrence:
     """A kept input that contributes to rows, and the columns with a function of its event time.
 
-    A function is an expression over column 0, which stands for the event time.
+    A function is an expression over column 0, which is the event time.
     """
 
     input: str
@@ -123,14 +123,14 @@ def group_functions(
                 f"input {mixed[0]!r} with on_expiry='retract', so which results stay would depend "
                 "on the row that expires first: give both the same on_expiry"
             )
-        walk = _Walk(view, plan, inputs, options, known)
+        walk = _FinalityCheck(view, plan, inputs, options, known)
         known[view] = walk.branches(plan)
         for name, function in walk.used:
             found[name].setdefault(function)
     return {name: tuple(functions) for name, functions in found.items()}
 
 
-class _Walk:
+class _FinalityCheck:
     """Computes the branches of the nodes of one view; visits each node of the DAG once."""
 
     def __init__(
@@ -150,7 +150,7 @@ class _Walk:
         self._known: dict[int, Branches] = {}
 
     def branches(self, plan: Plan) -> Branches:
-        """The branches of a node."""
+        """Return the branches of a node."""
         if id(plan) not in self._known:
             found = tuple(dict.fromkeys(self._compute(plan)))
             if len(found) > MAX_BRANCHES:
@@ -199,9 +199,9 @@ class _Walk:
             case Positive(below):
                 return self._group(below, range(len(below.fields)), "EXCEPT or INTERSECT")
             case Fixpoint():
-                return self._refuse_recursion(plan)
+                return self._check_recursion(plan)
             case _:
-                raise AssertionError(f"{type(plan).__name__} is of lowered plans only")
+                raise AssertionError(f"{type(plan).__name__} occurs only in rewritten plans")
 
     def _input(self, name: str) -> Branches:
         options = self._options.get(name)
@@ -230,9 +230,9 @@ class _Walk:
         inputs = _input_names(self.branches(right))
         if inputs:
             why = "a row of it that expires would change results of rows that stay"
-            self._refuse(what, inputs, why, f"join it with JOIN, or {_USE_RETRACT}")
+            self._raise_error(what, inputs, why, f"join it with JOIN, or {_USE_RETRACT}")
 
-    def _refuse_recursion(self, plan: Fixpoint) -> Branches:
+    def _check_recursion(self, plan: Fixpoint) -> Branches:
         inputs = sorted(
             name
             for scan in _scans(plan)
@@ -244,36 +244,39 @@ class _Walk:
         )
         if inputs:
             why = "a row that expires may leave results that other rows derive as well"
-            self._refuse("a recursion", inputs, why, _USE_RETRACT)
+            self._raise_error("a recursion", inputs, why, _USE_RETRACT)
         return ((),)
 
     def _group(self, below: Plan, keys: Iterable[int], what: str) -> Branches:
-        """The branch of an operator that groups rows: the event times that are among its keys."""
+        """Return the branch of an operator that groups rows: the event times among its keys."""
         keys = tuple(keys)
         moves = [(new, old, _event_time(below.fields[old].type)) for new, old in enumerate(keys)]
         branches = _project(self.branches(below), moves)
         inputs = _input_names(branches)
         if not inputs:
             return ((),)
-        without = [one.input for branch in branches for one in branch if not one.times]
-        if without:
-            column = self._options[without[0]].retain.column  # type: ignore[union-attr]
-            why = "a group that has lost a row to expiry would get another result"
+        untimed = [one.input for branch in branches for one in branch if not one.times]
+        if untimed:
+            column = self._options[untimed[0]].retain.column  # type: ignore[union-attr]
+            why = "the result of a group would change when one of its rows expires"
             fix = (
-                f"add {column!r} of each row of {without[0]!r} to the group or the selected "
-                "columns, or a function of it that never falls, as date_trunc or a cast to a date"
+                f"add {column!r} of each row of {untimed[0]!r} to the group or the selected "
+                "columns, or a non-decreasing function of it, such as date_trunc or a cast to "
+                "a date"
             )
-            self._refuse(what, without, why, f"{fix}, or {_USE_RETRACT}")
+            self._raise_error(what, untimed, why, f"{fix}, or {_USE_RETRACT}")
         if len(set(map(frozenset, branches))) > 1:
-            why = "rows of one group come by several ways and would not expire together"
-            self._refuse(what, inputs, why, f"group each part of the UNION ALL, or {_USE_RETRACT}")
+            why = "rows of several branches are in one group and would not expire together"
+            self._raise_error(
+                what, inputs, why, f"group each part of the UNION ALL, or {_USE_RETRACT}"
+            )
         for one in branches[0]:
             _, function = min(one.times, key=lambda time: (len(str(time[1])), str(time[1])))
             if not isinstance(function, Column):
                 self.used.setdefault((one.input, function))
         return branches[:1]
 
-    def _refuse(self, what: str, inputs: Sequence[str], why: str, fix: str) -> NoReturn:
+    def _raise_error(self, what: str, inputs: Sequence[str], why: str, fix: str) -> NoReturn:
         raise InputOptionsError(
             f"view {self._view!r}: {what} over input {inputs[0]!r}, whose published results are "
             f"kept when rows expire (on_expiry='keep'): {why}: {fix}"
@@ -285,15 +288,15 @@ def _input_names(branches: Branches) -> list[str]:
 
 
 def _project(branches: Branches, moves: ColumnMoves) -> Branches:
-    """The branches after a projection: columns in another order, or functions of one column."""
-    made = list(moves)
+    """Return the branches after a projection to other columns, or to functions of one column."""
+    moves = list(moves)
     return tuple(
         tuple(
             _Occurrence(
                 one.input,
                 frozenset(
                     (new, substitute(function, [known]))
-                    for new, old, function in made
+                    for new, old, function in moves
                     for column, known in one.times
                     if column == old
                 ),
@@ -316,7 +319,7 @@ def _renumber_columns(branches: Branches, keys: Sequence[int]) -> Branches:
 
 
 def _filter(branches: Branches, predicate: Expression) -> Branches:
-    """The branches after a filter: columns that it sets equal hold the same function of a time."""
+    """Return the branches after a filter: equal columns contain the same function of a time."""
     for part in conjuncts([predicate]):
         match part:
             case Call("eq", (Column(a), Column(b))):
@@ -340,7 +343,7 @@ def _event_time(type: pa.DataType) -> Expression:
 
 
 def _monotone_step(expression: Expression) -> tuple[int, Expression] | None:
-    """The one column that an expression reads, and the expression over column 0 instead.
+    """Return the one column that an expression reads, and the expression over column 0 instead.
 
     None if it reads several columns, or is not known to be a non-decreasing function of one.
     """
@@ -348,8 +351,8 @@ def _monotone_step(expression: Expression) -> tuple[int, Expression] | None:
         return expression.index, _event_time(expression.type)
     if not isinstance(expression, Call):
         return None
-    for never_falls in _MONOTONE.get(expression.function, ()):
-        inner = never_falls(expression)
+    for monotone_argument in _MONOTONE.get(expression.function, ()):
+        inner = monotone_argument(expression)
         step = None if inner is None else _monotone_step(inner)
         if step is not None:
             index = step[0]
@@ -373,7 +376,7 @@ def _is_ordered(type: pa.DataType) -> bool:
 
 
 def _is_local(type: pa.DataType) -> bool:
-    """True for timestamps in zones other than UTC: local time goes back when summer time ends."""
+    """True for timestamps in zones other than UTC: local time is set back when summer time ends."""
     return bool(types.is_timestamp(type) and type.tz not in (None, "UTC"))
 
 
@@ -383,7 +386,7 @@ def _cast(call: Call) -> Expression | None:
     return inner if ordered and not (_is_local(inner.type) or _is_local(call.type)) else None
 
 
-def _truncated(call: Call) -> Expression | None:
+def _date_trunc(call: Call) -> Expression | None:
     unit, inner = call.arguments
     return inner if _is_constant(unit) and not _is_local(inner.type) else None
 
@@ -393,7 +396,7 @@ def _year(call: Call) -> Expression | None:
     return None if _is_local(inner.type) else inner
 
 
-def _shifted(call: Call) -> Expression | None:
+def _interval_sum(call: Call) -> Expression | None:
     """A date or timestamp plus a constant duration."""
     inner, *amounts = call.arguments
     return inner if all(map(_is_constant, amounts)) and not _is_local(inner.type) else None
@@ -404,12 +407,12 @@ def _sum(call: Call) -> Expression | None:
     return one if _is_constant(other) else other if _is_constant(one) else None
 
 
-def _less(call: Call) -> Expression | None:
+def _difference(call: Call) -> Expression | None:
     one, other = call.arguments
     return one if _is_constant(other) else None
 
 
-def _rounded_down(call: Call) -> Expression | None:
+def _round_down(call: Call) -> Expression | None:
     """``t - t % 60``, where both ``t`` are the same expression."""
     match call.arguments:
         case inner, Call("modulo", (again, size)) if again == inner and _is_constant(size, least=0):
@@ -417,12 +420,12 @@ def _rounded_down(call: Call) -> Expression | None:
     return None
 
 
-def _scaled(call: Call) -> Expression | None:
+def _scale(call: Call) -> Expression | None:
     one, other = call.arguments
     return one if _is_constant(other, least=0) else None
 
 
-def _rounded(call: Call) -> Expression | None:
+def _round(call: Call) -> Expression | None:
     inner, *digits = call.arguments
     return inner if all(map(_is_constant, digits)) else None
 
@@ -431,28 +434,28 @@ def _rounded(call: Call) -> Expression | None:
 #: non-decreasing, or None.
 _MONOTONE: Final[Mapping[str, tuple[Callable[[Call], Expression | None], ...]]] = {
     "cast": (_cast,),
-    "date_trunc": (_truncated,),
+    "date_trunc": (_date_trunc,),
     "year": (_year,),
-    "date_add": (_shifted,),
+    "date_add": (_interval_sum,),
     "add": (_sum,),
-    "subtract": (_less, _rounded_down),
-    "multiply": (_scaled,),
-    "divide": (_scaled,),
-    "int_divide": (_scaled,),
-    "floor": (_rounded,),
-    "ceil": (_rounded,),
-    "round": (_rounded,),
+    "subtract": (_difference, _round_down),
+    "multiply": (_scale,),
+    "divide": (_scale,),
+    "int_divide": (_scale,),
+    "floor": (_round,),
+    "ceil": (_round,),
+    "round": (_round,),
 }
 
 
 def _scans(plan: Plan) -> Iterator[Scan]:
-    """The scans in a plan; visits each node once."""
+    """Yield the scans in a plan; visit each node once."""
     seen: set[int] = set()
-    waiting = [plan]
-    while waiting:
-        one = waiting.pop()
+    pending = [plan]
+    while pending:
+        one = pending.pop()
         if id(one) not in seen:
             seen.add(id(one))
             if isinstance(one, Scan):
                 yield one
-            waiting.extend(one.inputs)
+            pending.extend(one.inputs)

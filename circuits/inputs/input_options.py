@@ -249,7 +249,7 @@ class InputOptions:
             raise InputOptionsError(
                 f"keys {self.keys} with on_expiry='keep': a key whose row has expired could get "
                 "another row, and the published results of the first would stay beside it: add "
-                f"{kept.column!r} to the keys, or take on_expiry='retract'"
+                f"{kept.column!r} to the keys, or use on_expiry='retract'"
             )
         if self.sequence is not None and not self.keys:
             raise InputOptionsError(

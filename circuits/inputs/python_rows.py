@@ -28,8 +28,8 @@ from circuits.errors import SchemaError
 
 __all__ = ["table_of_dicts"]
 
-# Keys other than the declared columns: the weight, a sequence, and mistakes. Each of them costs a
-# column with a value for every row.
+# Maximum number of keys other than the declared columns (the weight, a sequence, mistakes). Each of
+# them costs a column with a value for every row.
 _MAX_OTHER_KEYS: Final = 16
 # The order matters: in Python a bool is also a number, and a datetime is also a date.
 _FAMILIES: Final[dict[str, type | tuple[type, ...]]] = {
@@ -72,8 +72,8 @@ def table_of_dicts(relation: str, rows: Sequence[Mapping[str, Any]], schema: pa.
     other = list(islice(keys, len(declared), None))
     if len(other) > _MAX_OTHER_KEYS:
         raise SchemaError(
-            f"relation {relation!r}: rows have {len(other)} keys that are no columns, more than "
-            f"{_MAX_OTHER_KEYS}; the first is {other[0]!r}: give the columns "
+            f"relation {relation!r}: rows have {len(other)} keys that are not columns, more than "
+            f"{_MAX_OTHER_KEYS}; the first is {other[0]!r}: use the columns "
             f"{', '.join(declared)}"
         )
     # A table must keep its number of rows even if it has no columns. A placeholder column, removed
@@ -83,17 +83,17 @@ def table_of_dicts(relation: str, rows: Sequence[Mapping[str, Any]], schema: pa.
         if not isinstance(key, str):
             raise SchemaError(
                 f"relation {relation!r}: the key {key!r} of a row is of type "
-                f"{type(key).__name__}: the names of columns are strings"
+                f"{type(key).__name__}: names of columns must be strings"
             )
         values = [row.get(key) for row in rows]
         try:
             columns.append(_column(values, declared.get(key)))
         except MemoryError:
             raise
-        except Exception as error:  # Arrow calls methods of the values, whose class may be any
+        except Exception as error:  # Arrow calls methods of the values, which may be of any class
             raise SchemaError(
-                f"relation {relation!r}: the values of the key {key!r} are no column of one type: "
-                f"{error}"
+                f"relation {relation!r}: the values of the key {key!r} do not form a column of one "
+                f"type: {error}"
             ) from error
         names.append(key)
     try:
@@ -156,7 +156,7 @@ def _check_kinds(values: list[Any], kinds: set[type]) -> None:
         if len(zoned) > 1:
             raise ValueError("some times have a zone and some have none: give all of them one")
         if zoned == {True} and families == ["times of day"]:
-            raise ValueError("a time of day has a zone, and no column holds that: leave it out")
+            raise ValueError("a time of day has a zone, and no column type has one: remove it")
     for kind in kinds:
         for part in ("nanosecond", "nanoseconds"):
             if hasattr(kind, part) and any(getattr(value, part, 0) for value in values):

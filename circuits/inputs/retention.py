@@ -1,4 +1,4 @@
-"""Retention: keep the rows whose event time is not before the watermark, which never goes back.
+"""Retention: keep the rows whose event time is not before the watermark, which never decreases.
 
 With the watermark h before a step, h' after it, and d the delta without late rows::
 
@@ -11,19 +11,20 @@ expire: the relation is arranged by time, and only the range between the two wat
 (`dbsp_wcoj.storage.range_scan`). A row with a time before h is late: it changes nothing, whether it
 is an insertion or a deletion. A row without a time is rejected as well.
 
-An example stream, a duration of 10, rows ``time``::
+An example stream of rows ``time``, with a duration of 10::
 
     inserted     3        12         5          25         9
     watermark    -7       2          2          15         15
-    out          +3       +12        +5         +25 -3     (late)
+    output       +3       +12        +5         +25 -3     (late)
                                                 -12 -5
 
-Only insertions advance the watermark: a deletion refers to the past. They count before weights are
-added up, so that several steps can be taken as one: the sum of the output is the same. A row with a
-time far in the future expires all others; filter such rows before the input if they can occur.
+Only insertions advance the watermark: a deletion refers to the past. Insertions count before
+weights are added up, so several steps can be merged into one: the sum of the outputs is the same. A
+row with a time far in the future expires all others; filter such rows before the input if they can
+occur.
 
 The watermark is a scalar of the circuit's state, a code of the column. Alternative considered: one
-watermark per source, as in Spark. A caller that has one passes it to ``prepare``.
+watermark per source, as in Spark. A caller with such a watermark passes it to ``prepare``.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class RetentionBound:
         return self.place, *(c for c in range(arity) if c != self.place)
 
     def watermark_after(self, time: int) -> int:
-        """Return the watermark after a row with this event time, unless it is later already."""
+        """Return the watermark after a row with this event time, if it was not later before."""
         return max(time - self._units, _MIN_CODE)
 
     def watermark_after_all(self, times: Int64Array) -> int | None:
@@ -101,7 +102,7 @@ class RetentionBound:
         return None if latest == NULL else self.watermark_after(latest)
 
     def decode_watermark(self, value: Any) -> int:
-        """Return the watermark of the input, in codes, for a watermark of its source.
+        """Return the watermark of the input, as a code, for a watermark of its source.
 
         Raises:
             InputOptionsError: The value is not of the type of the column.
@@ -116,14 +117,14 @@ class RetentionBound:
         return self.watermark_after(code)
 
     def expired(self, trace: Trace, before: int | None, watermark: int) -> ZSet:
-        """Return the rows of the trace between the watermark before and this one."""
+        """Return the rows of the trace between the previous watermark and the new one."""
         low = _MIN_CODE if before is None else before
         if watermark <= low:
             return ZSet.empty(trace.arity)
         return range_scan(trace, self.order(trace.arity), low, watermark - 1)
 
     def _expired_before(self, watermark: int) -> int:
-        """Return the time before which rows are deleted: the watermark, or where its groups start.
+        """Return the time before which rows are deleted: the watermark, or the start of its groups.
 
         Complexity:
             About ten evaluations of each function, on at most 64 times each.

@@ -54,15 +54,15 @@ Rows: TypeAlias = (
 )
 
 
-def tables_of(given: Mapping[str, Rows], schemas: Mapping[str, pa.Schema]) -> dict[str, pa.Table]:
+def tables_of(inputs: Mapping[str, Rows], schemas: Mapping[str, pa.Schema]) -> dict[str, pa.Table]:
     """Convert the rows of a step to one Arrow table per input.
 
     Args:
-        given: The rows of each input, by the name of the input.
+        inputs: The rows of each input, by the name of the input.
         schemas: The schema of every input, by name.
 
     Raises:
-        SchemaError: ``given`` is not a mapping, or the rows of an input cannot become a table.
+        SchemaError: ``inputs`` is not a mapping, or the rows of an input cannot become a table.
         UnknownInputError: A name is not the name of an input.
 
     >>> tables_of(None, {})
@@ -70,14 +70,14 @@ def tables_of(given: Mapping[str, Rows], schemas: Mapping[str, pa.Schema]) -> di
     circuits.errors.SchemaError: a step takes a mapping from inputs to tables, not NoneType: give \
 {"name of the input": table}, or {} for no rows
     """
-    if not isinstance(given, Mapping):
+    if not isinstance(inputs, Mapping):
         raise SchemaError(
-            f"a step takes a mapping from inputs to tables, not {type(given).__name__}: give "
+            f"a step takes a mapping from inputs to tables, not {type(inputs).__name__}: give "
             '{"name of the input": table}, or {} for no rows'
         )
-    for name in given:
+    for name in inputs:
         check_input(name, schemas)
-    return {name: table_of(name, rows, schemas[name]) for name, rows in given.items()}
+    return {name: table_of(name, rows, schemas[name]) for name, rows in inputs.items()}
 
 
 def check_input(name: object, inputs: Collection[str]) -> None:
@@ -118,7 +118,7 @@ def table_of(relation: str, rows: Rows, schema: pa.Schema) -> pa.Table:
     [{'nr': 1, 'item': 'x'}, {'nr': 2, 'item': None}]
     >>> table_of("r", {"nr": 1}, schema)
     Traceback (most recent call last):
-    circuits.errors.SchemaError: relation 'r': rows come as a table, a frame, RecordBatches or a \
+    circuits.errors.SchemaError: relation 'r': rows must be a table, a frame, RecordBatches or a \
 list of dicts, not dict: make a list of the row, or a table with pa.table(...)
     """
     table = _read(relation, rows, schema)
@@ -131,7 +131,7 @@ list of dicts, not dict: make a list of the row, or a table with pa.table(...)
         table.validate(full=True)
     except pa.ArrowInvalid as error:
         raise SchemaError(
-            f"relation {relation!r}: the table is damaged: {error}; write what made it again, or "
+            f"relation {relation!r}: the table is damaged: {error}; write it again, or "
             "read texts that are not UTF-8 as binary"
         ) from error
     return table
@@ -145,10 +145,10 @@ def _read(relation: str, rows: Rows, schema: pa.Schema) -> pa.Table:
     if isinstance(rows, list | tuple):
         return _of_list(relation, rows, schema)
     if not (hasattr(rows, "__arrow_c_stream__") or hasattr(rows, "__arrow_c_array__")):
-        way_out = "make a list of the row, or a table" if isinstance(rows, Mapping) else "make one"
+        fix = "make a list of the row, or a table" if isinstance(rows, Mapping) else "make one"
         raise SchemaError(
-            f"relation {relation!r}: rows come as a table, a frame, RecordBatches or a list of "
-            f"dicts, not {type(rows).__name__}: {way_out} with pa.table(...)"
+            f"relation {relation!r}: rows must be a table, a frame, RecordBatches or a list of "
+            f"dicts, not {type(rows).__name__}: {fix} with pa.table(...)"
         )
     try:
         return pa.table(rows)

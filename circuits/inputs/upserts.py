@@ -1,4 +1,4 @@
-"""Upserts: an input with keys, where the last row of a key is its row.
+"""Upserts: an input with keys, where the last row of each key replaces earlier ones.
 
 ::
 
@@ -7,24 +7,24 @@
 
 A row with a positive weight, or without a weight, is the new row of its key. A row with a negative
 weight deletes the key, and only its key columns are read. The old row of a key is looked up in the
-relation itself, arranged by (key, others), so a source need not send before images.
+relation itself, arranged by (key, other columns), so a source need not send before images.
 
 A step may have several changes of one key. The sequence column orders them: the greatest value is
 the last change. Equal changes count as one. If several different changes could be the last, or one
 of several changes has NULL as its sequence, there is no right answer, so this is an error.
 Sequences order the changes of one step only: a change of a later step wins, whatever its sequence.
-So a source must not send the changes of a key out of order over steps; a partition of Kafka and the
-log of a database do not. Alternative considered: keep the sequence of every key as state. It would
-have to stay without a limit, also for deleted keys.
+So a source must send the changes of a key in order over steps, as a partition of Kafka and the log
+of a database do. Alternative considered: keep the sequence of every key as state. This state would
+grow without limit, because the sequences of deleted keys must be kept too.
 
 Changes are one Z-set with an *event* per row. A Z-set is sorted, so events are in the order of key
 and sequence::
 
     key columns | sequence | 1 for a deletion, else 0 | other columns, NULL in a deletion
 
-An example stream, rows ``(key, value, sequence)``, with a minus for a deletion::
+An example stream of rows ``(key, value, sequence)``, with a minus for a deletion::
 
-    given     (1, a, 5)    (1, b, 7) (1, c, 6)    -(1, 9)    -(1, 10)
+    input     (1, a, 5)    (1, b, 7) (1, c, 6)    -(1, 9)    -(1, 10)
     delta     +(1, a)      -(1, a) +(1, b)        -(1, b)    nothing
 
 NULL in a key is a value like any other. Cost: sorting the changes, and O(log N) per key.
@@ -71,7 +71,7 @@ class UpsertChanges:
 
 
 class UpsertInput:
-    """An input with keys: tables to events, events to the delta of the relation.
+    """An input with keys: encodes tables as events, and turns events into deltas of the relation.
 
     Args:
         schema: The input's columns.
@@ -107,7 +107,7 @@ class UpsertInput:
             if not codecs.codec(field.type).ordered:
                 raise InputOptionsError(
                     f"input {relation!r}: the sequence {options.sequence!r} is of type "
-                    f"{field.type}, whose codes have no order; take a number or a time"
+                    f"{field.type}, whose codes have no order; use a number or a time"
                 )
 
     def events(self, table: pa.Table, also: int | None = None) -> ZSet:
@@ -142,14 +142,14 @@ class UpsertInput:
         return found
 
     def changes(self, events: Int64Array, trace: Trace) -> UpsertChanges:
-        """Compute the effect of events on the relation as it is.
+        """Compute the effect of events on the current relation.
 
         Args:
             events: Events that `events` returned, or some of them in their order.
             trace: The relation, arranged in ``order``.
 
         Raises:
-            UpsertError: Nothing says which change of a key is the last.
+            UpsertError: The last change of a key is not determined.
         """
         k, n = len(self.keys), events.shape[1]
         deleted = self.deletion_mask(events)
@@ -164,13 +164,14 @@ class UpsertInput:
         new = last[~deleted[last]]
         rows = np.concatenate((old, self.rows(events[:, new])), axis=1)
         weights = np.repeat([-1, 1], [len(places), len(new)])
-        there = np.zeros(len(starts), np.bool_)
-        there[places] = True
-        # Whether the key exists before each event, one after the other; equal events are one.
+        exists = np.zeros(len(starts), np.bool_)
+        exists[places] = True
+        # True if the key exists before the event, given the events before it. Equal events count as
+        # one.
         before = np.append(True, ~deleted[:-1])[:n]
         if n:
             before = before | np.append(False, events[k, 1:] == events[k, :-1])
-        unknown = np.flatnonzero(deleted & ~np.where(same, before, there[group]))
+        unknown = np.flatnonzero(deleted & ~np.where(same, before, exists[group]))
         return UpsertChanges(consolidated_rows(rows, weights), unknown)
 
     def _check_order(

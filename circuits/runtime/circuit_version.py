@@ -1,4 +1,4 @@
-"""Committed: the state of a circuit after a commit, as one immutable version for all readers.
+"""Circuit version: the state of a circuit after a commit, as one immutable value for all readers.
 
 ::
 
@@ -50,9 +50,9 @@ class CircuitVersion:
         traces: A version of each trace, by name.
     """
 
-    # A plain class: a frozen dataclass takes a microsecond more, in each step.
+    # A plain class, because building a frozen dataclass takes a microsecond longer in each step.
     __slots__ = (
-        "_rearranged",
+        "_arrangement_drops",
         "graph",
         "lengths",
         "marks",
@@ -70,7 +70,7 @@ class CircuitVersion:
         self.rows = graph.rows
         self.seconds = graph.seconds
         self.traces = traces
-        self._rearranged = graph.relations.arrangement_drops
+        self._arrangement_drops = graph.relations.arrangement_drops
 
     @staticmethod
     def of(graph: Graph) -> CircuitVersion:
@@ -84,7 +84,7 @@ class CircuitVersion:
         traces = dict(self.traces)
         for change in step.changes:
             traces[names[id(change.trace)]] = TraceVersion(change.trace)
-        if graph.relations.arrangement_drops != self._rearranged:
+        if graph.relations.arrangement_drops != self._arrangement_drops:
             # New versions of these traces, so that dropped arrangements do not stay in memory.
             for trace in graph.relations.traces.values():
                 traces[names[id(trace)]] = TraceVersion(trace)
@@ -104,7 +104,7 @@ class CircuitVersion:
 
     def codecs(self) -> Codecs:
         """Codecs of the values of this version, for one reader. Values that it adds are private."""
-        return self.graph.codecs.overlaid(self.lengths)
+        return self.graph.codecs.overlay(self.lengths)
 
     def tables(self) -> dict[str, Strings]:
         """The values of each dictionary that has any, in the order of their codes; O(bytes)."""

@@ -1,14 +1,18 @@
-"""Evaluation of expressions over columns: whole Arrow arrays in, one Arrow array out.
+"""Evaluation of expressions over columns: the input is Arrow arrays, the result one Arrow array.
 
-Each distinct subexpression is evaluated once; literals stay scalars until a kernel or the result
-needs a column. A branch of ``case``, ``coalesce`` is evaluated for the rows that reach it only:
-the frame (columns and what is known of them) is narrowed, the branch evaluated, its values put back
-in place. ``and`` and ``or`` evaluate their arguments for all rows, which is cheaper; only if that
-fails, for the rows that the arguments before have left open.
+Each distinct subexpression is evaluated once. A literal stays a scalar until a kernel or the result
+needs a column.
 
-A kernel that fails for a column fails for some row: halving finds it, for the error's text.
+A branch of ``case`` or ``coalesce`` is evaluated only for the rows that reach it. The frame, which
+holds the columns and the values computed so far, is restricted to these rows, the branch is
+evaluated, and its values are scattered to their positions. ``and`` and ``or`` evaluate their
+arguments for all rows, because that is cheaper. If an argument fails, they evaluate each argument
+only for the rows that the arguments before it do not decide.
 
-Cost: one kernel call per distinct subexpression, per branch reached.
+A kernel that fails for a column fails for some row. A binary search finds the first such row for
+the error message.
+
+Cost: one kernel call per distinct subexpression and per branch reached.
 """
 
 from __future__ import annotations
@@ -39,15 +43,16 @@ def evaluate(expression: Expression, columns: Columns, rows: int) -> pa.Array:
     """The value of an expression for each row.
 
     Args:
-        expression: Typed; built by `circuits.types.functions.call`.
-        columns: Arrays by column index; at least those that the expression reads.
-        rows: The number of rows, which also counts for an expression that reads no column.
+        expression: A typed expression, built by `circuits.types.functions.call`.
+        columns: The arrays, by column index; at least those that the expression reads.
+        rows: The number of rows. It determines the result of an expression that reads no column.
 
     Returns:
         An array of ``expression.type`` with ``rows`` values.
 
     Raises:
-        EvaluationError: It has no value for some row: an overflow, a cast that is not possible.
+        EvaluationError: The expression has no value for some row, as after an overflow or an
+            impossible cast.
 
     >>> from circuits.types.functions import call
     >>> total = call("add", Column(0, pa.int64()), Literal(1, pa.int64()))
@@ -58,8 +63,9 @@ def evaluate(expression: Expression, columns: Columns, rows: int) -> pa.Array:
     try:
         values = fill_rows(frame.value(expression), rows)
         return values if values.type == expression.type else pc.cast(values, expression.type)
-    except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:  # of columns, not of a row's value
-        raise _too_large(expression, error) from error
+    # These errors concern whole columns. Errors of single rows are EvaluationErrors already.
+    except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
+        raise _capacity_error(expression, error) from error
 
 
 def _column(values: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -71,20 +77,20 @@ def _column(values: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 @lru_cache(maxsize=4096)
 def _scalar(literal: Literal) -> pa.Scalar:
-    """The literal for kernels; kept, since a step of a few rows pays more for it than for them."""
+    """The literal as a scalar; cached, since building it costs more than a step of a few rows."""
     return pa.array([literal.value], literal.type).cast(plain(literal.type))[0]
 
 
 class _Frame:
-    """Some rows: their columns on demand, and the values of subexpressions found so far."""
+    """A set of rows: their columns, read on demand, and the values of subexpressions so far."""
 
     def __init__(self, column: Callable[[int], pa.Array], rows: int) -> None:
         self._column = column
-        self._known: dict[Expression, Values] = {}
+        self._values: dict[Expression, Values] = {}
         self.rows = rows
 
-    def narrowed(self, positions: pa.Array) -> _Frame:
-        """The frame of the rows at these positions; what is known here is not computed again."""
+    def restrict(self, positions: pa.Array) -> _Frame:
+        """The frame of the rows at these positions. It reuses the column values of this frame."""
         if len(positions) == self.rows:
             return self
         return _Frame(
@@ -92,33 +98,33 @@ class _Frame:
         )
 
     def value(self, expression: Expression) -> Values:
-        """The value of an expression: a column, or a scalar if it is the same for all rows."""
+        """The value of an expression: a column, or a scalar if all rows have the same value."""
         if isinstance(expression, Literal):
             return _scalar(expression)
         if isinstance(expression, Column):
             expression = Column(expression.index, pa.null())
-        elif self.rows == 0:  # also a call of literals that fails fails for some row
+        elif self.rows == 0:  # even a call of literals must not fail without a row
             return pa.nulls(0, plain(expression.type))
-        if expression not in self._known:
-            self._known[expression] = self._computed(expression)
-        return self._known[expression]
+        if expression not in self._values:
+            self._values[expression] = self._compute(expression)
+        return self._values[expression]
 
-    def _computed(self, expression: Column | Call) -> Values:
+    def _compute(self, expression: Column | Call) -> Values:
         if isinstance(expression, Column):
             return self._column(expression.index)
         kernel = TABLE[expression.function].kernel
         if kernel is None:
-            return _chosen(self, expression)
+            return _evaluate_branches(self, expression)
         try:
             arguments = [self.value(argument) for argument in expression.arguments]
         except EvaluationError:
             if expression.function not in ("and", "or"):
                 raise
-            return _connected(self, expression)
-        return _applied(expression, kernel, arguments)
+            return _evaluate_connective(self, expression)
+        return _call_kernel(expression, kernel, arguments)
 
 
-def _applied(expression: Call, kernel: Kernel, arguments: list[Values]) -> Values:
+def _call_kernel(expression: Call, kernel: Kernel, arguments: list[Values]) -> Values:
     target = plain(expression.type)
     constant = all(isinstance(argument, pa.Scalar) for argument in arguments)
     if constant:
@@ -126,16 +132,16 @@ def _applied(expression: Call, kernel: Kernel, arguments: list[Values]) -> Value
     try:
         result = kernel(arguments, target)
     except _FAILURES as error:
-        raise _failure(expression, kernel, arguments, error) from error
+        raise _row_error(expression, kernel, arguments, error) from error
     except pa.ArrowCapacityError as error:
-        raise _too_large(expression, error) from error
+        raise _capacity_error(expression, error) from error
     return result[0] if constant and isinstance(result, pa.Array) else result
 
 
-def _failure(
+def _row_error(
     expression: Call, kernel: Kernel, arguments: list[Values], error: Exception
 ) -> EvaluationError:
-    """The error with the arguments of the first row that fails alone."""
+    """The error, with the arguments of the first row for which the kernel fails."""
     rows = max(len(a) for a in arguments if isinstance(a, pa.Array))
     start, stop = 0, rows
     while stop - start > 1:
@@ -146,62 +152,62 @@ def _failure(
             start = middle
         except _FAILURES as smaller:
             stop, error = middle, smaller
-        except pa.ArrowCapacityError:  # together too long, but each row has a value
+        except pa.ArrowCapacityError:  # too long as one column, but each row has a value
             start = middle
     values = [a[start] if isinstance(a, pa.Array) else a for a in arguments]
-    given = ", ".join(map(format_scalar, values))
+    shown = ", ".join(map(format_scalar, values))
     return EvaluationError(
-        f"{expression.function}({given}) has no value of type {expression.type}: "
+        f"{expression.function}({shown}) has no value of type {expression.type}: "
         f"{shorten(str(error))}; exclude such rows, or use try_cast or a case around it"
     )
 
 
-def _too_large(expression: Expression, error: Exception) -> EvaluationError:
-    """The error for values that are fine one by one, and too large together."""
+def _capacity_error(expression: Expression, error: Exception) -> EvaluationError:
+    """The error for values that are valid one by one but too large for one column."""
     name = expression.function if isinstance(expression, Call) else "the column"
     return EvaluationError(
         f"the values of {name} do not fit one column of type {expression.type}: {error}; give "
-        "fewer rows in a step, as by smaller micro-batches"
+        "fewer rows in a step, for example by smaller micro-batches"
     )
 
 
-def _connected(frame: _Frame, expression: Call) -> Values:
-    """``and`` and ``or`` from left to right, each for the rows that are not settled before it."""
-    settles = expression.function == "or"
-    kernel = pc.or_kleene if settles else pc.and_kleene
+def _evaluate_connective(frame: _Frame, expression: Call) -> Values:
+    """``and`` and ``or`` from left to right; each argument for the rows that are undecided yet."""
+    deciding = expression.function == "or"
+    kernel = pc.or_kleene if deciding else pc.and_kleene
     so_far = fill_rows(frame.value(expression.arguments[0]), frame.rows)
     for argument in expression.arguments[1:]:
-        open_rows = pc.fill_null(pc.not_equal(so_far, settles), True)
-        positions = pc.indices_nonzero(open_rows).cast(pa.int64())
-        values = fill_rows(frame.narrowed(positions).value(argument), len(positions))
-        so_far = pc.replace_with_mask(so_far, open_rows, kernel(so_far.filter(open_rows), values))
+        undecided = pc.fill_null(pc.not_equal(so_far, deciding), True)
+        positions = pc.indices_nonzero(undecided).cast(pa.int64())
+        values = fill_rows(frame.restrict(positions).value(argument), len(positions))
+        so_far = pc.replace_with_mask(so_far, undecided, kernel(so_far.filter(undecided), values))
     return so_far
 
 
-def _chosen(frame: _Frame, expression: Call) -> Values:
-    """``case`` and ``coalesce``: branch by branch, for the rows that no branch before has taken."""
+def _evaluate_branches(frame: _Frame, expression: Call) -> Values:
+    """``case`` and ``coalesce``, branch by branch, each for the rows without a value so far."""
     target = plain(expression.type)
-    open_rows = pa.array(np.arange(frame.rows))
+    undecided = pa.array(np.arange(frame.rows))
     places: list[pa.Array] = []
     parts: list[pa.Array] = []
 
-    def take(positions: pa.Array, values: Values) -> None:
+    def add_part(positions: pa.Array, values: Values) -> None:
         places.append(positions)
         parts.append(fill_rows(values, len(positions)).cast(target))
 
     arguments = expression.arguments
     if expression.function == "coalesce":
         for argument in arguments[:-1]:
-            values = fill_rows(frame.narrowed(open_rows).value(argument), len(open_rows))
+            values = fill_rows(frame.restrict(undecided).value(argument), len(undecided))
             valid = pc.is_valid(values)
-            take(open_rows.filter(valid), values.filter(valid))
-            open_rows = open_rows.filter(pc.invert(valid))
+            add_part(undecided.filter(valid), values.filter(valid))
+            undecided = undecided.filter(pc.invert(valid))
     else:
         for test, value in zip(arguments[:-1:2], arguments[1::2], strict=True):
-            truth = fill_rows(frame.narrowed(open_rows).value(test), len(open_rows))
+            truth = fill_rows(frame.restrict(undecided).value(test), len(undecided))
             true = pc.fill_null(truth, False)
-            chosen = open_rows.filter(true)
-            take(chosen, frame.narrowed(chosen).value(value))
-            open_rows = open_rows.filter(pc.invert(true))
-    take(open_rows, frame.narrowed(open_rows).value(arguments[-1]))
+            matching = undecided.filter(true)
+            add_part(matching, frame.restrict(matching).value(value))
+            undecided = undecided.filter(pc.invert(true))
+    add_part(undecided, frame.restrict(undecided).value(arguments[-1]))
     return scatter_rows(places, parts)

@@ -1,12 +1,13 @@
-"""What a step of a circuit consists of, for `dbsp_wcoj.execution.profiler.Profiler`.
+"""The phases of a step of a circuit, for `dbsp_wcoj.execution.profiler.Profiler`.
 
-The phases of the core, and around them: values to codes (``encode``), codes to values
-(``decode``), each kind of operator by its name, and what lies between operators (``graph``). A join
-as an operator is planning and gathering; its terms are the core's ``join``.
+These are the phases of the core and the phases around them: values to codes (``encode``), codes to
+values (``decode``), each kind of operator by its name, and the work between operators (``graph``).
+The phase of a join operator covers planning and gathering. Its terms are the core's phase ``join``.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from circuits.circuit import Circuit, CircuitStep
@@ -19,8 +20,8 @@ from dbsp_wcoj.execution.profiler import COLLECT, HOOKS, PLAN, Hook
 
 __all__ = ["hooks_of", "joins_of"]
 
-_AROUND: Final = (
-    Hook(Circuit, "_encode", "encode", lambda arguments, _: _rows(arguments[1])),
+_CIRCUIT_HOOKS: Final = (
+    Hook(Circuit, "_encode", "encode", lambda arguments, _: _count_rows(arguments[1])),
     Hook(Schema, "to_table", "decode", lambda arguments, _: len(arguments[1])),
     Hook(Graph, "prepare", "graph"),
     Hook(CircuitStep, "commit", "commit"),
@@ -29,18 +30,18 @@ _AROUND: Final = (
 
 
 def hooks_of(circuit: Circuit) -> tuple[Hook, ...]:
-    """The phases of a circuit's steps."""
+    """The profiler hooks of a circuit's steps, one per phase."""
     kinds = {type(node.operator) for node in circuit.graph.nodes if node.operator is not None}
     operators = [
-        Hook(kind, "prepare", _name(kind), within=((COLLECT, COLLECT),))
+        Hook(kind, "prepare", _phase_name(kind), within=((COLLECT, COLLECT),))
         for kind in sorted(kinds - {JoinOperator, Integrate}, key=lambda kind: kind.__name__)
         if "prepare" in vars(kind)
     ]
-    return (*HOOKS, *_AROUND, *operators)
+    return (*HOOKS, *_CIRCUIT_HOOKS, *operators)
 
 
 def joins_of(circuit: Circuit) -> dict[str, DeltaQuery]:
-    """The maintained joins of a circuit, by the names that `Circuit.explain` gives them."""
+    """The maintained joins of a circuit, by their names in `Circuit.explain`."""
     return {
         node.name: node.operator.delta_query
         for node in circuit.graph.nodes
@@ -48,9 +49,10 @@ def joins_of(circuit: Circuit) -> dict[str, DeltaQuery]:
     }
 
 
-def _name(kind: type[Any]) -> str:
-    return kind.__name__.removesuffix("Rows").lower()
+def _phase_name(kind: type[Any]) -> str:
+    """The words of the class without ``Operator``, for example ``partial aggregate``."""
+    return " ".join(re.findall("[A-Z][a-z]*", kind.__name__.removesuffix("Operator"))).lower()
 
 
-def _rows(tables: Any) -> int:
+def _count_rows(tables: Any) -> int:
     return sum(table.num_rows for table in tables.values())

@@ -43,7 +43,7 @@ import numpy as np
 from circuits.errors import IterationError
 from circuits.runtime.graph_node import Node, prepare_node
 from circuits.runtime.operators.operator import StepContext
-from circuits.runtime.operators.recursive_distinct import first_of_equal
+from circuits.runtime.operators.recursive_distinct import first_positions_of_rows
 from dbsp_wcoj import Relations, RelationsStep, Trace, ZSet
 from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.storage.trace import PoppedOverlay, Staged, TraceStep
@@ -354,7 +354,7 @@ def _without_iteration(rows: ZSet) -> ZSet:
     """The rows without their last column; rows that become equal are adjacent."""
     others = rows.row_array[:-1]
     if len(others):
-        first = first_of_equal(others) if len(rows) else np.empty(0, np.int64)
+        first = first_positions_of_rows(others) if len(rows) else np.empty(0, np.int64)
         if len(first) == len(rows):
             return ZSet(np.ascontiguousarray(others), rows.weight_array)
     return consolidated_rows(others.copy(), rows.weight_array.copy())

@@ -1,11 +1,12 @@
-"""One-shot queries over what a circuit keeps: plans evaluated as they mean, nothing registered.
+"""One-shot queries over the state of a circuit: plans evaluated once, in non-incremental form.
 
-Relations are read from the traces of one version: a join reads the arrangements that exist, and
-sorts for itself what is arranged in no order that it needs (`dbsp_wcoj.generic_join`). What is kept
-is what is materialized, and inputs that a join of the circuit reads whole.
+A query reads relations from the traces of one version. These relations are the materialized views,
+and the inputs of which a join of the circuit reads all columns. A join uses the arrangements that
+exist. It sorts a relation itself if no arrangement has the order that it needs
+(`dbsp_wcoj.generic_join`).
 
-A query leaves nothing behind: no arrangement, and no code, for it has codecs of its own over those
-of the version (`circuits.runtime.circuit_version`).
+A query adds nothing to the circuit: no view, no arrangement and no code. Its codecs are an overlay
+of those of the version (`circuits.runtime.circuit_version`).
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Trace
 from dbsp_wcoj.limits import Budget
 
-__all__ = ["Kept", "answer_query"]
+__all__ = ["StoredRelations", "answer_query"]
 
-# The columns and the rows of each relation that can be asked for.
-Kept = Mapping[str, tuple[Fields, Trace]]
+# The columns and the rows of each relation that a query can read.
+StoredRelations = Mapping[str, tuple[Fields, Trace]]
 
 
 def answer_query(
     text: str,
-    kept: Kept,
+    stored: StoredRelations,
     codecs: Codecs,
     *,
     dialect: str,
@@ -45,32 +46,32 @@ def answer_query(
 
     Args:
         text: The query.
-        kept: Traces that nobody changes.
-        codecs: For this query only.
+        stored: The columns and the trace of each relation; no thread may change the traces.
+        codecs: The codecs of this query only.
         dialect: The dialect of a SELECT.
-        joining: How the joins within recursions are made.
-        budget: What the query may use.
+        joining: The options of the joins within recursions.
+        budget: The limits of the query.
     """
-    fields = {name: columns for name, (columns, _) in kept.items()}
+    fields = {name: columns for name, (columns, _) in stored.items()}
     if is_datalog(text):
         plans = plan_datalog(text, fields)
     else:
-        plans = plan_sql(text, fields, name=_unlike(fields), dialect=dialect)
+        plans = plan_sql(text, fields, name=_unused_name(fields), dialect=dialect)
     name, plan = list(plans.items())[-1]
     schema = Schema(name, plan.fields)
     graph = incrementalize(plans, fields, codecs=codecs, joining=joining)
     with bounded(graph, budget):
-        rows = graph.evaluate({name: trace for name, (_, trace) in kept.items()}, budget)[name]
+        rows = graph.evaluate({name: trace for name, (_, trace) in stored.items()}, budget)[name]
         return schema.to_table(rows, codecs)
 
 
-def _unlike(names: Collection[str]) -> str:
-    """A name that is none of these, whichever the case.
+def _unused_name(names: Collection[str]) -> str:
+    """A name that differs from all of these, ignoring case.
 
-    >>> _unlike(["e"]), _unlike(["e", "Answer"])
+    >>> _unused_name(["e"]), _unused_name(["e", "Answer"])
     ('answer', 'answer_')
     """
-    name, taken = "answer", {taken.casefold() for taken in names}
-    while name in taken:
+    name, used = "answer", {other.casefold() for other in names}
+    while name in used:
         name += "_"
     return name

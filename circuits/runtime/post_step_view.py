@@ -1,10 +1,11 @@
-"""After: a materialized view as it will be after a step that is not yet committed.
+"""Post-step view: the rows of a materialized view after a step that is not yet committed.
 
 ::
 
-    after  =  I(view) before the step  +  delta of the view
+    post-step view  =  I(view) before the step  +  delta of the view
 
-For those who publish a view by key or as a whole and have to know it before the step counts.
+A sink that publishes a view by key, or publishes the whole view, needs these rows before the commit
+of the step.
 """
 
 from __future__ import annotations
@@ -58,19 +59,19 @@ class PostStepView:
         codes = np.empty((len(columns), keys.num_rows), np.int64)
         for row, (place, column) in enumerate(zip(columns, keys.columns, strict=True)):
             codec = self._codecs.codec(self._schema.fields[place].type)
-            codes[row] = codec.find(column)  # a key that no row has gets no code by being asked for
+            codes[row] = codec.find(column)  # a lookup must not assign codes to unknown keys
         prefixes = consolidated_rows(codes, np.ones(codes.shape[1], np.int64)).row_array
-        order = _by(columns, self._schema.arity)
+        order = _column_order(columns, self._schema.arity)
         trace = self._integral.trace
         step = trace.prepare(to_storable(self._delta)) if len(self._delta) else None
         rows = np.empty((self._schema.arity, prefixes.shape[1]), np.int64)
         if len(columns) == self._schema.arity:
             rows[list(order)] = prefixes
-            asked = consolidated_rows(rows, np.ones(rows.shape[1], np.int64))
+            requested = consolidated_rows(rows, np.ones(rows.shape[1], np.int64))
             change = Trace(self._schema.arity)
             change.update(self._delta)
-            weights = trace.weights_of(asked) + change.weights_of(asked)
-            return self._table(asked.row_array.copy(), weights)
+            weights = trace.weights_of(requested) + change.weights_of(requested)
+            return self._table(requested.row_array.copy(), weights)
         below = prefix_lookup(trace, prefixes, signed=True, step=step, order=order)
         rows = np.empty((self._schema.arity, len(below.new)), np.int64)
         rows[list(order[: len(columns)])] = prefixes[:, below.places]
@@ -81,6 +82,6 @@ class PostStepView:
         return self._schema.to_table(consolidated_rows(rows, weights), self._codecs)
 
 
-def _by(columns: Sequence[int], arity: int) -> ColumnOrder:
+def _column_order(columns: Sequence[int], arity: int) -> ColumnOrder:
     """The column order that begins with these columns."""
     return (*columns, *(place for place in range(arity) if place not in columns))

@@ -1,8 +1,9 @@
-"""Truth of a predicate for each row of a batch, on codes where they suffice.
+"""Truth of a predicate for each row of a batch, computed on codes where they suffice.
 
-Three-valued as in SQL: a row is TRUE, FALSE or, in neither mask, NULL. Comparisons of columns and
-constants whose codes order as the values do, equality, NULL tests and the connectives are numpy on
-codes; everything else is evaluated in Arrow. Codes order NaN as the greatest number, as SQL does.
+The logic is three-valued as in SQL: a row is TRUE, FALSE, or NULL if it is in neither mask. The
+connectives, NULL tests, equality, and comparisons of columns and constants whose codes have the
+order of the values use numpy on codes. All other expressions are evaluated in Arrow. Codes order
+NaN as the greatest number, as SQL does.
 """
 
 from __future__ import annotations
@@ -72,28 +73,28 @@ def truth(predicate: Expression, batch: RowBatch) -> Truth:
                 null = batch.codes(arguments[0].index) == NULL
                 return Truth(null, ~null)
             case "same":
-                sides = _coded(arguments, batch, ordered=False)
+                sides = _code_pair(arguments, batch, ordered=False)
                 if sides is not None:
                     same = np.broadcast_to(sides[0] == sides[1], batch.rows)
                     return Truth(same, ~same)
             case function if function in OPERATORS:
-                sides = _coded(arguments, batch, ordered=function not in ("eq", "ne"))
+                sides = _code_pair(arguments, batch, ordered=function not in ("eq", "ne"))
                 if sides is not None:
-                    return _compared(OPERATORS[function], *sides, batch.rows)
-    return _evaluated(predicate, batch)
+                    return _compare(OPERATORS[function], *sides, batch.rows)
+    return _evaluate_in_arrow(predicate, batch)
 
 
-def _compared(compare: Callable[[Any, Any], Any], left: Codes, right: Codes, rows: int) -> Truth:
+def _compare(compare: Callable[[Any, Any], Any], left: Codes, right: Codes, rows: int) -> Truth:
     present = (left != NULL) & (right != NULL)
-    holds = compare(left, right)
-    return Truth(np.broadcast_to(present & holds, rows), np.broadcast_to(present & ~holds, rows))
+    passes = compare(left, right)
+    return Truth(np.broadcast_to(present & passes, rows), np.broadcast_to(present & ~passes, rows))
 
 
-def _coded(
+def _code_pair(
     arguments: tuple[Expression, ...], batch: RowBatch, *, ordered: bool
 ) -> tuple[Codes, Codes] | None:
-    """The codes of both sides, columns or constants of one code space; None if they have none."""
-    left, right = (_plain(a, batch) for a in arguments)
+    """The codes of both sides, columns or constants of one code space; None if there are none."""
+    left, right = (_without_casts(a, batch) for a in arguments)
     if not (isinstance(left, Column) or isinstance(right, Column)):
         return None
     codecs = [batch.codecs.codec(side.type) for side in (left, right)]
@@ -110,11 +111,11 @@ def _codes(side: Expression, codec: Codec, batch: RowBatch) -> Codes | None:
         return None
     code = NULL if side.value is None else codec.code_of(side.value)
     if code is None and not codec.ordered:
-        code = ABSENT  # no row has this value, so it is only known to differ
+        code = ABSENT  # no row has this value, so it differs from the value of every row
     return None if code is None else np.int64(code)
 
 
-def _plain(expression: Expression, batch: RowBatch) -> Expression:
+def _without_casts(expression: Expression, batch: RowBatch) -> Expression:
     while (
         isinstance(expression, Call)
         and expression.function == "cast"
@@ -124,7 +125,7 @@ def _plain(expression: Expression, batch: RowBatch) -> Expression:
     return expression
 
 
-def _evaluated(predicate: Expression, batch: RowBatch) -> Truth:
+def _evaluate_in_arrow(predicate: Expression, batch: RowBatch) -> Truth:
     values = evaluate(predicate, batch, batch.rows)
     if pa.types.is_null(values.type):
         none = np.zeros(batch.rows, bool)

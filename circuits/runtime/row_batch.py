@@ -1,7 +1,7 @@
-"""Batch: the rows of a Z-set as typed columns, decoded where an expression needs the values.
+"""Row batch: the rows of a Z-set as typed columns, decoded when an expression needs the values.
 
-An expression that only compares, or only hands a column on, works on codes; others get Arrow
-arrays, each decoded once.
+An expression that only compares or copies a column works on codes. Other expressions read Arrow
+arrays. Each column is decoded at most once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class RowBatch(Mapping[int, pa.Array]):
     Args:
         zset: The rows.
         columns: One codec per column.
-        codecs: Where the codecs of further types come from.
+        codecs: The codecs of all types, for types that no column has.
     """
 
     __slots__ = ("_values", "codecs", "columns", "zset")
@@ -39,7 +39,7 @@ class RowBatch(Mapping[int, pa.Array]):
         return len(self.zset)
 
     def codes(self, column: int) -> Int64Array:
-        """The codes of a column; not to be written to."""
+        """The codes of a column; do not write to the array."""
         codes: Int64Array = self.zset.row_array[column]
         return codes
 
@@ -57,7 +57,7 @@ class RowBatch(Mapping[int, pa.Array]):
 
 
 def keeps_codes(source: pa.DataType, target: pa.DataType, codecs: Codecs) -> bool:
-    """Whether a cast between two types is always possible and leaves every code as it is.
+    """True if a cast between two types always succeeds and changes no code.
 
     >>> keeps_codes(pa.int32(), pa.int64(), Codecs()), keeps_codes(pa.int64(), pa.int32(), Codecs())
     (True, False)

@@ -16,20 +16,20 @@ __all__ = ["Views"]
 
 
 class Views(Mapping[str, pa.Table]):
-    """The materialized views of one version of the circuit, whatever is committed later.
+    """The materialized views of one version of the circuit; later commits do not change them.
 
-    A table has the columns of the view and ``weight``, how often the row is in it. Any number of
-    threads may read.
+    A table has the columns of the view and ``weight``, the multiplicity of the row in the view. Any
+    number of threads may read.
     """
 
-    __slots__ = ("_codecs", "_kept", "_schemas", "_state")
+    __slots__ = ("_codecs", "_schemas", "_state", "_trace_names")
 
     def __init__(
-        self, state: CircuitVersion, kept: Mapping[str, str], schemas: Mapping[str, Schema]
+        self, state: CircuitVersion, trace_names: Mapping[str, str], schemas: Mapping[str, Schema]
     ) -> None:
         self._state = state
-        # The name of the trace that keeps a view.
-        self._kept = kept
+        # The name of the trace of each view, by the name of the view.
+        self._trace_names = trace_names
         self._schemas = schemas
         self._codecs = state.codecs()
 
@@ -39,27 +39,27 @@ class Views(Mapping[str, pa.Table]):
         return schema.to_table(view_to_zset(trace, schema.arity), self._codecs)
 
     def trace(self, name: str) -> Trace:
-        """The rows of a view in codes, to be read only.
+        """The rows of a view, as codes; do not change the trace.
 
         Raises:
-            UnknownViewError: It is not there, or not materialized.
+            UnknownViewError: The view does not exist or is not materialized.
         """
-        kept = self._kept.get(name)
-        if kept is None:
+        trace_name = self._trace_names.get(name)
+        if trace_name is None:
             known = ", ".join(self._schemas)
-            names = ", ".join(self._kept) or "none"
-            what = "is not materialized" if name in self._schemas else f"is none of {known}"
+            names = ", ".join(self._trace_names) or "none"
+            problem = "is not materialized" if name in self._schemas else f"is none of {known}"
             raise UnknownViewError(
-                f"{name!r} {what}; materialized are: {names}. "
+                f"{name!r} {problem}; the materialized views are: {names}. "
                 f"Make the circuit with materialize=[{name!r}] or materialize=True"
             )
-        return self._state.trace(kept)
+        return self._state.trace(trace_name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._kept)
+        return iter(self._trace_names)
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._trace_names)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._kept
+        return name in self._trace_names

@@ -1,13 +1,13 @@
-"""Turns: the right to write to a circuit, which one thread at a time has.
+"""Writer lock: one thread at a time has the right to write to a circuit, called its turn.
 
 Two mechanisms together make one writer at a time::
 
-    turn     a thread has it from `prepare` until the step is committed, abandoned or freed
-    mutex    a thread holds it while it computes, commits or abandons a step
+    turn     a thread has a turn from `prepare` until the step is committed, abandoned or freed
+    mutex    a thread holds the mutex while it computes, commits or abandons a step
 
-A thread that asks for a turn waits until no other thread has one. A turn ends when the last
-reference to it is gone, so a prepared step that is dropped without a commit blocks no other thread.
-The turn of a thread that has ended blocks no other thread either. One thread can have several turns
+A thread that asks for a turn waits until no other thread has one. A turn ends when it is garbage
+collected, so a prepared step that is dropped without a commit blocks no other thread. The turn of a
+thread that has terminated blocks no other thread either. One thread can have several turns
 at once: it may prepare several steps at one state, and the first one that is committed takes
 effect.
 
@@ -39,7 +39,7 @@ POLL_INTERVAL_S: Final = 0.05
 
 
 class WriterTurn:
-    """The right of a thread to prepare a step. It lasts as long as something refers to it."""
+    """The right of a thread to prepare a step. It lasts as long as a reference to it exists."""
 
     __slots__ = ("__weakref__", "thread")
 
@@ -57,7 +57,7 @@ class WriterLock:
         self._waiting = 0
         self._lock = Lock()
         # The id of the thread that holds the mutex.
-        self._inside: int | None = None
+        self._mutex_thread: int | None = None
 
     def take(self, timeout: float | None = None) -> WriterTurn:
         """Wait until no other thread has a turn, and return one for this thread.
@@ -89,45 +89,45 @@ class WriterLock:
                 self._changed.notify_all()
 
     def end_all(self) -> None:
-        """End all turns, because the steps prepared in them cannot be committed any more."""
+        """End all turns; call it when the steps prepared in them can no longer be committed."""
         with self._guard:
             self._turns.clear()
             if self._waiting:
                 self._changed.notify_all()
 
     @property
-    def taken(self) -> int:
+    def open_turns(self) -> int:
         """The number of turns that have not ended."""
         return sum(one() is not None for one in self._turns.copy())
 
-    def exclusively(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    def run_exclusively(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Call ``work`` while no other thread can compute, commit or abandon a step.
 
         Raises:
-            BusyCircuitError: This thread is already in a step (within a callback or a signal
-                handler).
+            BusyCircuitError: This thread is already computing a step, and a callback or a signal
+                handler has called this method.
         """
-        if self._inside == get_ident() and self._lock.locked():
+        if self._mutex_thread == get_ident() and self._lock.locked():
             raise BusyCircuitError(
                 "this thread is within a step of the circuit, which cannot make another one: "
                 "call it after the step"
             )
         with self._lock:
-            return self._within(work, *args, **kwargs)
+            return self._run_with_thread_id(work, *args, **kwargs)
 
-    def _within(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        self._inside = get_ident()
+    def _run_with_thread_id(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        self._mutex_thread = get_ident()
         try:
             return work(*args, **kwargs)
         finally:
-            self._inside = None
+            self._mutex_thread = None
 
     def _wait(self, thread: Thread, timeout: float | None) -> None:
         """Wait until no other thread has a turn; the caller holds the guard."""
         end = None if timeout is None else monotonic() + timeout
         self._waiting += 1
         try:
-            while (other := self._other(thread)) is not None:
+            while (other := self._other_writer(thread)) is not None:
                 left = POLL_INTERVAL_S if end is None else end - monotonic()
                 if left <= 0:
                     raise BusyCircuitError(
@@ -139,7 +139,7 @@ class WriterLock:
         finally:
             self._waiting -= 1
 
-    def _other(self, thread: Thread) -> Thread | None:
+    def _other_writer(self, thread: Thread) -> Thread | None:
         """Another live thread that has a turn, or None. Removes dropped turns from the list."""
         known = [(one, one()) for one in self._turns]
         self._turns = [one for one, turn in known if turn is not None]

@@ -1,1 +1,1 @@
-"""State: everything that a circuit keeps, as a registry, snapshots, and import and export."""
+"""State of a circuit: the registry of its names, snapshots, and import and export."""

@@ -1,22 +1,25 @@
-"""State: all that a circuit keeps, as runs and tables, out step by step and in again at once.
+"""Circuit state: all state of a circuit, exported step by step and imported at once.
 
 ::
 
-    state of a circuit  =  per trace and column order the runs whose sum it is
-                           per table of codes its values, in the order of their codes
-                           steps, marks of the inputs' rules, and how the joins are planned
+    state of a circuit  =  per trace and column order the runs whose sum is the arrangement
+                           per dictionary its values, in the order of their codes
+                           steps, watermarks of the inputs, and the plans of the joins
 
-    StateStep   what one step adds:  a run per changed arrangement, the new values of each table
-    State       all of it, to go on from (`load_state`)
+    StateStep   the change by one step: a run per changed arrangement, new values per dictionary
+    State       the whole state, from which a circuit resumes (`load_state`)
 
-A store that appends what each `StateStep` has, and merges runs as it likes, has the state: writing
-a step costs what its delta is long, and loading takes the runs as they lie in mapped files. Nothing
-is sorted, merged or built, but the hash tables of the codes; and arrangements that were not stored,
-which another formula may need.
+A store that appends the contents of each `StateStep`, and merges runs at any time, has the state.
+The cost of writing a step is proportional to its delta. Loading uses the runs in place, in
+memory-mapped files. It sorts and merges nothing. It builds only the hash tables of the
+dictionaries, and arrangements that were not stored, which another formula may need.
 
-What the store has to watch: arrangements come and go as joins are planned anew (`StateStep.orders`,
-`StateStep.whole`), and where weights are so large that a sum of some runs might leave int64, the
-runs are one from then on (`StateStep.compacted`).
+A store must handle two cases:
+
+- Arrangements are created and dropped when joins are planned again (`StateStep.orders`,
+  `StateStep.whole`).
+- If weights are so large that a sum of some runs might leave int64, the arrangement consists of one
+  run from then on (`StateStep.compacted`).
 """
 
 from __future__ import annotations
@@ -36,25 +39,33 @@ from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.storage.trace import ColumnOrder
 from dbsp_wcoj.values.interner import Interner
 
-__all__ = ["State", "StateStep", "Strings", "codecs_of", "load_state", "step_state", "whole_state"]
+__all__ = [
+    "State",
+    "StateStep",
+    "Strings",
+    "load_codecs",
+    "load_state",
+    "step_state",
+    "whole_state",
+]
 
-#: Byte strings as Arrow lays them out: n + 1 offsets from 0 on, and the bytes.
+#: Byte strings in Arrow's layout: n + 1 offsets, the first of which is 0, and the bytes.
 Strings = tuple[Int64Array, Bytes]
 
 
 @dataclass(frozen=True)
 class StateStep:
-    """What a step adds to the state.
+    """The change of the state by one step.
 
     Attributes:
-        steps: How many steps the circuit has made after it.
-        runs: Per trace that changes, and column order, the run of the delta.
-        orders: The arrangements of every trace after the step.
-        compacted: Traces with weights so large that their runs must be summed into one.
-        tables: What was added to each table of codes beyond the lengths given.
-        marks: Numbers that the rules of the inputs keep, after the step.
-        plans: How the joins are planned, of plain lists, dicts, numbers and texts; the same object
-            as in the step before unless a join was planned anew.
+        steps: The number of steps of the circuit, including this one.
+        runs: The run of the delta, per changed trace and column order.
+        orders: The column orders of the arrangements of every trace after the step.
+        compacted: The traces with weights so large that their runs must be summed into one.
+        tables: The values of each dictionary beyond the stored length.
+        marks: The watermarks of the inputs after the step.
+        plans: The plans of the joins, made of lists, dicts, numbers and strings; the same object as
+            in the previous step unless a join was planned again.
     """
 
     steps: int
@@ -70,11 +81,12 @@ class StateStep:
         """The runs of an arrangement before the step, oldest first.
 
         Raises:
-            StaleStepError: The step is the state by now.
+            StaleStepError: The step is already committed.
         """
         if self._graph.steps >= self.steps:
             raise StaleStepError(
-                f"step {self.steps} is committed, so the runs before it are gone: ask before that"
+                f"step {self.steps} is committed, so the runs before it no longer exist: read "
+                "them before the commit"
             )
         return self._graph.traces[name].arrange(order).spine.runs
 
@@ -84,11 +96,11 @@ class State:
     """The state of a circuit after ``steps`` steps.
 
     Attributes:
-        steps: How many steps made it.
-        traces: Per trace and column order the runs, oldest first.
-        tables: Per table of codes its values in pieces, oldest first.
+        steps: The number of steps that led to the state.
+        traces: The runs, oldest first, per trace and column order.
+        tables: The values of each dictionary, in parts, oldest first.
         marks: As `StateStep.marks`.
-        plans: As `StateStep.plans`; None to plan by what the relations are like.
+        plans: As `StateStep.plans`; None to plan by statistics of the relations.
     """
 
     steps: int
@@ -111,7 +123,7 @@ def step_state(step: GraphStep, stored: Mapping[str, int]) -> StateStep:
     compacted: set[str] = set()
     for change in step.changes:
         name = names[id(change.trace)]
-        # An arrangement may have come after the step was prepared.
+        # An arrangement may have been created after the step was prepared.
         runs[name] = {order: change.run(order) for order in change.trace.orders}
         if change.must_compact:
             compacted.add(name)
@@ -120,7 +132,7 @@ def step_state(step: GraphStep, stored: Mapping[str, int]) -> StateStep:
         runs=runs,
         orders={name: trace.orders for name, trace in graph.traces.items()},
         compacted=frozenset(compacted),
-        tables=_added(graph, stored),
+        tables=_new_values(graph, stored),
         marks=step.marks,
         plans=graph.registry.plans,
         _graph=graph,
@@ -128,47 +140,47 @@ def step_state(step: GraphStep, stored: Mapping[str, int]) -> StateStep:
 
 
 def whole_state(graph: Graph) -> StateStep:
-    """All that a graph keeps, as what one more step adds to nothing."""
+    """The whole state of a graph, as the change by one more step of an empty state."""
     return StateStep(
         steps=graph.steps + 1,
         runs={},
         orders={name: trace.orders for name, trace in graph.traces.items()},
         compacted=frozenset(),
-        tables=_added(graph, {}),
+        tables=_new_values(graph, {}),
         marks=graph.marks,
         plans=graph.registry.plans,
         _graph=graph,
     )
 
 
-def codecs_of(state: State) -> Codecs:
-    """Codecs with the tables of a state.
+def load_codecs(state: State) -> Codecs:
+    """Codecs with the dictionaries of a state.
 
     Raises:
-        SnapshotError: A table is none of codecs, or holds what it cannot hold.
+        SnapshotError: A dictionary belongs to no codec, or has values that it cannot contain.
     """
     codecs = Codecs()
-    for name, pieces in state.tables.items():
+    for name, parts in state.tables.items():
         if not is_row_ids(name):
             try:
-                _append(codecs.table(name), name, pieces)
+                _append(codecs.dictionary(name), name, parts)
             except SchemaError as error:
                 raise SnapshotError(str(error)) from error
     return codecs
 
 
 def load_state(graph: Graph, state: State) -> None:
-    """Put a state into a new graph, which has the codecs of `codecs_of`.
+    """Load a state into a new graph, which has the codecs of `load_codecs`.
 
     Raises:
-        SnapshotError: The graph keeps other things: it is of other views, or another version of
-            this library lowered the plans.
+        SnapshotError: The graph has other traces or dictionaries, because it has other views or
+            another version of this library compiled the plans.
     """
     if state.traces or state.steps:
         _check_names(graph, state)
-        for name, pieces in state.tables.items():
+        for name, parts in state.tables.items():
             if is_row_ids(name):
-                _append(graph.registry.tables[name], name, pieces)
+                _append(graph.registry.tables[name], name, parts)
         for name, arrangements in state.traces.items():
             try:
                 graph.traces[name].load(arrangements)
@@ -181,7 +193,7 @@ def load_state(graph: Graph, state: State) -> None:
 
 def _check_names(graph: Graph, state: State) -> None:
     row_ids = {name for name in state.tables if is_row_ids(name)}
-    # A trace without arrangements keeps nothing, so nothing may be stored of it.
+    # A trace without arrangements has no state, so the stored state may lack it.
     needed = {name for name, trace in graph.traces.items() if trace.orders}
     other = needed - state.traces.keys() | state.traces.keys() - graph.traces.keys()
     other |= row_ids - graph.registry.tables.keys()
@@ -192,35 +204,36 @@ def _check_names(graph: Graph, state: State) -> None:
         )
 
 
-def _append(table: Interner, name: str, pieces: Sequence[Strings]) -> None:
-    """Give codes to the strings of all pieces, in one call."""
-    ends = np.cumsum([0, *[int(offsets[-1]) for offsets, _ in pieces]])
-    offsets = [piece[1:] + end for (piece, _), end in zip(pieces, ends.tolist(), strict=False)]
-    data = [data[: int(offsets[-1])] for offsets, data in pieces]
+def _append(table: Interner, name: str, parts: Sequence[Strings]) -> None:
+    """Assign codes to the strings of all parts, in one call."""
+    ends = np.cumsum([0, *[int(offsets[-1]) for offsets, _ in parts]])
+    offsets = [piece[1:] + end for (piece, _), end in zip(parts, ends.tolist(), strict=False)]
+    data = [data[: int(offsets[-1])] for offsets, data in parts]
     if not data:
         return
-    one = len(pieces) == 1
+    one = len(parts) == 1
     try:
         table.append(
-            pieces[0][0] if one else np.concatenate([np.zeros(1, np.int64), *offsets]),
+            parts[0][0] if one else np.concatenate([np.zeros(1, np.int64), *offsets]),
             data[0] if one else np.concatenate(data),
         )
     except ColumnTypeError as error:
-        raise SnapshotError(f"table {name!r}: {error}") from error
+        raise SnapshotError(f"dictionary {name!r}: {error}") from error
 
 
-def _added(graph: Graph, stored: Mapping[str, int]) -> dict[str, Strings]:
-    """The values of the tables beyond the given lengths."""
-    added = {}
+def _new_values(graph: Graph, stored: Mapping[str, int]) -> dict[str, Strings]:
+    """The values of the dictionaries beyond the stored lengths."""
+    new_values = {}
     tables = graph.registry.tables
     for name, length in stored.items():
         size = len(tables[name]) if name in tables else 0
         if not 0 <= length <= size:
             raise SnapshotError(
-                f"table {name!r} has {size} values, not {length}: give lengths that it had"
+                f"dictionary {name!r} has {size} values, so {length} cannot be a stored length: "
+                "give a length that it had at an earlier step"
             )
     for name, table in tables.items():
         length = stored.get(name, 0)
         if length < len(table):
-            added[name] = table.arena(length)
-    return added
+            new_values[name] = table.arena(length)
+    return new_values

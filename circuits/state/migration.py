@@ -1,15 +1,15 @@
-"""Transfer: the state of operators as tables of values, out of one circuit and into another.
+"""Migration: the state of operators, exported from one circuit and imported into another.
 
-::
+The exported state is tables of values::
 
-    a join          the rows of each relation that it reads, unpacked
-    other operators the rows of each of their traces, as they are laid out there
+    a join          the rows of each relation that it reads, with decoded row ids
+    other operators the rows of each of their traces, in the column layout of the trace
 
-Codes that a table gave (`circuits.types.codecs.codec`) mean something in their own circuit only, so
-they leave as values and get new codes where they come in; all other codes, sort columns and slots
-say the same everywhere and are carried as they are. Which columns of a trace are of which kind the
-operators know (``coded``). So state can be divided among circuits, or put together from several, by
-any of its columns: that is how it moves between the cells of a grid
+Codes of a dictionary (`circuits.types.codecs.codec`) are valid in their own circuit only. The
+export decodes them to values and the import assigns new codes. All other codes, sort columns and
+slots are the same in every circuit and are copied unchanged. The attribute ``coded`` of an operator
+lists the columns with codes of dictionaries. So state can be divided among circuits, or merged from
+several, by any of its columns. The cells of a grid exchange state in this way
 (`streaming.distributed.migration`).
 """
 
@@ -41,22 +41,22 @@ __all__ = [
     "OperatorState",
     "StateImport",
     "coded_columns",
-    "import_states",
-    "operator_of",
-    "relation_of",
-    "state_of",
-    "tables_of",
+    "export_dictionaries",
+    "export_relation",
+    "export_state",
+    "import_dictionaries",
+    "stateful_operator",
 ]
 
-#: A table for each relation of a join, or for each trace; None for a relation that is not kept.
+#: A table for each relation of a join, or for each trace; None for a relation without a trace.
 OperatorState = tuple[pa.Table | None, ...]
 
 
-def operator_of(circuit: Circuit) -> int:
-    """The number of the one operator of a circuit that keeps state.
+def stateful_operator(circuit: Circuit) -> int:
+    """The node number of the only operator of a circuit that has state.
 
     Raises:
-        SnapshotError: There are several, or none.
+        SnapshotError: The number of operators with state is not one.
     """
     nodes = circuit.graph.nodes
     found = [
@@ -65,16 +65,19 @@ def operator_of(circuit: Circuit) -> int:
         if isinstance(node.operator, JoinOperator) or len(_traces_of(node))
     ]
     if len(found) != 1:
-        raise SnapshotError(f"{len(found)} operators of the circuit keep state: give one of one")
+        raise SnapshotError(
+            f"{len(found)} operators of the circuit have state: give a circuit with exactly one "
+            "such operator"
+        )
     return found[0]
 
 
-def state_of(circuit: Circuit, number: int) -> OperatorState:
+def export_state(circuit: Circuit, number: int) -> OperatorState:
     """The state of an operator: rows and ``weight``, columns by position.
 
     Args:
-        circuit: Where the operator is.
-        number: Its place among the nodes of the circuit's graph.
+        circuit: The circuit of the operator.
+        number: The position of the operator among the nodes of the circuit's graph.
 
     Complexity:
         O(rows).
@@ -87,41 +90,41 @@ def state_of(circuit: Circuit, number: int) -> OperatorState:
     return tuple(map(_trace_rows, _traces_of(node), coded))
 
 
-def relation_of(circuit: Circuit, name: str) -> pa.Table | None:
-    """The rows of an input that its rules, or joins, keep; None if nobody does."""
+def export_relation(circuit: Circuit, name: str) -> pa.Table | None:
+    """The rows of an input, if a join or a constraint of the input stores them; else None."""
     (node,) = (n for n in circuit.graph.nodes if n.operator is None and n.name == name)
     return _relation_rows(circuit, node)
 
 
-def tables_of(circuit: Circuit) -> dict[str, Strings]:
-    """The values of the codecs' tables, in the order of their codes."""
+def export_dictionaries(circuit: Circuit) -> dict[str, Strings]:
+    """The values of the codecs' dictionaries, in the order of their codes."""
     interners = circuit.codecs.interners
     return {name: table.arena() for name, table in interners.items() if len(table)}
 
 
-def import_states(circuit: Circuit, tables: Mapping[str, Strings]) -> Circuit:
-    """A circuit without state, in which these values have the codes that they had."""
+def import_dictionaries(circuit: Circuit, tables: Mapping[str, Strings]) -> Circuit:
+    """Load dictionaries into a circuit without state; the values keep their codes."""
     circuit.load(State(0, {}, {name: [strings] for name, strings in tables.items()}))
     return circuit
 
 
 def coded_columns(circuit: Circuit, number: int) -> tuple[Mapping[int, Codec], ...]:
-    """Of each trace of an operator the columns whose codes are those of a table."""
+    """For each trace of an operator, the columns whose codes belong to a dictionary."""
     node = circuit.graph.nodes[number]
     found = getattr(node.operator, "coded", None)
     if found is not None:
         return tuple(found)
-    # Distinct and the like keep rows as they are.
+    # Distinct and similar operators store the rows of their input unchanged.
     return (dictionary_columns([circuit.codecs.codec(field.type) for field in node.plan.fields]),)
 
 
 class StateImport:
-    """A circuit, without state so far, that is given the state of operator after operator.
+    """Import of the states of operators, one by one, into a circuit without state.
 
     Args:
-        circuit: It may have values in its tables, whose codes stay.
-        steps: How many steps are said to have made the state.
-        marks: Those of its inputs' rules.
+        circuit: The circuit. Its dictionaries may have values, which keep their codes.
+        steps: The number of steps to record for the state.
+        marks: The watermarks of the inputs.
     """
 
     def __init__(self, circuit: Circuit, *, steps: int, marks: Mapping[str, int]) -> None:
@@ -134,16 +137,16 @@ class StateImport:
     def _graph(self) -> Graph:
         return self._circuit.graph
 
-    def give(self, number: int, state: OperatorState) -> None:
-        """Take the state of an operator, as `state_of` gives that of one like it.
+    def add_operator(self, number: int, state: OperatorState) -> None:
+        """Add the state of an operator, exported from an equal operator by `export_state`.
 
         Raises:
-            SnapshotError: A relation that another operator reads, too, came with other rows.
+            SnapshotError: Another operator reads the same relation and its state has other rows.
         """
         node = self._graph.nodes[number]
         if isinstance(node.operator, JoinOperator):
             for below, table in zip(node.inputs, state, strict=True):
-                self._relation(self._graph.nodes[below], table)
+                self._add_rows(self._graph.nodes[below], table)
             return
         traces = self._graph.traces
         coded = coded_columns(self._circuit, number)
@@ -152,17 +155,17 @@ class StateImport:
             name = operator_trace(node.state_name, index)
             self._traces[name] = _rows_of(table, columns, traces[name].arity)
 
-    def give_relation(self, name: str, table: pa.Table | None) -> None:
-        """Take the rows of an input.
+    def add_relation(self, name: str, table: pa.Table | None) -> None:
+        """Add the rows of an input.
 
         Raises:
-            SnapshotError: As `give`.
+            SnapshotError: As `add_operator`.
         """
         (node,) = (n for n in self._graph.nodes if n.operator is None and n.name == name)
-        self._relation(node, table)
+        self._add_rows(node, table)
 
-    def filled(self) -> StateStep:
-        """The circuit has the state now; return it as one step from nothing, to be written.
+    def finish(self) -> StateStep:
+        """Load the state into the circuit and return it as one step of an empty state.
 
         Raises:
             SnapshotError: The state of an operator is missing.
@@ -170,7 +173,9 @@ class StateImport:
         needed = {name for name, trace in self._graph.traces.items() if trace.orders}
         missing = needed - self._traces.keys()
         if missing:
-            raise SnapshotError(f"the state lacks {', '.join(sorted(missing))}: give all of it")
+            raise SnapshotError(
+                f"the state lacks {', '.join(sorted(missing))}: add the states of all operators"
+            )
         traces = {}
         for name in self._graph.traces:
             zset = self._traces.get(name)
@@ -185,13 +190,13 @@ class StateImport:
         self._circuit.load(State(max(self._steps - 1, 0), traces, tables, self._marks))
         return whole_state(self._graph)
 
-    def _relation(self, node: Node, table: pa.Table | None) -> None:
+    def _add_rows(self, node: Node, table: pa.Table | None) -> None:
         name = relation_trace(node.state_name)
         if table is None or name not in self._graph.traces:
             return
         operator = node.operator
-        packed = isinstance(operator, RowIdEncodeOperator)
-        fields = self._graph.nodes[node.inputs[0]].plan.fields if packed else node.plan.fields
+        encoded = isinstance(operator, RowIdEncodeOperator)
+        fields = self._graph.nodes[node.inputs[0]].plan.fields if encoded else node.plan.fields
         schema = _schema(fields)
         zset = schema.to_zset(table.rename_columns(schema.arrow.names), self._circuit.codecs)
         if isinstance(operator, RowIdEncodeOperator):
@@ -200,8 +205,8 @@ class StateImport:
         known = self._traces.setdefault(name, zset)
         if known is not zset and known != zset:
             raise SnapshotError(
-                f"{name} has {len(known)} rows for one operator and {len(zset)} others, or other "
-                "ones, for another: the parts of the state are not of one moment"
+                f"{name} has {len(known)} rows in the state of one operator and {len(zset)}, or "
+                "different ones, in that of another: export all states at the same step"
             )
 
 

@@ -102,7 +102,7 @@ class StateRegistry:
         return {name: len(table) for name, table in self.tables.items()}
 
     def truncate(self, lengths: Mapping[str, int]) -> None:
-        """Remove the codes that were assigned since `lengths` was this; nobody may use them."""
+        """Remove the codes beyond these lengths; no reader may use them any more."""
         for name, table in self.tables.items():
             table.truncate(lengths.get(name, 0))
 

@@ -1,9 +1,10 @@
-"""Snapshot: all state of a circuit as one value, to go back to or to carry elsewhere.
+"""Snapshot: all state of a circuit as one value, to restore later or in another process.
 
-It holds the rows of every trace, the tables of codes, and a fingerprint of the views and inputs
-that they belong to. How the joins are made (formula, arrangements, threads) is not part of it: the
-same state serves all. So equal states have equal snapshots, however they came to be. Going back
-builds the arrangements again; `circuits.state.circuit_state` is for state that is large.
+A snapshot has the rows of every trace, the dictionaries, and a fingerprint of the views and inputs.
+The options of the joins (formula, arrangements, threads) are not part of it, because the same state
+is valid for all of them. So equal states have equal snapshots, regardless of their history.
+Restoring a snapshot builds the arrangements again. For large state, use
+`circuits.state.circuit_state`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["Snapshot", "open_snapshot", "take_snapshot"]
 
-FORMAT: Final = 4
+FORMAT_VERSION: Final = 4
 
 
 @dataclass(frozen=True)
@@ -30,11 +31,11 @@ class Snapshot:
 
     Attributes:
         format: The version of this layout.
-        fingerprint: What the state belongs to (`circuits.circuit_spec`).
-        steps: How many steps made it.
-        traces: Rows, of shape ``(columns, n)``, and weights of each trace.
-        tables: The values of each table of codes that has any, in the order of their codes.
-        marks: The numbers that the rules of the inputs keep.
+        fingerprint: The fingerprint of the views and inputs (`circuits.circuit_spec`).
+        steps: The number of steps that led to the state.
+        traces: The rows, of shape ``(columns, n)``, and the weights of each trace.
+        tables: The values of each nonempty dictionary, in the order of their codes.
+        marks: The watermarks of the inputs.
     """
 
     format: int
@@ -51,7 +52,7 @@ class Snapshot:
         return rows + sum(offsets.nbytes + data.nbytes for offsets, data in self.tables.values())
 
     def state(self) -> State:
-        """The same state, to be loaded: one run per trace."""
+        """The same state in the form that a circuit loads, with one run per trace."""
         traces = {}
         for name, (rows, weights) in self.traces.items():
             order = tuple(range(len(rows)))
@@ -61,29 +62,32 @@ class Snapshot:
         return State(self.steps, traces, tables, self.marks)
 
 
-def take_snapshot(state: CircuitVersion, belongs_to: str) -> Snapshot:
+def take_snapshot(state: CircuitVersion, fingerprint: str) -> Snapshot:
     """The snapshot of a version."""
     traces = {}
     for name in state.traces:
         trace = state.trace(name)
         zset = ZSet.empty(trace.arity) if trace.is_empty else trace.to_zset()
         traces[name] = (zset.row_array, zset.weight_array)
-    return Snapshot(FORMAT, belongs_to, state.steps, traces, state.tables(), dict(state.marks))
+    return Snapshot(
+        FORMAT_VERSION, fingerprint, state.steps, traces, state.tables(), dict(state.marks)
+    )
 
 
 def open_snapshot(snapshot: Snapshot, wanted: str) -> State:
-    """The state of a snapshot, once it is known to fit.
+    """The state of a snapshot, after a check of its format and fingerprint.
 
     Raises:
-        SnapshotError: It is of another format, or of other views or inputs.
+        SnapshotError: The snapshot has another format, or belongs to other views or inputs.
     """
     if not isinstance(snapshot, Snapshot):
         raise SnapshotError(
-            f"{type(snapshot).__name__} is no snapshot: give what snapshot() returned, unpickled"
+            f"{type(snapshot).__name__} is no snapshot: give the value that snapshot() returned, "
+            "unpickled"
         )
-    if snapshot.format != FORMAT:
+    if snapshot.format != FORMAT_VERSION:
         raise SnapshotError(
-            f"the snapshot has format {snapshot.format}, this version reads {FORMAT}: "
+            f"the snapshot has format {snapshot.format}, this version reads {FORMAT_VERSION}: "
             "use the version that wrote it"
         )
     if snapshot.fingerprint != wanted:

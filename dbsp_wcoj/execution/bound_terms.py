@@ -17,9 +17,9 @@ import numpy as np
 from dbsp_wcoj.execution.join_buffers import JoinBuffers, address_of
 from dbsp_wcoj.execution.physical_term import PhysicalTerm
 from dbsp_wcoj.formulas import DeltaTerm
-from dbsp_wcoj.kernels.compiled import address_of as kernel_address
+from dbsp_wcoj.kernels.compilation import address_of as kernel_address
 from dbsp_wcoj.kernels.join.join import join
-from dbsp_wcoj.kernels.join.small_batch import join_totals
+from dbsp_wcoj.kernels.join.small_batch import sum_batch
 from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.storage.spine import Spine
@@ -128,5 +128,5 @@ class BoundTerms:
         Valid only if `is_sum`.
         """
         state, _, marks, sums = self._buffers.arguments
-        total, joins = join_totals(self.address, state, marks, sums)
+        total, joins = sum_batch(self.address, state, marks, sums)
         return None if total == OVERFLOWED else (total, joins)

@@ -13,8 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from dbsp_wcoj.kernels.join import program as words
-from dbsp_wcoj.kernels.storage.spine import MOST_RUNS
+from dbsp_wcoj.kernels.join import join_layout
+from dbsp_wcoj.kernels.storage.spine import MAX_RUNS
 from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["CHUNK_ROWS", "JoinBuffers", "address_of"]
@@ -37,7 +37,7 @@ class JoinBuffers:
         """Create empty buffers."""
         self._state: Int64Array = np.empty(0, np.int64)
         self._out: Int64Array = np.empty(1, np.int64)
-        self._marks: Int64Array = np.zeros(words.MARKS_WORDS, np.int64)
+        self._marks: Int64Array = np.zeros(join_layout.BITMAP_BUFFER_WORDS, np.int64)
         self._sums: Int64Array = np.zeros(0, np.int64)
         # A packed run; the reference keeps it alive while the kernel reads it.
         self._packed: Int64Array | None = None
@@ -52,18 +52,20 @@ class JoinBuffers:
 
     def reserve(self, program: Int64Array) -> None:
         """Grow the buffers to the size that a program needs."""
-        atoms, levels = int(program[words.ATOMS]), int(program[words.LEVELS])
-        slots = atoms * (MOST_RUNS + 1)
-        size = words.state_words(atoms, levels, slots, int(program[words.DEPTHS]))
+        atoms, levels = int(program[join_layout.ATOMS]), int(program[join_layout.LEVELS])
+        slots = atoms * (MAX_RUNS + 1)
+        size = join_layout.state_words(
+            atoms, levels, slots, int(program[join_layout.MAX_ATOM_DEPTH])
+        )
         if size > len(self._state):
             self._state = np.empty(size, np.int64)
-        head = int(program[words.HEAD_SIZE])
+        head = int(program[join_layout.HEAD_SIZE])
         if head and (head + 1) * CHUNK_ROWS > len(self._out):
             self._out = np.empty((head + 1) * CHUNK_ROWS, np.int64)
-        starts = int(program[words.BLOCKS])
+        starts = int(program[join_layout.BLOCKS])
         blocks = program[starts : starts + levels]
-        if not len(self._sums) and (program[blocks + words.SEPARATOR] >= 0).any():
-            self._sums = np.zeros(words.SUMS_WORDS, np.int64)
+        if not len(self._sums) and (program[blocks + join_layout.MEMO_KEY_LEVEL] >= 0).any():
+            self._sums = np.zeros(join_layout.MEMO_WORDS, np.int64)
         sums = address_of(self._sums) if len(self._sums) else 0
         parts = address_of(self._state), address_of(self._out), address_of(self._marks)
         self.arguments = (*parts, sums)
@@ -71,7 +73,7 @@ class JoinBuffers:
     def set_packed_run(self, packed: Int64Array) -> None:
         """Pass a run of `dbsp_wcoj.kernels.join.packed_lists` to the kernel, before any join."""
         self._packed = packed
-        self._marks[words.PACKED] = address_of(packed)
+        self._marks[join_layout.PACKED_RUN] = address_of(packed)
 
     @contextmanager
     def borrow(self, program: Int64Array) -> Iterator[JoinBuffers]:

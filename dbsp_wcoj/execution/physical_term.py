@@ -21,10 +21,10 @@ import numpy as np
 from dbsp_wcoj.errors import WeightOverflowError
 from dbsp_wcoj.execution.join_buffers import CHUNK_ROWS, JoinBuffers, address_of
 from dbsp_wcoj.execution.program_compiler import compile_program, link
-from dbsp_wcoj.kernels.join import program as words
+from dbsp_wcoj.kernels.join import join_layout
 from dbsp_wcoj.kernels.join.join import join
-from dbsp_wcoj.kernels.join.packed_lists import pack, packed_words
-from dbsp_wcoj.kernels.storage import run_layout as layout
+from dbsp_wcoj.kernels.join.packed_lists import pack_run, packed_words
+from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.planning.planner import TermPlan
 from dbsp_wcoj.storage.run import WHOLE, Ranges, Run
@@ -108,12 +108,12 @@ class PhysicalTerm:
     def closing_factor(self) -> int | None:
         """The factor that binds the last two variables if they close a cycle; else None."""
         program = self._program
-        level = int(program[words.LEVELS]) - 2
+        level = int(program[join_layout.LEVELS]) - 2
         if level < 0:
             return None
-        starts = int(program[words.BLOCKS]) + level
+        starts = int(program[join_layout.BLOCKS]) + level
         block, inner = (int(start) for start in program[starts : starts + 2])
-        if program[block + words.SUMMED] != words.SUM_CLOSING:
+        if program[block + join_layout.SUM_KIND] != join_layout.SUM_CYCLE:
             return None
         (moving,) = self._factors(block) & self._factors(inner)
         return moving
@@ -130,15 +130,15 @@ class PhysicalTerm:
         Complexity:
             O(rows).
         """
-        nodes = int(run.buffer[layout.LEVELS + layout.LEVEL_SIZE])
+        nodes = int(run.buffer[run_layout.LEVEL_HEADERS + run_layout.LEVEL_NODES])
         packed = np.empty(packed_words(nodes, run.rows), np.int64)
-        if pack(run.address, address_of(packed)):
+        if pack_run(run.address, address_of(packed)):
             self.buffers.set_packed_run(packed)
 
     def _factors(self, block: int) -> set[int]:
-        first = block + words.PARTICIPANTS + 1
-        last = first + words.PARTICIPANT_WORDS * int(self._program[first - 1])
-        return set(self._program[first : last : words.PARTICIPANT_WORDS].tolist())
+        first = block + join_layout.PARTICIPANTS + 1
+        last = first + join_layout.PARTICIPANT_WORDS * int(self._program[first - 1])
+        return set(self._program[first : last : join_layout.PARTICIPANT_WORDS].tolist())
 
     @property
     def addresses(self) -> tuple[int, int, int, int]:
@@ -166,7 +166,7 @@ class PhysicalTerm:
         self._runs[0] += 1
         if executor is None and ranges is WHOLE and budget is None:
             result = join(*self._whole())
-            if result[0] != words.PAUSED:
+            if result[0] != join_layout.PAUSED:
                 return self._check_total(result)
             ((low, high),) = WHOLE
             return self._total(low, high, self.buffers, self._count, budget, resumed=1)
@@ -218,10 +218,10 @@ class PhysicalTerm:
         resumed: int = 0,
     ) -> int:
         state, out, marks, sums = buffers.arguments
-        room = (state, out, CHUNK_ROWS, marks, sums, counters, words.PAUSE_AFTER)
+        room = (state, out, CHUNK_ROWS, marks, sums, counters, join_layout.MAX_WORK_PER_CALL)
         while True:
             result = join(*self._arguments, low, high, resumed, *room)
-            if result[0] != words.PAUSED:
+            if result[0] != join_layout.PAUSED:
                 return self._check_total(result)
             if budget is not None:
                 budget.check_time()
@@ -229,7 +229,7 @@ class PhysicalTerm:
 
     def _check_total(self, result: tuple[int, int, int]) -> int:
         status, _, total = result
-        if status == words.OVERFLOW:
+        if status == join_layout.OVERFLOW:
             raise _overflow_error(self.plan)
         return total
 
@@ -240,7 +240,7 @@ class PhysicalTerm:
             self.link()
             addresses = state, out, marks, sums = self.buffers.arguments
             ((low, high),) = WHOLE
-            room = (state, out, CHUNK_ROWS, marks, sums, self._count, words.PAUSE_AFTER)
+            room = (state, out, CHUNK_ROWS, marks, sums, self._count, join_layout.MAX_WORK_PER_CALL)
             arguments = (*self._arguments, low, high, 0, *room)
             self._call = (addresses, arguments)
         return arguments
@@ -249,11 +249,11 @@ class PhysicalTerm:
         self, low: int, high: int, buffers: JoinBuffers, counters: int, budget: Budget | None
     ) -> Iterator[ZSet]:
         state, out, marks, sums = buffers.arguments
-        room = (state, out, CHUNK_ROWS, marks, sums, counters, words.PAUSE_AFTER)
-        resumed, status = 0, words.FULL
-        while status in (words.FULL, words.PAUSED):
+        room = (state, out, CHUNK_ROWS, marks, sums, counters, join_layout.MAX_WORK_PER_CALL)
+        resumed, status = 0, join_layout.FULL
+        while status in (join_layout.FULL, join_layout.PAUSED):
             status, written, _ = join(*self._arguments, low, high, resumed, *room)
-            if status == words.OVERFLOW:
+            if status == join_layout.OVERFLOW:
                 raise _overflow_error(self.plan)
             if budget is not None:
                 budget.add_rows(written, len(self.plan.head))
@@ -277,7 +277,7 @@ class PhysicalTerm:
 
 
 def _zero_counters(plan: TermPlan) -> Int64Array:
-    return np.zeros((max(len(plan.order), 1), words.COUNTER_WORDS), np.int64)
+    return np.zeros((max(len(plan.order), 1), join_layout.COUNTER_WORDS), np.int64)
 
 
 def _run_parallel(

@@ -37,7 +37,7 @@ from dbsp_wcoj.execution.plan_cache import PlanCache
 from dbsp_wcoj.execution.small_steps import SmallSteps
 from dbsp_wcoj.kernels.join import progress_board as board_words
 from dbsp_wcoj.kernels.join.progress_board import watch_levels
-from dbsp_wcoj.kernels.storage import run_layout as layout
+from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.storage.arena import Arena
 from dbsp_wcoj.storage.run import Merge, Run
 from dbsp_wcoj.storage.spine import Spine
@@ -356,10 +356,15 @@ def _nodes(term: PhysicalTerm) -> list[list[int]]:
         headers = [run.buffer for run in spine.runs] if spine is not None else []
         _, with_delta, place = views[3 * factor : 3 * factor + 3].tolist()
         if with_delta and deltas[place]:
-            size = layout.LEVELS + layout.LEVEL_WORDS * len(term.plan.factors[factor].order)
+            size = run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * len(
+                term.plan.factors[factor].order
+            )
             words = (ctypes.c_int64 * size).from_address(int(deltas[place]))
             headers.append(np.ctypeslib.as_array(words))
-        first, words_per = layout.LEVELS + layout.LEVEL_SIZE, layout.LEVEL_WORDS
+        first, words_per = (
+            run_layout.LEVEL_HEADERS + run_layout.LEVEL_NODES,
+            run_layout.LEVEL_HEADER_WORDS,
+        )
         depths = range(term.plan.factors[factor].depth)
         found.append([sum(int(h[first + words_per * depth]) for h in headers) for depth in depths])
     return found

@@ -12,10 +12,10 @@ from typing import Final
 
 import numpy as np
 
-from dbsp_wcoj.kernels.compiled import address_of
-from dbsp_wcoj.kernels.join import program as words
-from dbsp_wcoj.kernels.join.clique_sums import sum_shared
-from dbsp_wcoj.kernels.join.cycle_sums import sum_closing
+from dbsp_wcoj.kernels.compilation import address_of
+from dbsp_wcoj.kernels.join import join_layout
+from dbsp_wcoj.kernels.join.clique_sums import sum_clique
+from dbsp_wcoj.kernels.join.cycle_sums import sum_cycle
 from dbsp_wcoj.kernels.join.sums import sum_last, sum_pairs
 from dbsp_wcoj.planning.planner import FLIPPED, TermPlan
 from dbsp_wcoj.query import Comparison, Constant, Term, Variable
@@ -27,20 +27,20 @@ NONE: Final = -1
 NOT_LINKED: Final = 0
 
 OPERATORS: Final = {
-    "<": words.LESS,
-    "<=": words.AT_MOST,
-    ">": words.GREATER,
-    ">=": words.AT_LEAST,
-    "==": words.EQUAL,
-    "!=": words.UNEQUAL,
+    "<": join_layout.LESS,
+    "<=": join_layout.AT_MOST,
+    ">": join_layout.GREATER,
+    ">=": join_layout.AT_LEAST,
+    "==": join_layout.EQUAL,
+    "!=": join_layout.UNEQUAL,
 }
 
 #: The kernels that sum a level and those after it; a level with one atom is summed without any.
 SUM_KERNELS: Final = {
-    words.SUM_LAST: sum_last,
-    words.SUM_PAIRS: sum_pairs,
-    words.SUM_CLOSING: sum_closing,
-    words.SUM_SHARED: sum_shared,
+    join_layout.SUM_LAST: sum_last,
+    join_layout.SUM_PAIRS: sum_pairs,
+    join_layout.SUM_CYCLE: sum_cycle,
+    join_layout.SUM_CLIQUE: sum_clique,
 }
 
 
@@ -49,17 +49,17 @@ def link(program: Int64Array) -> None:
 
     They are compiled, or loaded from the cache: so this is left until a program runs.
     """
-    starts = int(program[words.BLOCKS])
-    for block in program[starts : starts + int(program[words.LEVELS])].tolist():
-        summed = int(program[block + words.SUMMED])
-        if summed == words.NOT_SUMMED:
+    starts = int(program[join_layout.BLOCKS])
+    for block in program[starts : starts + int(program[join_layout.LEVELS])].tolist():
+        summed = int(program[block + join_layout.SUM_KIND])
+        if summed == join_layout.SUM_NONE:
             continue
-        if summed != words.SUM_LAST or program[block + words.PARTICIPANTS] > 1:
-            program[block + words.SUM_KERNEL] = address_of(SUM_KERNELS[summed])
+        if summed != join_layout.SUM_LAST or program[block + join_layout.PARTICIPANTS] > 1:
+            program[block + join_layout.SUM_KERNEL] = address_of(SUM_KERNELS[summed])
 
 
 def compile_program(plan: TermPlan, deltas: Sequence[int] = ()) -> Int64Array:
-    """Return the program of a plan; its layout is in `dbsp_wcoj.kernels.join.program`.
+    """Return the program of a plan; its layout is in `dbsp_wcoj.kernels.join.join_layout`.
 
     Args:
         plan: The plan.
@@ -80,12 +80,12 @@ def compile_program(plan: TermPlan, deltas: Sequence[int] = ()) -> Int64Array:
         0,
         *_driving_delta(plan, deltas),
     ]
-    head_start = words.PROGRAM_WORDS
+    head_start = join_layout.PROGRAM_WORDS
     blocks_start = head_start + len(plan.head)
     depths_start = blocks_start + levels + 1
-    fixed[words.HEAD] = head_start
-    fixed[words.BLOCKS] = blocks_start
-    fixed[words.ATOM_DEPTHS] = depths_start
+    fixed[join_layout.HEAD_LEVELS] = head_start
+    fixed[join_layout.BLOCKS] = blocks_start
+    fixed[join_layout.ATOM_DEPTHS] = depths_start
     position = depths_start + len(plan.factors)
     starts: list[int] = []
     blocks: list[int] = []
@@ -94,13 +94,13 @@ def compile_program(plan: TermPlan, deltas: Sequence[int] = ()) -> Int64Array:
     for level in range(levels):
         block = _block(shape, level)
         if summed and level == levels - 2:
-            block[words.SUMMED] = summed
+            block[join_layout.SUM_KIND] = summed
         if not (summed and level == levels - 1):
-            block[words.SEPARATOR] = memoization_keys[level]
+            block[join_layout.MEMO_KEY_LEVEL] = memoization_keys[level]
         starts.append(position + len(blocks))
         blocks += block
     starts.append(position + len(blocks))
-    if summed == words.SUM_SHARED:
+    if summed == join_layout.SUM_CLIQUE:
         blocks += _block(shape, levels - 1, without=plan.order[-2])
     return np.array(
         fixed
@@ -190,33 +190,33 @@ def _driving_delta(plan: TermPlan, deltas: Sequence[int]) -> tuple[int, int]:
 
 
 def _sum_of_last_two(shape: _Shape) -> int:
-    """The method that sums the last two variables together; `NOT_SUMMED` if none applies.
+    """The method that sums the last two variables together; `SUM_NONE` if none applies.
 
-    ``SUM_PAIRS`` if two atoms contain the last variable. ``SUM_CLOSING`` if one of these two also
+    ``SUM_PAIRS`` if two atoms contain the last variable. ``SUM_CYCLE`` if one of these two also
     contains the variable before, together with one other atom, and there are no comparisons.
-    ``SUM_SHARED`` if more than two atoms contain the last variable and exactly one of them also
+    ``SUM_CLIQUE`` if more than two atoms contain the last variable and exactly one of them also
     contains the variable before.
     """
     plan = shape.plan
     last = len(plan.order) - 1
     # The join then does not iterate over the last variable, so it cannot be the split one.
     if last < 1 or last - 1 < shape.emitted or shape.split == last:
-        return words.NOT_SUMMED
+        return join_layout.SUM_NONE
     before = plan.order[-2]
     at_last = {i for i, _ in shape.holders[last]}
     if any(plan.factors[i].depth < len(plan.factors[i].variables) for i in at_last):
-        return words.NOT_SUMMED
+        return join_layout.SUM_NONE
     meeting = {i for i, _ in shape.holders[last - 1]}
     moving = meeting & at_last
     compared = shape.compared[last]
     if len(at_last) == 2:
         if any(c.op == "!=" for c in compared):
-            return words.NOT_SUMMED
+            return join_layout.SUM_NONE
         closes = len(meeting) == 2 and len(moving) == 1 and not compared
-        return words.SUM_CLOSING if closes else words.SUM_PAIRS
+        return join_layout.SUM_CYCLE if closes else join_layout.SUM_PAIRS
     if len(at_last) > 2 and len(moving) == 1 and not any(before in c.variables for c in compared):
-        return words.SUM_SHARED
-    return words.NOT_SUMMED
+        return join_layout.SUM_CLIQUE
+    return join_layout.SUM_NONE
 
 
 def _block(shape: _Shape, level: int, *, without: str | None = None) -> list[int]:
@@ -238,15 +238,16 @@ def _block(shape: _Shape, level: int, *, without: str | None = None) -> list[int
     for comparison in shape.compared[level]:
         op, other = _orient(comparison, name)
         if isinstance(other, Constant):
-            comparisons += [OPERATORS[op], words.CONSTANT, int(other.value)]  # type: ignore[call-overload]
+            comparisons += [OPERATORS[op], join_layout.CONSTANT, int(other.value)]  # type: ignore[call-overload]
+            unequal |= op == "!="
             continue
         assert isinstance(other, Variable)
         if other.name == name:
             if op in ("<", ">", "!="):  # x < x holds for no x: an empty range
-                comparisons += [words.LESS, words.CONSTANT, -(2**63)]
+                comparisons += [join_layout.LESS, join_layout.CONSTANT, -(2**63)]
             continue
         elif shape.level[other.name] < level:
-            comparisons += [OPERATORS[op], words.VARIABLE, shape.level[other.name]]
+            comparisons += [OPERATORS[op], join_layout.VARIABLE, shape.level[other.name]]
         else:
             continue
         unequal |= op == "!="
@@ -254,11 +255,11 @@ def _block(shape: _Shape, level: int, *, without: str | None = None) -> list[int
     summed = innermost and not unequal and (count == 1 or (count == 2 and at_leaves))
     return [
         NONE,
-        words.SUM_LAST if summed else words.NOT_SUMMED,
+        join_layout.SUM_LAST if summed else join_layout.SUM_NONE,
         NOT_LINKED,
         count,
         *participants,
-        len(comparisons) // words.COMPARISON_WORDS,
+        len(comparisons) // join_layout.COMPARISON_WORDS,
         *comparisons,
     ]
 

@@ -15,8 +15,8 @@ import numpy as np
 from dbsp_wcoj.execution.bound_terms import BoundTerms
 from dbsp_wcoj.execution.join_buffers import address_of
 from dbsp_wcoj.execution.plan_cache import PlanCache
-from dbsp_wcoj.kernels.join.single_step import BEYOND, NO_ROOM, SETTLE, small_step
-from dbsp_wcoj.storage.arena import FEW, Arena
+from dbsp_wcoj.kernels.join.single_step import ARENA_FULL, MAY_OVERFLOW, SETTLE, small_step
+from dbsp_wcoj.storage.arena import MAX_INSERTION_ROWS, Arena
 from dbsp_wcoj.storage.relations import Relations
 from dbsp_wcoj.zset import Int64Array, ZSet
 
@@ -66,7 +66,11 @@ class SmallSteps:
             return None
         rows = len(delta.weight_array)
         trace = self._relations.traces.get(name)
-        if trace is None or not 0 < rows <= FEW or len(delta.row_array) != trace.arity:
+        if (
+            trace is None
+            or not 0 < rows <= MAX_INSERTION_ROWS
+            or len(delta.row_array) != trace.arity
+        ):
             return None
         terms = self._plan_cache.bind_single(name, rows)
         arena = trace.arena
@@ -83,10 +87,10 @@ class SmallSteps:
         if bound.words is None:
             return None
         status, total, joins = small_step(bound.address, delta.row_array, delta.weight_array)
-        if status == NO_ROOM:
+        if status == ARENA_FULL:
             arena.start_buffer(rows)
             status, total, joins = small_step(bound.address, delta.row_array, delta.weight_array)
-        if status == BEYOND:
+        if status == MAY_OVERFLOW:
             return None
         trace.version += 1
         self._relations.version += 1

@@ -1,14 +1,14 @@
-"""Raw memory access for the kernels: load, store and compare four values at once.
+"""Raw memory access for kernels: load, store, prefetch, and compare four values at once.
 
-A run is one int64 buffer, and a join reads dozens of runs whose number is only known at run
-time; numba has no list of arrays that costs nothing, so a run is passed as its address and
-read through these intrinsics. ``base`` is always an address in bytes, ``i`` an index in
-8-byte words. Nothing is bounds-checked.
+A run is one int64 buffer, and a join reads dozens of runs, whose number is known only at run time.
+numba has no list of arrays without overhead, so a run is passed as its address and read through
+these intrinsics. ``base`` is an address in bytes; ``i`` is an index in 8-byte words. Nothing is
+bounds-checked.
 
-`match_count` compares every pair of two blocks of four sorted values with three vector
-rotations (Inoue, Ohara, Taura, "Faster Set Intersection with SIMD Instructions by Reducing
-Branch Mispredictions", PVLDB 8(3), 2014, section 3); the vectors are generic LLVM vectors, so
-any processor runs them and one with AVX2 needs one instruction for each step.
+`count_block_matches` compares every pair of values of two sorted blocks of four with three vector
+rotations (Inoue, Ohara, Taura, "Faster Set Intersection with SIMD Instructions by Reducing Branch
+Mispredictions", PVLDB 8(3), 2014, section 3). The vectors are generic LLVM vectors: any processor
+can run them, and a processor with AVX2 needs one instruction per step.
 """
 
 from typing import Any
@@ -18,14 +18,14 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-LANES = 4
+VECTOR_LANES = 4  # int64 values per vector
 
 _WORD = ir.IntType(64)
-_VECTOR = ir.VectorType(_WORD, LANES)
+_VECTOR = ir.VectorType(_WORD, VECTOR_LANES)
 
 
 def _address(builder: Any, base: Any, index: Any, pointee: Any) -> Any:
-    # A pointer and an index, not integer arithmetic: so loops over `load` can be vectorised.
+    # A pointer and an index instead of integer arithmetic lets LLVM vectorize loops over `load`.
     word = builder.gep(builder.inttoptr(base, _WORD.as_pointer()), [index])
     return word if pointee is _WORD else builder.bitcast(word, pointee.as_pointer())
 
@@ -52,8 +52,8 @@ def store(typingctx: Any, base: Any, i: Any, value: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def count_up(typingctx: Any, counters: Any, counter: Any, amount: Any) -> Any:
-    """Add to word ``counter`` after address ``counters``."""
+def increment(typingctx: Any, counters: Any, counter: Any, amount: Any) -> Any:
+    """Add ``amount`` to word ``counter`` after address ``counters``."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         word = _address(builder, args[0], args[1], _WORD)
@@ -64,7 +64,7 @@ def count_up(typingctx: Any, counters: Any, counter: Any, amount: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def words_at(typingctx: Any, address: Any) -> Any:
+def pointer_to_words(typingctx: Any, address: Any) -> Any:
     """Return a pointer to the words at an address, for `numba.carray`."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -75,7 +75,7 @@ def words_at(typingctx: Any, address: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def prefetch(typingctx: Any, base: Any, i: Any) -> Any:
-    """Ask for the cache line of word ``i`` after address ``base``; any address is allowed."""
+    """Prefetch the cache line of word ``i`` after address ``base``; any address is allowed."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer = builder.bitcast(
@@ -84,7 +84,7 @@ def prefetch(typingctx: Any, base: Any, i: Any) -> Any:
         flag = ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), flag, flag, flag])
         function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        # For reading, keep in all caches, data.
+        # Arguments: for reading, keep in all cache levels, data cache.
         builder.call(function, [pointer, flag(0), flag(3), flag(1)])
         return context.get_dummy_value()
 
@@ -92,8 +92,8 @@ def prefetch(typingctx: Any, base: Any, i: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def match_count(typingctx: Any, base_a: Any, i: Any, base_b: Any, j: Any) -> Any:
-    """Return how many of four values at ``a[i:]`` occur among the four at ``b[j:]``.
+def count_block_matches(typingctx: Any, base_a: Any, i: Any, base_b: Any, j: Any) -> Any:
+    """Return how many of the four values at ``a[i:]`` occur among the four at ``b[j:]``.
 
     Both blocks are strictly increasing, so each value matches at most once.
     """
@@ -101,30 +101,30 @@ def match_count(typingctx: Any, base_a: Any, i: Any, base_b: Any, j: Any) -> Any
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         left = builder.load(_address(builder, args[0], args[1], _VECTOR), align=8)
         right = builder.load(_address(builder, args[2], args[3], _VECTOR), align=8)
-        lanes = ir.VectorType(ir.IntType(32), LANES)
+        lanes = ir.VectorType(ir.IntType(32), VECTOR_LANES)
         matched = builder.icmp_signed("==", left, right)
-        for rotation in range(1, LANES):
-            order = ir.Constant(lanes, [(k + rotation) % LANES for k in range(LANES)])
+        for rotation in range(1, VECTOR_LANES):
+            order = ir.Constant(lanes, [(k + rotation) % VECTOR_LANES for k in range(VECTOR_LANES)])
             rotated = builder.shuffle_vector(right, right, order)
             matched = builder.or_(matched, builder.icmp_signed("==", left, rotated))
-        mask = builder.zext(builder.bitcast(matched, ir.IntType(LANES)), _WORD)
+        mask = builder.zext(builder.bitcast(matched, ir.IntType(VECTOR_LANES)), _WORD)
         return builder.ctpop(mask)
 
     return types.int64(types.int64, types.int64, types.int64, types.int64), codegen
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def contains(typingctx: Any, base: Any, i: Any, value: Any) -> Any:
-    """Return 1 when ``value`` is among the four values at word ``i``, else 0."""
+def block_contains(typingctx: Any, base: Any, i: Any, value: Any) -> Any:
+    """Return 1 if ``value`` is among the four values at word ``i``, else 0."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         block = builder.load(_address(builder, args[0], args[1], _VECTOR), align=8)
         lane = ir.Constant(ir.IntType(32), 0)
         single = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), args[2], lane)
-        zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+        zeros = ir.Constant(ir.VectorType(ir.IntType(32), VECTOR_LANES), [0] * VECTOR_LANES)
         matched = builder.icmp_signed("==", block, builder.shuffle_vector(single, single, zeros))
-        mask = builder.bitcast(matched, ir.IntType(LANES))
-        found = builder.icmp_unsigned("!=", mask, ir.Constant(ir.IntType(LANES), 0))
+        mask = builder.bitcast(matched, ir.IntType(VECTOR_LANES))
+        found = builder.icmp_unsigned("!=", mask, ir.Constant(ir.IntType(VECTOR_LANES), 0))
         return builder.zext(found, _WORD)
 
     return types.int64(types.int64, types.int64, types.int64), codegen

@@ -12,16 +12,16 @@ from typing import Final
 
 import numpy as np
 
-from dbsp_wcoj.kernels.storage import arena as layout
-from dbsp_wcoj.kernels.storage.arena import add_runs_of_few, runs_of_few
-from dbsp_wcoj.kernels.storage.sort import FEW
-from dbsp_wcoj.kernels.storage.spine import MOST_TAIL_ROWS
+from dbsp_wcoj.kernels.storage import arena as arena_kernels
+from dbsp_wcoj.kernels.storage.arena import add_small_runs, build_small_runs
+from dbsp_wcoj.kernels.storage.sort import MAX_INSERTION_ROWS
+from dbsp_wcoj.kernels.storage.spine import MAX_TAIL_ROWS
 from dbsp_wcoj.kernels.storage.trie import run_words
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.storage.spine import Spine
 from dbsp_wcoj.zset import Int64Array, ZSet
 
-__all__ = ["FEW", "Arena"]
+__all__ = ["MAX_INSERTION_ROWS", "Arena"]
 
 ROOM_WORDS: Final = 1 << 14
 
@@ -56,7 +56,7 @@ class Arena:
         self._buffer_address = 0
 
     def build_runs(self, delta: ZSet) -> dict[ColumnOrder, Run]:
-        """The run of a non-empty Z-set of at most `FEW` rows in each order.
+        """The run of a non-empty Z-set of at most `MAX_INSERTION_ROWS` rows in each order.
 
         Complexity:
             O(rows²), with a very small factor.
@@ -64,7 +64,7 @@ class Arena:
         rows = len(delta.weight_array)
         if self._free + self._step_words(rows) > len(self._buffer):
             self.start_buffer(rows)
-        largest = runs_of_few(self.address, delta.row_array, delta.weight_array)
+        largest = build_small_runs(self.address, delta.row_array, delta.weight_array)
         words = run_words(len(delta.row_array), rows)
         end = self._free
         start = end - words * len(self.orders)
@@ -86,12 +86,12 @@ class Arena:
         for index, order in enumerate(self.orders):
             run = runs[order]
             rows = run.rows
-            words[self._entry(index) + layout.RUN] = run.address
+            words[self._entry(index) + arena_kernels.RUN] = run.address
             if not 0 <= run.address - self._buffer_address < 8 * self._free:
                 return False
         if self._free + self._step_words(rows) > len(self._buffer):
             return False
-        if add_runs_of_few(self.address):
+        if add_small_runs(self.address):
             self.close_full_tails()
         return True
 
@@ -103,7 +103,7 @@ class Arena:
     def close_full_tails(self) -> None:
         """Make full tails ordinary runs of their spines."""
         for spine in self._spines:
-            if spine.tail_rows > MOST_TAIL_ROWS:
+            if spine.tail_rows > MAX_TAIL_ROWS:
                 spine.settle()
 
     def start_buffer(self, rows: int) -> None:
@@ -114,16 +114,16 @@ class Arena:
         for spine in self._spines:
             spine.write_tails_to(self._buffer)
         words = self._words
-        words[layout.ROOM] = self._buffer_address
-        words[layout.ROOM_WORDS] = len(self._buffer)
-        words[layout.FREE] = 0
+        words[arena_kernels.ROOM] = self._buffer_address
+        words[arena_kernels.ROOM_WORDS] = len(self._buffer)
+        words[arena_kernels.FREE] = 0
 
     @property
     def _free(self) -> int:
-        return int(self._words[layout.FREE])
+        return int(self._words[arena_kernels.FREE])
 
     def _entry(self, index: int) -> int:
-        return layout.FIRST_ORDER + index * (layout.COLUMNS + len(self.orders[0]))
+        return arena_kernels.FIRST_ORDER + index * (arena_kernels.COLUMNS + len(self.orders[0]))
 
     def _step_words(self, rows: int) -> int:
         """An upper bound of the words that the runs and the tails of a step take."""

@@ -18,7 +18,7 @@ from concurrent.futures import Executor, wait
 import numpy as np
 import numpy.typing as npt
 
-from dbsp_wcoj.kernels.storage.sort import OVERFLOW, sorted_half, take_half, write_rows
+from dbsp_wcoj.kernels.storage.sort import OVERFLOW, collect_half, sort_half, write_rows
 
 __all__ = ["ParallelSort", "split_rows"]
 
@@ -103,17 +103,17 @@ class ParallelSort:
         keys = np.zeros(size + 1, np.uint64)
         for column, low, shift in zip(self._columns, self._lowest, self._shifts, strict=False):
             where = np.uint64(min(shift, 63))
-            take_half(
+            collect_half(
                 key, column, self._pivot, half == 1, np.uint64(int(low) % (1 << 64)), where, keys
             )
         weights = np.empty(0, np.int64)
         if self._weights is not None:
             taken = np.zeros(size + 1, np.uint64)
             zero = np.uint64(0)
-            take_half(key, self._weights, self._pivot, half == 1, zero, zero, taken)
+            collect_half(key, self._weights, self._pivot, half == 1, zero, zero, taken)
             weights = taken[:-1].view(np.int64)
         scratch = np.empty((2, size), np.int64)
-        found: tuple[Keys, Int64Array, int] = sorted_half(keys[:-1], weights, scratch, self._bits)
+        found: tuple[Keys, Int64Array, int] = sort_half(keys[:-1], weights, scratch, self._bits)
         return found
 
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dbsp_wcoj.errors import ArityError, WeightError
-from dbsp_wcoj.kernels.storage.prefix_lookup import leading_rows
+from dbsp_wcoj.kernels.storage.prefix_lookup import look_up_prefixes
 from dbsp_wcoj.storage.trace import ColumnOrder, Trace, TraceStep
 from dbsp_wcoj.zset import Int64Array
 
@@ -110,7 +110,7 @@ def prefix_lookup(
     while True:
         places, old, new = np.empty((3, capacity), np.int64)
         rows = np.empty((depth, capacity), np.int64)
-        start, written = leading_rows(
+        start, written = look_up_prefixes(
             table,
             0 if extra is None else extra.address,
             prefixes,

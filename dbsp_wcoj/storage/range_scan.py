@@ -16,13 +16,13 @@ import numpy as np
 
 from dbsp_wcoj.kernels.storage.run_layout import (
     ARITY,
+    LEVEL_HEADER_WORDS,
+    LEVEL_HEADERS,
+    LEVEL_NODES,
     LEVEL_OFFSETS,
-    LEVEL_SIZE,
     LEVEL_VALUES,
-    LEVEL_WORDS,
-    LEVELS,
-    UNIFORM,
-    WEIGHTS,
+    UNIFORM_WEIGHT,
+    WEIGHT_SUMS,
 )
 from dbsp_wcoj.storage.trace import ColumnOrder, Trace
 from dbsp_wcoj.zset import Int64Array, ZSet, consolidated_rows
@@ -63,7 +63,7 @@ def range_scan(trace: Trace, order: ColumnOrder, low: int, high: int) -> ZSet:
 def _slice(run: Int64Array, low: int, high: int) -> tuple[Int64Array, Int64Array]:
     """The columns and weights of the rows of a run, columns in the run's own order."""
     arity = int(run[ARITY])
-    size, start = int(run[LEVELS + LEVEL_SIZE]), int(run[LEVELS + LEVEL_VALUES])
+    size, start = int(run[LEVEL_HEADERS + LEVEL_NODES]), int(run[LEVEL_HEADERS + LEVEL_VALUES])
     level = run[start : start + size]
     first = int(np.searchsorted(level, low, side="left"))
     last = int(np.searchsorted(level, high, side="right"))
@@ -72,7 +72,7 @@ def _slice(run: Int64Array, low: int, high: int) -> tuple[Int64Array, Int64Array
     values: list[Int64Array] = []
     offsets: list[Int64Array] = []
     for depth in range(arity):
-        entry = LEVELS + LEVEL_WORDS * depth
+        entry = LEVEL_HEADERS + LEVEL_HEADER_WORDS * depth
         start = int(run[entry + LEVEL_VALUES])
         values.append(run[start + first : start + last])
         if depth < arity - 1:
@@ -87,7 +87,7 @@ def _slice(run: Int64Array, low: int, high: int) -> tuple[Int64Array, Int64Array
     for depth in range(arity - 2, -1, -1):
         leaves = leaves[offsets[depth]]
         columns[depth] = np.repeat(values[depth], np.diff(leaves))
-    sums = int(run[WEIGHTS])
+    sums = int(run[WEIGHT_SUMS])
     if sums:
         return columns, np.diff(run[sums + first : sums + last + 1])
-    return columns, np.full(last - first, run[UNIFORM])
+    return columns, np.full(last - first, run[UNIFORM_WEIGHT])

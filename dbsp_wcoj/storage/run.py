@@ -19,9 +19,9 @@ from typing import Final
 import numpy as np
 
 from dbsp_wcoj.errors import DbspWcojError
-from dbsp_wcoj.kernels.storage import run_layout as layout
-from dbsp_wcoj.kernels.storage.merge import merge_open, merge_runs, merge_tail, merge_work
-from dbsp_wcoj.kernels.storage.trie import read_run, run_of, run_words
+from dbsp_wcoj.kernels.storage import run_layout
+from dbsp_wcoj.kernels.storage.merge import begin_merge, continue_merge, merge_runs, merge_tail
+from dbsp_wcoj.kernels.storage.trie import build_sorted_run, read_run, run_words
 from dbsp_wcoj.zset import Int64Array, ZSet, sort_scratch
 
 __all__ = ["WHOLE", "Merge", "Ranges", "Run", "first_values", "value_ranges"]
@@ -64,7 +64,7 @@ class Run:
         rows = zset.row_array
         buffer = _reserve(len(rows), len(zset))
         scratch = sort_scratch(len(zset), len(rows))
-        return Run(buffer, *run_of(rows, zset.weight_array, order, buffer, scratch))
+        return Run(buffer, *build_sorted_run(rows, zset.weight_array, order, buffer, scratch))
 
     @staticmethod
     def merged(older: Run, newer: Run) -> Run:
@@ -89,7 +89,7 @@ class Run:
             O(runs * rows).
         """
         rows = sum([run.rows for run in runs[first:]])
-        buffer = _reserve(int(runs[first].buffer[layout.ARITY]), rows)
+        buffer = _reserve(int(runs[first].buffer[run_layout.ARITY]), rows)
         return Run(buffer, *merge_tail(table, first, len(buffer), buffer))
 
     @staticmethod
@@ -141,7 +141,9 @@ class Run:
                 f"{len(words)} words are not a run: {wrong}; pass all words of Run.to_words"
             )
         address = int(words.__array_interface__["data"][0])
-        return Run(words, address, int(words[layout.ROWS]), int(words[layout.MAX_ABS_WEIGHT]))
+        return Run(
+            words, address, int(words[run_layout.ROWS]), int(words[run_layout.MAX_ABS_WEIGHT])
+        )
 
     def find_damage(self) -> str:
         """Describe how the sections contradict each other; return "" if they do not.
@@ -159,26 +161,29 @@ class Run:
         header = buffer[: _header_words(self.arity)].tolist()
         starts: Int64Array | None = None  # of the children of each node of the level above
         for level in range(self.arity):
-            entry = layout.LEVELS + layout.LEVEL_WORDS * level
-            nodes, first = header[entry + layout.LEVEL_SIZE], header[entry + layout.LEVEL_VALUES]
+            entry = run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * level
+            nodes, first = (
+                header[entry + run_layout.LEVEL_NODES],
+                header[entry + run_layout.LEVEL_VALUES],
+            )
             if _has_descent(buffer[first : first + nodes], starts):
                 return f"the values of level {level} do not rise"
             if level < self.arity - 1:
-                place = header[entry + layout.LEVEL_OFFSETS]
+                place = header[entry + run_layout.LEVEL_OFFSETS]
                 starts = buffer[place : place + nodes + 1]
-                below = header[entry + layout.LEVEL_WORDS + layout.LEVEL_SIZE]
+                below = header[entry + run_layout.LEVEL_HEADER_WORDS + run_layout.LEVEL_NODES]
                 if starts[0] != 0 or starts[-1] != below or _has_descent(starts, None):
                     return f"the offsets of level {level} do not lead through level {level + 1}"
         return self._find_directory_damage(header)
 
     def _find_directory_damage(self, header: Sequence[int]) -> str:
-        place, size = header[layout.DIRECTORY], header[layout.DIRECTORY_SIZE]
+        place, size = header[run_layout.DIRECTORY], header[run_layout.DIRECTORY_SIZE]
         if not place:
             return ""
-        nodes = header[layout.LEVELS + layout.LEVEL_SIZE]
+        nodes = header[run_layout.LEVEL_HEADERS + run_layout.LEVEL_NODES]
         entries = self.buffer[place : place + size]
-        if not 0 <= header[layout.SHIFT] < 64 or size < 2 or nodes < 1:
-            return f"a directory of {size} entries with shift {header[layout.SHIFT]}"
+        if not 0 <= header[run_layout.DIRECTORY_SHIFT] < 64 or size < 2 or nodes < 1:
+            return f"a directory of {size} entries with shift {header[run_layout.DIRECTORY_SHIFT]}"
         if entries[0] != 0 or entries[-1] > nodes or (entries[1:] < entries[:-1]).any():
             return "the directory does not lead through level 0"
         return ""
@@ -216,7 +221,7 @@ class Run:
     @property
     def arity(self) -> int:
         """The number of columns."""
-        return int(self.buffer[layout.ARITY])
+        return int(self.buffer[run_layout.ARITY])
 
     def read(self) -> tuple[Int64Array, Int64Array]:
         """``(columns, weights)`` in the run's own column order."""
@@ -235,12 +240,12 @@ class Run:
         buffer = self.buffer
         columns = np.empty((self.arity, len(places)), np.int64)
         for level in range(self.arity - 1, -1, -1):
-            entry = layout.LEVELS + layout.LEVEL_WORDS * level
-            columns[level] = buffer[int(buffer[entry + layout.LEVEL_VALUES]) + places]
+            entry = run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * level
+            columns[level] = buffer[int(buffer[entry + run_layout.LEVEL_VALUES]) + places]
             if level > 0:
-                above = entry - layout.LEVEL_WORDS
-                start = int(buffer[above + layout.LEVEL_OFFSETS])
-                offsets = buffer[start : start + int(buffer[above + layout.LEVEL_SIZE])]
+                above = entry - run_layout.LEVEL_HEADER_WORDS
+                start = int(buffer[above + run_layout.LEVEL_OFFSETS])
+                offsets = buffer[start : start + int(buffer[above + run_layout.LEVEL_NODES])]
                 places = np.searchsorted(offsets, places, side="right") - 1
         return columns
 
@@ -255,57 +260,60 @@ class Merge:
         self.older = older
         self.newer = newer
         self._out = _reserve_merge(older, newer)
-        self._state = merge_open(older.buffer, newer.buffer, self._out)
+        self._state = begin_merge(older.buffer, newer.buffer, self._out)
 
     def work(self, fuel: int = UNLIMITED_FUEL) -> Run | None:
         """Do about ``fuel`` rows of work; return the merged run once it is complete."""
-        done = merge_work(self.older.buffer, self.newer.buffer, self._out, self._state, fuel)
+        done = continue_merge(self.older.buffer, self.newer.buffer, self._out, self._state, fuel)
         if not done:
             return None
         out = self._out
         address = int(out.__array_interface__["data"][0])
-        return Run(out, address, int(out[layout.ROWS]), int(out[layout.MAX_ABS_WEIGHT]))
+        return Run(out, address, int(out[run_layout.ROWS]), int(out[run_layout.MAX_ABS_WEIGHT]))
 
 
 def _header_words(arity: int) -> int:
-    return layout.LEVELS + layout.LEVEL_WORDS * arity
+    return run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * arity
 
 
 def _sections(header: Sequence[int]) -> list[tuple[int, int, int]]:
     """The sections of a run: the header word that points to it (-1: none), start and size."""
-    arity = header[layout.ARITY]
+    arity = header[run_layout.ARITY]
     sections = [(-1, 0, _header_words(arity))]
     for level in range(arity):
-        entry = layout.LEVELS + layout.LEVEL_WORDS * level
-        nodes = header[entry + layout.LEVEL_SIZE]
-        pointer = entry + layout.LEVEL_VALUES
+        entry = run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * level
+        nodes = header[entry + run_layout.LEVEL_NODES]
+        pointer = entry + run_layout.LEVEL_VALUES
         sections.append((pointer, header[pointer], nodes))
         if level < arity - 1:
-            pointer = entry + layout.LEVEL_OFFSETS
+            pointer = entry + run_layout.LEVEL_OFFSETS
             sections.append((pointer, header[pointer], nodes + 1))
-    if header[layout.DIRECTORY]:
-        pointer = layout.DIRECTORY
-        sections.append((pointer, header[pointer], header[layout.DIRECTORY_SIZE]))
-    if header[layout.WEIGHTS]:
-        pointer = layout.WEIGHTS
-        sections.append((pointer, header[pointer], header[layout.ROWS] + 1))
+    if header[run_layout.DIRECTORY]:
+        pointer = run_layout.DIRECTORY
+        sections.append((pointer, header[pointer], header[run_layout.DIRECTORY_SIZE]))
+    if header[run_layout.WEIGHT_SUMS]:
+        pointer = run_layout.WEIGHT_SUMS
+        sections.append((pointer, header[pointer], header[run_layout.ROWS] + 1))
     return sections
 
 
 def _find_header_damage(words: Int64Array) -> str:
     """Describe how the header contradicts the words; return "" if it does not."""
     size = len(words)
-    if size <= layout.LEVELS or not 1 <= words[layout.ARITY] <= size:
+    if size <= run_layout.LEVEL_HEADERS or not 1 <= words[run_layout.ARITY] <= size:
         return "there is no header"
-    first = _header_words(int(words[layout.ARITY]))
+    first = _header_words(int(words[run_layout.ARITY]))
     if size < first:
         return f"the header has {first} words"
     header = words[:first].tolist()
-    if header[layout.ROWS] < 0 or header[layout.MAX_ABS_WEIGHT] < 0:
-        return f"rows {header[layout.ROWS]}, largest weight {header[layout.MAX_ABS_WEIGHT]}"
-    nodes = [header[k + layout.LEVEL_SIZE] for k in range(layout.LEVELS, first, layout.LEVEL_WORDS)]
-    if nodes != sorted(nodes) or nodes[-1] != header[layout.ROWS]:
-        return f"levels of {nodes} nodes for {header[layout.ROWS]} rows"
+    if header[run_layout.ROWS] < 0 or header[run_layout.MAX_ABS_WEIGHT] < 0:
+        return f"rows {header[run_layout.ROWS]}, largest weight {header[run_layout.MAX_ABS_WEIGHT]}"
+    nodes = [
+        header[k + run_layout.LEVEL_NODES]
+        for k in range(run_layout.LEVEL_HEADERS, first, run_layout.LEVEL_HEADER_WORDS)
+    ]
+    if nodes != sorted(nodes) or nodes[-1] != header[run_layout.ROWS]:
+        return f"levels of {nodes} nodes for {header[run_layout.ROWS]} rows"
     for _, start, length in _sections(header)[1:]:
         if start < first or length < 0 or start + length > size:
             return f"a section of {length} words at word {start}"
@@ -327,7 +335,7 @@ def _has_descent(numbers: Int64Array, starts: Int64Array | None) -> bool:
 
 def _reserve_merge(older: Run, newer: Run) -> Int64Array:
     """Allocate a buffer that is large enough for the merge of two runs."""
-    return _reserve(int(older.buffer[layout.ARITY]), older.rows + newer.rows)
+    return _reserve(int(older.buffer[run_layout.ARITY]), older.rows + newer.rows)
 
 
 def _reserve(arity: int, rows: int) -> Int64Array:
@@ -362,13 +370,13 @@ def first_values(run: Run) -> tuple[Int64Array, Int64Array]:
     [[1, 4], [0, 2, 3]]
     """
     buffer = run.buffer
-    nodes = int(buffer[layout.LEVELS + layout.LEVEL_SIZE])
-    first = int(buffer[layout.LEVELS + layout.LEVEL_VALUES])
+    nodes = int(buffer[run_layout.LEVEL_HEADERS + run_layout.LEVEL_NODES])
+    first = int(buffer[run_layout.LEVEL_HEADERS + run_layout.LEVEL_VALUES])
     rows = np.arange(nodes + 1)
-    for level in range(int(buffer[layout.ARITY]) - 1):
-        entry = layout.LEVELS + layout.LEVEL_WORDS * level
-        offsets = int(buffer[entry + layout.LEVEL_OFFSETS])
-        size = int(buffer[entry + layout.LEVEL_SIZE])
+    for level in range(int(buffer[run_layout.ARITY]) - 1):
+        entry = run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * level
+        offsets = int(buffer[entry + run_layout.LEVEL_OFFSETS])
+        size = int(buffer[entry + run_layout.LEVEL_NODES])
         starts = buffer[offsets : offsets + size + 1]
         rows = starts if level == 0 else starts[rows]
     return buffer[first : first + nodes], rows

@@ -32,9 +32,9 @@ from typing import Final
 
 import numpy as np
 
-from dbsp_wcoj.kernels.storage import spine as words
+from dbsp_wcoj.kernels.storage import spine as spine_kernels
 from dbsp_wcoj.kernels.storage.run_layout import MAX_ABS_WEIGHT
-from dbsp_wcoj.kernels.storage.spine import MOST_RUNS
+from dbsp_wcoj.kernels.storage.spine import MAX_RUNS
 from dbsp_wcoj.storage.run import Merge, Run
 from dbsp_wcoj.zset import LIMIT, Int64Array
 
@@ -92,7 +92,7 @@ class Spine:
         self._without_overlay: tuple[int, int] | None = None
         # Whether runs other than the newest may need a merge, because they were loaded that way.
         self._has_loaded_runs = False
-        self.table: Int64Array = np.zeros(words.TABLE_WORDS, np.int64)
+        self.table: Int64Array = np.zeros(spine_kernels.TABLE_WORDS, np.int64)
         self.table_address: int = self.table.__array_interface__["data"][0]
 
     @property
@@ -108,10 +108,10 @@ class Spine:
         """
         runs = tuple(self._runs)
         word = self.table.item
-        rows = word(words.TAIL_ROWS)
+        rows = word(spine_kernels.TAIL_ROWS)
         if not rows:
             return runs, None
-        address = word(words.FIRST_RUN + len(runs))
+        address = word(spine_kernels.FIRST_RUN + len(runs))
         tail = self._tail
         if tail is not None and tail.address == address:
             return (*runs, tail), None
@@ -120,7 +120,7 @@ class Spine:
     @property
     def is_empty(self) -> bool:
         """Whether there is no run. A spine whose rows cancel may still hold runs."""
-        return not self.table[words.COUNT]
+        return not self.table[spine_kernels.RUN_COUNT]
 
     @property
     def rows(self) -> int:
@@ -130,12 +130,12 @@ class Spine:
     @property
     def tail_rows(self) -> int:
         """Rows of the newest run if steps of a few rows are added to it, else 0."""
-        return int(self.table[words.TAIL_ROWS])
+        return int(self.table[spine_kernels.TAIL_ROWS])
 
     @property
     def weight_bound(self) -> int:
         """An upper bound of the absolute weights in the trace and in any sum of its runs."""
-        return int(self.table[words.WEIGHT_BOUND])
+        return int(self.table[spine_kernels.WEIGHT_BOUND])
 
     @property
     def nbytes(self) -> int:
@@ -197,28 +197,35 @@ class Spine:
         """
         table, overlay = self.table, self._overlay
         if self._without_overlay is None:
-            if table[words.COUNT] >= MOST_RUNS:
+            if table[spine_kernels.RUN_COUNT] >= MAX_RUNS:
                 self.compact()
-            self._without_overlay = (int(table[words.COUNT]), int(table[words.WEIGHT_BOUND]))
+            self._without_overlay = (
+                int(table[spine_kernels.RUN_COUNT]),
+                int(table[spine_kernels.WEIGHT_BOUND]),
+            )
         first, bound = self._without_overlay
         overlay.append(run)
         changed = len(overlay) - 1
         while len(overlay) > 1 and (
-            overlay[-2].rows < 2 * overlay[-1].rows or first + len(overlay) > MOST_RUNS
+            overlay[-2].rows < 2 * overlay[-1].rows or first + len(overlay) > MAX_RUNS
         ):
             merged = Run.merged(overlay[-2], overlay[-1])
             overlay[-2:] = [merged] if merged.rows else []
             changed = min(changed, max(len(overlay) - 1, 0))
-        table[words.COUNT] = first + len(overlay)
+        table[spine_kernels.RUN_COUNT] = first + len(overlay)
         for index in range(changed, len(overlay)):
-            table[words.FIRST_RUN + first + index] = overlay[index].address
-        table[words.WEIGHT_BOUND] = min(bound + sum([run.max_abs_weight for run in overlay]), LIMIT)
+            table[spine_kernels.FIRST_RUN + first + index] = overlay[index].address
+        table[spine_kernels.WEIGHT_BOUND] = min(
+            bound + sum([run.max_abs_weight for run in overlay]), LIMIT
+        )
 
     def pop_overlay(self) -> list[Run]:
         """Remove the overlay, and return its runs, some of them merged."""
         overlay, self._overlay = self._overlay, []
         if self._without_overlay is not None:
-            self.table[words.COUNT], self.table[words.WEIGHT_BOUND] = self._without_overlay
+            self.table[spine_kernels.RUN_COUNT], self.table[spine_kernels.WEIGHT_BOUND] = (
+                self._without_overlay
+            )
             self._without_overlay = None
         return overlay
 
@@ -227,7 +234,7 @@ class Spine:
         rows = self.tail_rows
         if not rows:
             return None
-        address = int(self.table[words.FIRST_RUN + len(self._runs)])
+        address = int(self.table[spine_kernels.FIRST_RUN + len(self._runs)])
         # A tail that was read keeps its buffer, so no other run can have its address.
         if self._tail is None or self._tail.address != address:
             self._tail = _tail_at(self._tail_buffer, address, rows)
@@ -239,9 +246,11 @@ class Spine:
         if tail is not None:
             self._runs.append(tail)
         table = self.table
-        self._owed_fuel += FUEL_PER_ROW * int(table[words.UNSETTLED])
-        self._owed_fuel += FUEL_PER_STEP * int(table[words.STEPS])
-        table[words.TAIL_ROWS] = table[words.UNSETTLED] = table[words.STEPS] = 0
+        self._owed_fuel += FUEL_PER_ROW * int(table[spine_kernels.UNSETTLED_ROWS])
+        self._owed_fuel += FUEL_PER_STEP * int(table[spine_kernels.UNSETTLED_STEPS])
+        table[spine_kernels.TAIL_ROWS] = table[spine_kernels.UNSETTLED_ROWS] = table[
+            spine_kernels.UNSETTLED_STEPS
+        ] = 0
         self._tail = None
 
     def _settle(self, changed: int) -> None:
@@ -253,7 +262,7 @@ class Spine:
             for merge in self._merges[:]:
                 self._advance(merge, fuel)
         changed = min(changed, self._merge_neighbours(len(self._runs) - 1, fuel, check_all=merging))
-        if len(self._runs) > MOST_RUNS:
+        if len(self._runs) > MAX_RUNS:
             self.compact()
         else:
             self._refresh(changed)
@@ -323,15 +332,15 @@ class Spine:
         """Write the addresses of the runs from position ``changed`` on to the table."""
         runs = self._runs
         table = self.table
-        table[words.COUNT] = len(runs)
+        table[spine_kernels.RUN_COUNT] = len(runs)
         for index in range(changed, len(runs)):
-            table[words.FIRST_RUN + index] = runs[index].address
-        table[words.WEIGHT_BOUND] = min(sum([run.max_abs_weight for run in runs]), LIMIT)
+            table[spine_kernels.FIRST_RUN + index] = runs[index].address
+        table[spine_kernels.WEIGHT_BOUND] = min(sum([run.max_abs_weight for run in runs]), LIMIT)
 
     def _check(self) -> None:
         """Assert that the table mirrors the runs and that merges join neighbours."""
         runs = (*self.runs, *self._overlay)
-        assert self.table[words.COUNT] == len(runs)
+        assert self.table[spine_kernels.RUN_COUNT] == len(runs)
         assert [int(a) for a in self.table[1 : 1 + len(runs)]] == [run.address for run in runs]
         assert self.weight_bound == min(sum(run.max_abs_weight for run in runs), LIMIT)
         for merge in self._merges:

@@ -32,8 +32,8 @@ import numpy as np
 
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import ArityError, DbspWcojError, WeightOverflowError
-from dbsp_wcoj.kernels.storage.weight_lookup import row_weights
-from dbsp_wcoj.storage.arena import FEW, Arena
+from dbsp_wcoj.kernels.storage.weight_lookup import look_up_weights
+from dbsp_wcoj.storage.arena import MAX_INSERTION_ROWS, Arena
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.storage.spine import Spine, SpineSnapshot, snapshot_runs
 from dbsp_wcoj.zset import LIMIT, MAX_ARITY, Int64Array, ZSet, accumulate, consolidated_rows
@@ -359,7 +359,7 @@ class Trace:
                 f"the rows have arity {rows.arity}, the trace {self.arity}; project them"
             )
         arrangement = self._any_arrangement()
-        weights: Int64Array = row_weights(
+        weights: Int64Array = look_up_weights(
             rows.row_array, order_array(arrangement.order), arrangement.spine.table
         )
         return weights
@@ -413,7 +413,7 @@ class TraceStep(Staged):
         self.trace = trace
         self._version = trace.version
         # The arena that holds the runs, if any.
-        self._arena = trace.arena if len(delta) <= FEW else None
+        self._arena = trace.arena if len(delta) <= MAX_INSERTION_ROWS else None
         if self._arena is None:
             self._runs = {order: build_run(delta, order) for order in trace.orders}
         else:
@@ -498,7 +498,7 @@ class PoppedOverlay(NamedTuple):
         steps, trace = self.steps, self.trace
         if len(steps) == 1:
             return steps[0]
-        if not self.runs or sum([len(step.delta) for step in steps]) <= FEW:
+        if not self.runs or sum([len(step.delta) for step in steps]) <= MAX_INSERTION_ROWS:
             delta = accumulate([step.delta for step in steps], trace.arity)
             return trace.prepare(delta) if len(delta) else None
         summed = {order: Run.sum_of(of) for order, of in self.runs.items() if of}

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dbsp_wcoj.errors import ArityError, ColumnTypeError
-from dbsp_wcoj.kernels.values import intern as kernels
+from dbsp_wcoj.kernels.values import intern as intern_kernels
 
 __all__ = ["ABSENT", "Interner"]
 
@@ -140,7 +140,7 @@ class Interner:
         if self._words is None:
             raise ArityError("no rows yet, so their width is unknown; give Interner(words=...)")
         columns = np.empty((self._words, len(codes)), np.int64)
-        kernels.words(read_only_codes(codes), self._arena, columns)
+        intern_kernels.gather_words(read_only_codes(codes), self._arena, columns)
         return columns
 
     def gather(self, codes: Int64Array) -> tuple[Int64Array, Bytes]:
@@ -152,9 +152,9 @@ class Interner:
         self._check_range(codes)
         offsets = np.empty(len(codes) + 1, np.int64)
         given = read_only_codes(codes)
-        kernels.extents(given, self._bounds, offsets)
+        intern_kernels.write_offsets(given, self._bounds, offsets)
         data = np.empty(int(offsets[-1]), np.uint8)
-        kernels.gather(given, self._bounds, self._arena, offsets, data)
+        intern_kernels.gather(given, self._bounds, self._arena, offsets, data)
         return offsets, data
 
     def prefixes(self, codes: Int64Array, start: int = 0) -> Int64Array:
@@ -169,7 +169,7 @@ class Interner:
         """
         self._check_range(codes)
         keys = np.empty(len(codes), np.int64)
-        kernels.prefixes(read_only_codes(codes), self._bounds, self._arena, start, keys)
+        intern_kernels.order_keys(read_only_codes(codes), self._bounds, self._arena, start, keys)
         return keys
 
     def arena(self, first: int = 0) -> tuple[Int64Array, Bytes]:
@@ -220,7 +220,7 @@ class Interner:
             O(strings taken back).
         """
         self._check_length(length)
-        kernels.forget(self._slots, self._bounds, self._arena, self._size, length)
+        intern_kernels.remove_latest(self._slots, self._bounds, self._arena, self._size, length)
         self._size = length
 
     @property
@@ -234,7 +234,7 @@ class Interner:
         given = offsets.ctypes.data, data.ctypes.data
         # The slots first: the other arrays then hold whatever string a slot may lead to.
         slots, bounds, arena = self._slots, self._bounds, self._arena
-        kernels.find(given, mask, slots, bounds, arena, self._size, codes)
+        intern_kernels.find(given, mask, slots, bounds, arena, self._size, codes)
         return codes
 
     def _coded(self, offsets: Int64Array, data: Bytes, valid: BoolArray | None) -> Int64Array:
@@ -247,7 +247,7 @@ class Interner:
         try:
             while True:
                 table = self._slots, self._bounds, self._arena
-                row, self._size = kernels.intern(given, mask, row, *table, self._size, codes)
+                row, self._size = intern_kernels.intern(given, mask, row, *table, self._size, codes)
                 if row == rows:
                     return codes
                 self._grow(int(offsets[row + 1] - offsets[row]))
@@ -275,7 +275,7 @@ class Interner:
             needed *= 2
         if needed > len(self._slots):
             slots = np.zeros(needed, np.int64)
-            kernels.refill(slots, self._bounds, self._arena, size)
+            intern_kernels.rebuild_slots(slots, self._bounds, self._arena, size)
             self._slots = slots
 
     def _row_strings(self, columns: Any) -> tuple[Int64Array, Bytes]:
@@ -307,7 +307,7 @@ class Interner:
         assert len(slots) & (len(slots) - 1) == 0 and 2 * size <= len(slots)
         assert size < len(self._bounds) and self._bounds[0] == 0
         assert (np.diff(self._bounds[: size + 1]) >= 0).all() and self._end <= len(self._arena)
-        taken = slots[slots != 0] & kernels.CODES
+        taken = slots[slots != 0] & intern_kernels.CODE_MASK
         assert sorted(taken.tolist()) == list(range(1, size + 1))
         offsets, data = self.arena()
         assert self.find(offsets, data).tolist() == list(range(size))

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from dbsp_wcoj.errors import ColumnTypeError
-from dbsp_wcoj.kernels.values import intern as kernels
+from dbsp_wcoj.kernels.values import intern as intern_kernels
 from dbsp_wcoj.values.interner import (
     ABSENT,
     BoolArray,
@@ -128,11 +128,11 @@ class InternerOverlay(Interner):
         given = [read_only_codes(part) for part in parts]
         ends = np.empty((2, len(codes) + 1), np.int64)
         for table, part, row in zip(tables, given, ends, strict=True):
-            kernels.extents(part, table._bounds, row)
+            intern_kernels.write_offsets(part, table._bounds, row)
         offsets: Int64Array = ends[0] + ends[1]
         data = np.empty(int(offsets[-1]), np.uint8)
         for table, part in zip(tables, given, strict=True):
-            kernels.gather(part, table._bounds, table._arena, offsets, data)
+            intern_kernels.gather(part, table._bounds, table._arena, offsets, data)
         return offsets, data
 
     def prefixes(self, codes: Int64Array, start: int = 0) -> Int64Array:

@@ -209,7 +209,7 @@ def demo(
         )
     if page is not None:
         page.end("all has been replayed")
-        page.stay(console)
+        page.wait_for_interrupt(console)
     raise typer.Exit(status)
 
 

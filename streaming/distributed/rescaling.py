@@ -33,10 +33,10 @@ from circuits.circuit_spec import CircuitSpec
 from circuits.state.migration import (
     OperatorState,
     StateImport,
-    import_states,
-    relation_of,
-    state_of,
-    tables_of,
+    export_dictionaries,
+    export_relation,
+    export_state,
+    import_dictionaries,
 )
 from dbsp_wcoj.errors import DbspWcojError
 from streaming.distributed.engine import check_distributable, circuit_stages
@@ -195,14 +195,14 @@ class _Rescaling:
         grids: list[Grid] = []
         manifests: dict[tuple[int, int], bytes] = {}
         for cells in self._cells:
-            whole = state_of(circuit, cells.stage.node)
+            whole = export_state(circuit, cells.stage.node)
             grids.append(_grid(cells.stage, count, whole))
             found = cells.write(grids[-1], whole, batch_id=self._number, steps=self._before.steps)
             manifests |= _by_stage(cells.stage, found)
         return self._rewritten(
-            import_states(self._driver, tables_of(circuit)),
+            import_dictionaries(self._driver, export_dictionaries(circuit)),
             {},
-            {name: relation_of(circuit, name) for name in circuit.input_options},
+            {name: export_relation(circuit, name) for name in circuit.input_options},
             CellVersions(count, GridLayout(count, tuple(grids)).body, manifests),
         )
 
@@ -216,9 +216,9 @@ class _Rescaling:
             states[cells.stage.node] = whole
             cells.count(whole)
         return self._rewritten(
-            import_states(self._circuit, tables_of(driver)),
+            import_dictionaries(self._circuit, export_dictionaries(driver)),
             states,
-            {name: relation_of(driver, name) for name in driver.input_options},
+            {name: export_relation(driver, name) for name in driver.input_options},
             None,
         )
 
@@ -252,12 +252,12 @@ class _Rescaling:
     ) -> Manifest:
         """The version with the state of another circuit beside its cells."""
         before = self._before
-        filling = StateImport(circuit, steps=before.steps, marks=before.marks)
+        state_import = StateImport(circuit, steps=before.steps, marks=before.marks)
         for name, rows in relations.items():
-            filling.give_relation(name, rows)
+            state_import.add_relation(name, rows)
         for node, state in states.items():
-            filling.give(node, state)
-        step = filling.filled()
+            state_import.add_operator(node, state)
+        step = state_import.finish()
         writer = Writer(self._files, None, f"{DATA}/{self._number:020}-{_attempt()}")
         self._writers.append(writer)
         writer.add(step)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from circuits.circuit import Circuit
 from circuits.circuit_spec import CircuitSpec
-from circuits.state.migration import OperatorState, StateImport, operator_of, state_of
+from circuits.state.migration import OperatorState, StateImport, export_state, stateful_operator
 from streaming.distributed.migration import gather_state, scatter_state
 from streaming.distributed.planning.grid import Grid
 from streaming.distributed.planning.stages import Stage
@@ -77,7 +77,7 @@ class StageCells:
                     "version makes of the views: use the version that wrote the state"
                 )
             circuit.load(stored_state(self.files, manifest))
-            found[cell] = state_of(circuit, operator_of(circuit))
+            found[cell] = export_state(circuit, stateful_operator(circuit))
         return gather_state(self.stage, grid, found)
 
     def write(
@@ -139,9 +139,9 @@ class StageCells:
 
     def _write_cell(self, cell: int, state: OperatorState, batch_id: int, steps: int) -> bytes:
         circuit = Circuit(self.definition)
-        filling = StateImport(circuit, steps=steps, marks={})
-        filling.give(operator_of(circuit), state)
-        step = filling.filled()
+        state_import = StateImport(circuit, steps=steps, marks={})
+        state_import.add_operator(stateful_operator(circuit), state)
+        step = state_import.finish()
         stem = f"{DATA}/{batch_id:020}-{uuid.uuid4().hex[:12]}-{self.stage.number}.{cell}"
         writer = Writer(self.files, None, stem)
         self.written.append(writer)

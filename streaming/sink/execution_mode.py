@@ -1,4 +1,4 @@
-"""Execution modes: whether a sink's circuit runs in this process or on Spark's executors.
+"""Execution modes: run the circuit of a sink in this process or on Spark's executors.
 
 A circuit with a recursion runs embedded in either mode, because each of its iterations would be an
 exchange of few rows between all cells.
@@ -73,7 +73,7 @@ def make_engine(
     state_mode: int,
     keep: int,
 ) -> Engine:
-    """Make the engine of a sink; the arguments are those of `streaming.ViewSink`.
+    """Create the engine of a sink; the arguments are those of `streaming.ViewSink`.
 
     Raises:
         StreamingError: There is no such mode, ``cells`` does not fit it, or the circuit cannot be

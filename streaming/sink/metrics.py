@@ -40,7 +40,8 @@ class BatchMetrics:
 
     Attributes:
         batch_id: The micro-batch.
-        replayed: Whether it was replayed, so that only its tables were published again.
+        replayed: Whether the micro-batch was replayed, so that only its tables were published
+            again.
         rows_in: Accepted rows of each relation.
         rows_out: Published rows of each view.
         dead_letters: Rows kept as dead letters, of this micro-batch.
@@ -183,8 +184,8 @@ def observe(frame: DataFrame, weight: str = "weight") -> DataFrame:
     """Count the rows of each micro-batch in Spark's progress events.
 
     ``observedMetrics["dbsp_wcoj"]`` of a `StreamingQueryProgress` then has ``rows`` and
-    ``retractions``. They are counted once however often a micro-batch is evaluated, so a sink
-    that reads it twice shows in ``numInputRows``.
+    ``retractions``. Spark counts each of these rows once, however often it evaluates the
+    micro-batch, so if a sink reads a micro-batch twice, ``numInputRows`` is larger than ``rows``.
 
     Args:
         frame: A streaming DataFrame.

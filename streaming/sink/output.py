@@ -4,8 +4,9 @@
 
     ViewSink(circuit, [Output("waiting", SqlTarget(connect), mode="upsert", keys=["nr"])])
 
-Each published table is stored with its mode in the metadata of its schema. A micro-batch may come
-again to a sink that now has another mode, and a target must not get one micro-batch in two modes.
+Each published table is stored with its mode in the metadata of its schema. A micro-batch may be
+replayed in a sink that now has another mode, and a target must not receive one micro-batch in two
+modes.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class OutputRouting:
     outputs: Mapping[str, Output]
 
     def output_of(self, view: str) -> Output:
-        """The output of a view."""
+        """Return the output of a view."""
         return self.outputs.get(view) or Output(view)
 
     def tables(
@@ -137,9 +138,9 @@ class OutputRouting:
         mode, stored = output.output_mode, table.schema.metadata[MODE_KEY].decode()
         if stored != str(mode):
             raise TargetError(
-                f"view {view!r}: micro-batch {batch_id} was published as {stored} and comes again, "
-                f"now to be published as {mode}: start the query once with the earlier mode, and "
-                "change the mode after that"
+                f"view {view!r}: micro-batch {batch_id} was published as {stored} and is replayed "
+                f"in a sink that publishes it as {mode}: start the query once with the earlier "
+                "mode, and change the mode after that"
             )
         table = table.replace_schema_metadata(None)
         delta = ViewDelta(

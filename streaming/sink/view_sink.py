@@ -17,19 +17,21 @@ once each. The sink applies each micro-batch exactly once:
 3.  any other id: `BatchOrderError`, because state and checkpoint do not belong together.
 
 An error before the commit leaves the state unchanged, and the micro-batch may be replayed. Targets
-get every delta at least once, with the same rows, and the ones that come with this package write
-it once (`streaming.targets`). A plain function ``(frame, batch_id)`` must itself be idempotent by
+get every delta at least once, with the same rows, and the targets of this package write it exactly
+once (`streaming.targets`). A plain function ``(frame, batch_id)`` must itself be idempotent by
 the batch id.
 
 A replayed micro-batch is read as well: Spark records a micro-batch as complete when the function
 returns, even if its rows were not read, so different rows would be lost silently.
 
-Without ``state_dir`` the state is in the memory of this process, and exactly once holds while the
-process lives. With it, the sink can be pickled to the definition of its circuit and its settings;
-the copy loads the state from the directory. Spark Connect runs a sink this way, in another process.
+Without ``state_dir`` the state is in the memory of this process, and the exactly-once guarantee
+holds while the process lives. With ``state_dir``, the sink can be pickled to the definition of its
+circuit and its settings; the copy loads the state from the directory. Spark Connect runs a sink
+this way, in another process.
 
-Rows come flat, with a column ``relation`` where there are several inputs, as the envelope of
-`streaming.merge`, or raw with ``feed`` (`streaming.sources.change_feeds`).
+The rows of a micro-batch have one of three forms: flat, with a column ``relation`` if there are
+several inputs; the envelope of `streaming.merge`; or raw, decoded by ``feed``
+(`streaming.sources.change_feeds`).
 """
 
 from __future__ import annotations
@@ -78,7 +80,7 @@ MISSING_ROWS: Final = (
     "InputOptions(strict=True) refuses such rows instead; later ones are counted in the metrics "
     "(missing_deletions)"
 )
-LOAD_POLL_INTERVAL_S: Final = 0.05  # how often a reader looks whether the state is loaded by now
+LOAD_POLL_INTERVAL_S: Final = 0.05  # how often a reader checks whether the state is loaded
 
 log = logging.getLogger(__name__)
 
@@ -106,12 +108,12 @@ class ViewSink:
         checkpoint: The checkpoint directory of the query. With it, Spark's watermark advances
             inputs that retain rows by a timestamp, and a checkpoint of another query is detected
             in Spark Connect as well (elsewhere Spark reports the query).
-        mode: "embedded", the circuit in this process, or "distributed", cells of it on Spark's
+        mode: "embedded" runs the circuit in this process. "distributed" runs its cells on Spark's
             executors (`streaming.distributed`): the same deltas, for state or work that exceeds
-            one machine. It needs a state directory that all machines share, and keeps no view
-            whole. A circuit with a recursion runs embedded in either mode, with a warning.
-        cells: Distributed, the maximal number of cells of each join or group. An existing state
-            directory has one mode and one number of cells; ``python -m streaming rescale``
+            one machine. It needs a state directory that all machines share, and no view is whole
+            in one place. A circuit with a recursion runs embedded in either mode, with a warning.
+        cells: The maximum number of cells of each join or group, in mode "distributed". An existing
+            state directory has one mode and one number of cells; ``python -m streaming rescale``
             changes them.
         observers: Receive the events of each micro-batch (`SinkObserver`).
 
@@ -186,7 +188,7 @@ class ViewSink:
         self._last: Published | None = None
         self._observers: list[SinkObserver] = []
         self._metrics: deque[BatchMetrics] = deque(maxlen=MAX_METRICS_KEPT)
-        # Whether the circuit has the state of the last micro-batch; readers may then use it.
+        # True if the circuit has the state of the last micro-batch; readers may then use it.
         self._is_current = False
         rules = self._circuit.input_options.items()
         # Inputs for which missing deletions were logged.
@@ -258,7 +260,7 @@ class ViewSink:
                 self._is_current = True
             with watch.phase("read", "rows of the micro-batch"):
                 frame = df
-                if self._order.is_pending:  # the columns of a frame may be a call of a server
+                if self._order.is_pending:  # reading the columns may require a call to a server
                     self._order.check_columns(df.columns)
                 if self._feed is not None:
                     schemas, keys = self._circuit.definition.schemas, self._keys
@@ -347,7 +349,7 @@ class ViewSink:
         return {**settings, "definition": self._circuit.definition}
 
     def __setstate__(self, settings: dict[str, Any]) -> None:
-        """Make the sink from its settings, without state."""
+        """Restore the sink from its settings, without state."""
         self._circuit = Circuit(settings.pop("definition"))
         vars(self).update(settings)
         self._begin()
@@ -445,10 +447,10 @@ def _log_expiry(circuit: Circuit) -> None:
         retain = rules.retain
         if retain is not None and not retain.has_explicit_on_expiry:
             log.warning(
-                "input %r: a row leaves when %r of the newest row is %s ahead, and its results are "
-                "then deleted from the views and from their targets (on_expiry=retract, the "
+                "input %r: a row expires when %r of the newest row is %s ahead, and its results "
+                "are then deleted from the views and from their targets (on_expiry=retract, the "
                 "default); give on_expiry=keep beside retain to keep published results, or "
-                "on_expiry=retract to say that this is meant",
+                "on_expiry=retract to confirm the default",
                 name,
                 retain.column,
                 retain.duration_text,

@@ -1,20 +1,21 @@
-"""Files: the little that durable state asks of a file system.
+"""Files: the file system operations that durable state needs.
 
-A state directory has files that are written once and never changed, in one level of folders. What
-was written survives a crash of the machine only once it is synced, and its name only once the
-folder is; between the two anything may be lost. `streaming.state.store` is written against that
-contract, and the tests run it on an implementation that loses whatever it may.
+A state directory has files that are written once and never changed, in one level of folders. The
+bytes of a file survive a crash of the machine only after the file is synced, and its name only
+after the folder is synced; before that, either may be lost. `streaming.state.store` relies on no
+more than this contract, and the tests run it on an implementation that loses everything that the
+contract allows.
 
-``LocalFiles`` is the local disk. ``ArrowFiles`` is any file system of pyarrow (S3, HDFS, ...):
-there a closed file is durable and syncing does nothing; a rename is atomic where the file system's
-move is (HDFS), while on an object store a file appears whole or not at all. Whatever such a file
-system raises is an ``OSError`` here. Directories are locked on the local disk only, where two
-writers are likely to meet. The lock of another process is waited for a little, as a query that is
-stopped or killed takes a moment to end.
+``LocalFiles`` is the local disk. ``ArrowFiles`` is any file system of pyarrow (S3, HDFS, ...).
+There a closed file is durable and syncing does nothing. A rename is atomic if the file system's
+move is atomic (HDFS); on an object store a file appears whole or not at all. Every exception of
+such a file system is raised as an ``OSError``. Directories are locked on the local disk only, where
+two writers are likely to conflict. A writer waits a few seconds for the lock of another process,
+because a stopped or killed query takes a moment to end.
 
-Reading gives private writable memory: a mapping of a large local file, a copy of any other.
-Writable, because kernels are compiled for arrays that can be written to; private, so that no file
-changes.
+`Files.read` returns private writable memory: a mapping of a large local file, a copy of any other
+file. The memory is writable, because kernels are compiled for writable arrays, and private, so that
+no file changes.
 """
 
 from __future__ import annotations
@@ -50,9 +51,9 @@ __all__ = [
     "replace_small",
 ]
 
-Bytes: TypeAlias = bytes | bytearray | memoryview | Any  # or a buffer of pyarrow
+Bytes: TypeAlias = bytes | bytearray | memoryview | Any  # Any: a buffer of pyarrow
 
-# A local file of at least this size is memory-mapped; each mapping keeps a file open.
+# A local file of at least this size is memory-mapped; each mapping uses a file descriptor.
 MIN_MAPPED_BYTES: Final = 1 << 24
 LOCK_FILE: Final = "lock"
 LOCK_TIMEOUT_S: Final = 5.0  # wait for another process to release the lock
@@ -60,7 +61,7 @@ LOCK_TIMEOUT_S: Final = 5.0  # wait for another process to release the lock
 MAX_REWRITTEN_BYTES: Final = 1 << 20
 # Only the owner may read the directory.
 DEFAULT_STATE_MODE: Final = 0o700
-# The largest manifest, identity or definition that is read.
+# The maximum size of a manifest, an identity or a definition.
 MAX_SMALL_FILE_BYTES: Final = 1 << 28
 # The errors of a file system without hard links.
 NO_HARD_LINK_ERRORS: Final = (
@@ -76,7 +77,7 @@ _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 class Files(Protocol):
-    """A directory. Names have at most one slash: ``folder/file``."""
+    """A directory. A file name has at most one slash: ``folder/file``."""
 
     location: str
 
@@ -127,8 +128,9 @@ class LocalFiles:
 
     Args:
         location: The path.
-        mode: The permission bits of directories that are created; files have the same without the
-            execute bits. None for those that the process's umask gives. What exists keeps its own.
+        mode: The permission bits of new directories; new files have the same bits without the
+            execute bits. None for the default of the process's umask. Existing files and
+            directories keep their bits.
 
     >>> import tempfile
     >>> files = LocalFiles(tempfile.mkdtemp())
@@ -142,10 +144,10 @@ class LocalFiles:
         self.mode = mode
         self._path = Path(location)
         self._lock: int | None = None
-        self._process = 0  # that took the lock
+        self._process = 0  # the process that acquired the lock
 
     def __getstate__(self) -> dict[str, Any]:
-        """The directory; a lock stays with the process that has it."""
+        """Return the directory without the lock, which stays with its process."""
         return self.__dict__ | {"_lock": None}
 
     def __del__(self) -> None:
@@ -153,8 +155,8 @@ class LocalFiles:
 
     def write(self, name: str, chunks: Sequence[Bytes]) -> None:
         """Create a file of these bytes, or replace it; durable only after `sync`."""
-        self._make(name.rpartition("/")[0])
-        with self._at(name) as (folder, base), self._created(folder, base) as file:
+        self._make_folder(name.rpartition("/")[0])
+        with self._open_parent(name) as (folder, base), self._create_file(folder, base) as file:
             for chunk in chunks:
                 rest = memoryview(chunk).cast("B")
                 while len(rest):
@@ -162,24 +164,32 @@ class LocalFiles:
 
     def sync(self, name: str) -> None:
         """Make the bytes of a file durable."""
-        with self._at(name) as (folder, base), self._opened(folder, base, os.O_RDWR) as file:
+        with (
+            self._open_parent(name) as (folder, base),
+            self._open_file(folder, base, os.O_RDWR) as file,
+        ):
             os.fsync(file)
 
     def rename(self, old: str, new: str) -> None:
         """Rename a file, replacing a file of the new name."""
-        with self._at(new) as (there, new_base), self._at(old) as (here, old_base):
+        with (
+            self._open_parent(new) as (there, new_base),
+            self._open_parent(old) as (here, old_base),
+        ):
             os.replace(old_base, new_base, src_dir_fd=here, dst_dir_fd=there)
 
     def rename_new(self, old: str, new: str) -> None:
         """Rename a file to an unused name.
 
-        Of several processes that try at once exactly one succeeds, where the file system has hard
-        links.
+        On a file system with hard links exactly one of several concurrent processes succeeds.
 
         Raises:
             FileExistsError: There is a file, or anything else, of the new name.
         """
-        with self._at(old) as (here, old_base), self._at(new) as (there, new_base):
+        with (
+            self._open_parent(old) as (here, old_base),
+            self._open_parent(new) as (there, new_base),
+        ):
             try:
                 os.link(
                     old_base, new_base, src_dir_fd=here, dst_dir_fd=there, follow_symlinks=False
@@ -187,7 +197,7 @@ class LocalFiles:
             except OSError as error:
                 if error.errno not in NO_HARD_LINK_ERRORS:
                     raise
-                if _is_there(new_base, there):
+                if _exists(new_base, there):
                     raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
                 os.rename(old_base, new_base, src_dir_fd=here, dst_dir_fd=there)
             else:
@@ -200,7 +210,10 @@ class LocalFiles:
 
     def read(self, name: str) -> memoryview:
         """Return the bytes of a file as private, writable memory."""
-        with self._at(name) as (folder, base), self._opened(folder, base, os.O_RDONLY) as file:
+        with (
+            self._open_parent(name) as (folder, base),
+            self._open_file(folder, base, os.O_RDONLY) as file,
+        ):
             size = os.fstat(file).st_size
             if size >= MIN_MAPPED_BYTES:
                 return memoryview(mmap.mmap(file, 0, access=mmap.ACCESS_COPY))
@@ -209,14 +222,14 @@ class LocalFiles:
             while len(rest):
                 count = os.readv(file, [rest])
                 if not count:
-                    break  # it was cut short meanwhile
+                    break  # the file was truncated meanwhile
                 rest = rest[count:]
             return memoryview(data)
 
     def size(self, name: str) -> int | None:
         """Return the size of a file in bytes; None if it is missing."""
         try:
-            with self._at(name) as (folder, base):
+            with self._open_parent(name) as (folder, base):
                 found = os.stat(base, dir_fd=folder, follow_symlinks=False)
         except FileNotFoundError:
             return None
@@ -226,7 +239,7 @@ class LocalFiles:
     def names(self, folder: str) -> list[str]:
         """Return the names of the files in a folder, sorted, each with its folder.
 
-        A folder or a link in the place of a file is listed, too, so that readers detect it.
+        A folder or a link in the place of a file is listed too, so that readers detect it.
         """
         try:
             with self._folder(folder) as handle, os.scandir(handle) as entries:
@@ -241,15 +254,18 @@ class LocalFiles:
 
     def remove(self, name: str) -> None:
         """Remove a file; a missing file is not an error."""
-        with contextlib.suppress(FileNotFoundError), self._at(name) as (folder, base):
+        with contextlib.suppress(FileNotFoundError), self._open_parent(name) as (folder, base):
             os.unlink(base, dir_fd=folder)
 
     def append(self, name: str, text: str) -> None:
-        """Append lines to a file, after completing a last line that was cut; they may be lost."""
+        """Append lines to a file, after ending an incomplete last line; a crash may lose them."""
         data = text.encode()
-        self._make(name.rpartition("/")[0])
+        self._make_folder(name.rpartition("/")[0])
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
-        with self._at(name) as (folder, base), self._opened(folder, base, flags) as file:
+        with (
+            self._open_parent(name) as (folder, base),
+            self._open_file(folder, base, flags) as file,
+        ):
             size = os.fstat(file).st_size
             if size and os.pread(file, 1, size - 1) != b"\n":
                 data = b"\n" + data
@@ -261,22 +277,22 @@ class LocalFiles:
 
         Raises:
             StateLockedError: Another process, or another sink of this one, has the lock.
-            StateDamagedError: There is something else than a file in its place.
+            StateDamagedError: The lock file is not a regular file.
         """
         if self._lock is not None:
-            if self._holds_the_file(self._lock):
+            if self._is_lock_file(self._lock):
                 return
-            self.unlock()  # of a file that was removed: others have another one
-        self._make("")
-        with self._at(LOCK_FILE) as (folder, base):
+            self.unlock()  # the lock file was removed, so other processes use a new one
+        self._make_folder("")
+        with self._open_parent(LOCK_FILE) as (folder, base):
             handle = self._open(folder, base, os.O_RDWR | os.O_CREAT)
         try:
-            self._wait(handle)
+            self._acquire_lock(handle)
         except BaseException:
             os.close(handle)
             raise
         self._lock, self._process = handle, os.getpid()
-        with contextlib.suppress(OSError):  # a full disk; the number is for messages only
+        with contextlib.suppress(OSError):  # a full disk; the process id is for messages only
             os.truncate(handle, 0)
             os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
 
@@ -285,13 +301,13 @@ class LocalFiles:
         handle, self._lock = self._lock, None
         if handle is None:
             return
-        # A process that was forked off has the same lock, and may neither keep it nor give it back.
+        # A forked process shares the lock; it closes its descriptor without releasing the lock.
         if self._process == os.getpid():
             fcntl.flock(handle, fcntl.LOCK_UN)
         os.close(handle)
 
-    def _wait(self, handle: int) -> None:
-        """Lock an open file."""
+    def _acquire_lock(self, handle: int) -> None:
+        """Lock an open file; wait for up to ``LOCK_TIMEOUT_S``."""
         end = time.monotonic() + LOCK_TIMEOUT_S
         while True:
             try:
@@ -301,17 +317,17 @@ class LocalFiles:
                 if error.errno not in (errno.EAGAIN, errno.EACCES):
                     raise
                 owner = os.pread(handle, 32, 0).decode(errors="replace").strip() or "unknown"
-                mine = " (this one)" if owner == str(os.getpid()) else ""
-                if mine or time.monotonic() > end:
+                this_one = " (this one)" if owner == str(os.getpid()) else ""
+                if this_one or time.monotonic() > end:
                     raise StateLockedError(
                         f"state directory {self.location} is written to by another sink, in "
-                        f"process {owner}{mine}: stop that query and close() its sink, or give "
+                        f"process {owner}{this_one}: stop that query and close() its sink, or give "
                         "this one a directory of its own"
                     ) from error
             time.sleep(0.05)
 
-    def _holds_the_file(self, handle: int) -> bool:
-        """Return whether the path of the lock is still the file that is open."""
+    def _is_lock_file(self, handle: int) -> bool:
+        """Return whether an open file is still the file at the path of the lock."""
         with contextlib.suppress(OSError):
             here, there = os.fstat(handle), os.lstat(self._path / LOCK_FILE)
             return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
@@ -341,8 +357,11 @@ class LocalFiles:
             os.close(handle)
 
     @contextlib.contextmanager
-    def _at(self, name: str) -> Iterator[tuple[int, str]]:
-        """The folder of a file, opened, and its name there; errors name the whole path."""
+    def _open_parent(self, name: str) -> Iterator[tuple[int, str]]:
+        """Open the folder of a file; yield its handle and the base name of the file.
+
+        An `OSError` in the block gets the whole path of the file.
+        """
         folder, _, base = name.rpartition("/")
         if "/" in folder or base in ("", ".", "..") or folder in (".", ".."):
             raise StateDamagedError(
@@ -352,14 +371,14 @@ class LocalFiles:
             with self._folder(folder) as handle:
                 yield handle, base
         except OSError as error:
-            known = isinstance(error.filename, str) and error.filename.startswith(self.location)
-            if error.errno is None or known:
+            has_path = isinstance(error.filename, str) and error.filename.startswith(self.location)
+            if error.errno is None or has_path:
                 raise
             raise OSError(error.errno, error.strerror, str(self._path / name)) from None
 
     @contextlib.contextmanager
-    def _opened(self, folder: int, base: str, flags: int) -> Iterator[int]:
-        """A regular file, opened."""
+    def _open_file(self, folder: int, base: str, flags: int) -> Iterator[int]:
+        """Open a regular file; close it at the end of the block."""
         handle = self._open(folder, base, flags)
         try:
             yield handle
@@ -367,20 +386,20 @@ class LocalFiles:
             os.close(handle)
 
     @contextlib.contextmanager
-    def _created(self, folder: int, base: str) -> Iterator[int]:
-        """A new file, in place of what had the name."""
+    def _create_file(self, folder: int, base: str) -> Iterator[int]:
+        """Create a file, after removing a file of the same name; close it at the end."""
         try:
-            handle = self._new(base, os.O_WRONLY, folder)
+            handle = self._create(base, os.O_WRONLY, folder)
         except FileExistsError:
             os.unlink(base, dir_fd=folder)
-            handle = self._new(base, os.O_WRONLY, folder)
+            handle = self._create(base, os.O_WRONLY, folder)
         try:
             yield handle
         finally:
             os.close(handle)
 
-    def _new(self, base: str, flags: int, folder: int) -> int:
-        """Create a file; `FileExistsError` if anything has the name."""
+    def _create(self, base: str, flags: int, folder: int) -> int:
+        """Create a file; raise `FileExistsError` if anything has this name."""
         mode = 0o666 if self.mode is None else self.mode & 0o666
         flags |= os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         handle = os.open(base, flags, mode, dir_fd=folder)
@@ -389,10 +408,10 @@ class LocalFiles:
         return handle
 
     def _open(self, folder: int, base: str, flags: int) -> int:
-        """Open a regular file, without waiting for whoever is at the other end of a FIFO."""
-        if flags & os.O_CREAT and not _is_there(base, folder):
+        """Open a regular file, without waiting for the other end of a FIFO."""
+        if flags & os.O_CREAT and not _exists(base, folder):
             with contextlib.suppress(FileExistsError):
-                return self._new(base, flags, folder)
+                return self._create(base, flags, folder)
         flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
             handle = os.open(base, flags & ~os.O_CREAT, dir_fd=folder)
@@ -422,8 +441,8 @@ class LocalFiles:
             "remove it, or restore the state directory from a copy"
         )
 
-    def _make(self, folder: str) -> None:
-        """Make a folder, and the directory that it is in, if they are not there."""
+    def _make_folder(self, folder: str) -> None:
+        """Make a folder and its parent directory, if they are missing."""
         path = self._path / folder
         if not os.path.lexists(path) if folder else not path.is_dir():
             make_folder(path, self.mode)
@@ -459,7 +478,7 @@ class ArrowFiles:
             self._system.move(self._path(old), self._path(new))
 
     def rename_new(self, old: str, new: str) -> None:
-        """Give a file another name that no file has, looked up just before.
+        """Rename a file to an unused name; the check and the rename are not atomic.
 
         Raises:
             FileExistsError: There is a file, or anything else, of the new name.
@@ -500,9 +519,10 @@ class ArrowFiles:
                 self._system.delete_file(self._path(name))
 
     def append(self, name: str, text: str) -> None:
-        """Add text, by writing the file again: few file systems can append.
+        """Append text by rewriting the file, because few file systems can append.
 
-        What is long becomes ``<name>.1``, in place of what was there.
+        A file of more than ``MAX_REWRITTEN_BYTES`` is first renamed to ``<name>.1``, replacing an
+        older one.
         """
         size = self.size(name)
         if size is not None and size > MAX_REWRITTEN_BYTES:
@@ -512,21 +532,23 @@ class ArrowFiles:
         self.write(name, [before, text.encode()])
 
     def lock(self) -> None:
-        """Nothing: there are no locks here. One writer is the caller's promise."""
+        """Nothing to do: there are no locks; the caller guarantees a single writer."""
 
     def unlock(self) -> None:
-        """Nothing."""
+        """Nothing to do."""
 
     def _path(self, name: str) -> str:
         return f"{self._base}/{name}" if name else self._base
 
 
 def read_small(files: Files, name: str) -> bytes:
-    """The bytes of a file that has to fit into memory several times.
+    """Return the bytes of a file of at most ``MAX_SMALL_FILE_BYTES``.
+
+    Such a file fits into memory several times.
 
     Raises:
-        FileNotFoundError: It is not there.
-        StateDamagedError: It is longer than any such file, or no file.
+        FileNotFoundError: The file is missing.
+        StateDamagedError: The file is too long, or is not a file.
     """
     size = files.size(name)
     if size is None:
@@ -540,20 +562,20 @@ def read_small(files: Files, name: str) -> bytes:
 
 
 def replace_small(files: Files, name: str, data: bytes) -> None:
-    """Write a file, or put another in its place, so that a crash leaves one of the two.
+    """Create or replace a file atomically: after a crash, it is the old one or the new one.
 
     Raises:
-        OSError: The file system refused.
+        OSError: The file system raised an error.
     """
     temporary = f"{name}.tmp"
-    files.remove(temporary)  # of a process that was killed: perhaps the file itself by another name
+    files.remove(temporary)  # a killed process may have left it, even as a hard link of the file
     files.write(temporary, [data])
     files.sync(temporary)
     files.rename(temporary, name)
 
 
 def mode_of(files: Files, folder: str) -> int | None:
-    """The permission bits of a folder of a local directory; None elsewhere, or if there is none."""
+    """Return the permission bits of a folder; None if it is missing or not on a local disk."""
     if not isinstance(files, LocalFiles):
         return None
     try:
@@ -563,14 +585,15 @@ def mode_of(files: Files, folder: str) -> int | None:
 
 
 def open_files(location: Any, mode: int | None = None) -> Files:
-    """The files of a path, a URI that pyarrow knows, ``(filesystem, path)``, or those given.
+    """Return the files of a location.
 
     Args:
-        location: One of these.
+        location: A path, a URI of a file system that pyarrow supports, a pair ``(filesystem,
+            path)``, or `Files`, which are returned unchanged.
         mode: As for `LocalFiles`; no other file system has permission bits.
 
     Raises:
-        StateError: A URI of no file system that pyarrow has.
+        StateError: pyarrow has no file system for the URI.
     """
     if isinstance(location, tuple):
         system, path = location
@@ -597,7 +620,7 @@ def _files_in(system: arrow_fs.FileSystem, path: str, mode: int | None) -> Files
 
 @contextlib.contextmanager
 def _os_errors(path: str) -> Iterator[None]:
-    """Errors of any kind, as those of the operating system."""
+    """Convert an exception of any type to an `OSError`."""
     try:
         yield
     except OSError:
@@ -607,10 +630,10 @@ def _os_errors(path: str) -> Iterator[None]:
 
 
 def check_mode(mode: int) -> int:
-    """The permission bits of a state directory, if its user may use it.
+    """Return the permission bits of a state directory, after checking them.
 
     Raises:
-        StateError: They are none, or shut the user out.
+        StateError: They are not permission bits, or exclude the user.
     """
     if not isinstance(mode, int) or not 0 <= mode <= 0o7777 or mode & 0o700 != 0o700:
         shown = f"0o{mode:o}" if isinstance(mode, int) and mode >= 0 else repr(mode)
@@ -622,11 +645,12 @@ def check_mode(mode: int) -> int:
 
 
 def make_folder(path: Path, mode: int | None = None) -> None:
-    """Make a directory, and those it is in, so that a crash does not take them away.
+    """Make a directory and its parents durably, so that a crash does not remove them.
 
     Args:
-        path: The directory; nothing happens if it is there.
-        mode: Its permission bits, whatever the umask. Those it is in have those of the umask.
+        path: The directory; an existing directory is not changed.
+        mode: The permission bits of the directory, whatever the umask. New parents have the
+            permission bits of the umask.
     """
     if path.is_dir():
         return
@@ -646,7 +670,7 @@ def make_folder(path: Path, mode: int | None = None) -> None:
         os.close(handle)
 
 
-def _is_there(base: str, folder: int) -> bool:
+def _exists(base: str, folder: int) -> bool:
     try:
         os.stat(base, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:

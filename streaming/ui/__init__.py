@@ -2,20 +2,22 @@
 
 ::
 
-    shown, tally     a delta as texts; the numbers of a view over time
-    pattern, matches rings and triangles among the columns of a view; the newest of them
+    row_texts        rows as short texts
+    view_counts      the numbers of a view over time
+    pattern, matches rings and triangles among the columns of a view; the newest matches
     layout, drawing  the circuit as boxes in layers, with rows and time of each operator
-    state            what each arrangement holds
-    history          all of it after each micro-batch, bounded, at next to no cost for the sink
+    state_summary    rows and bytes of each arrangement
+    history          the data of the page after each micro-batch, bounded, cheap for the sink
     access           the token, sessions, failed attempts
-    application      the page, its files, the form to sign in (starlette)
-    events           what a history knows as JSON, and as a stream
-    connections      how many connections there are, and what each may take (uvicorn)
-    server, page     ... served in a thread; what users call
+    application      the page, its files, the sign-in form (starlette)
+    events           the history as JSON, and as a stream of events
+    connections      limits on the number and the resources of connections (uvicorn)
+    server           the application in a thread
+    page             the public interface
 
-    assets/          the page itself: HTML, CSS and JavaScript, nothing from elsewhere
+    assets/          the page itself: HTML, CSS and JavaScript, without external resources
 
-The server needs the extra ``ui``; nothing else here does.
+Only the server needs the extra ``ui``.
 """
 
 from streaming.ui.page import Page, serve

@@ -1,4 +1,4 @@
-"""Application: the page, its files and its stream of events. It is read-only.
+"""Application: the page, its files and its stream of events, all read-only.
 
 ::
 
@@ -172,8 +172,8 @@ class RateLimiter:
 
     Args:
         per_second: The maximum rate in the long run.
-        burst: How many may come at once.
-        clock: Seconds, never going back.
+        burst: The maximum number of requests without a delay.
+        clock: A monotonic clock, in seconds.
     """
 
     def __init__(
@@ -188,25 +188,25 @@ class RateLimiter:
         self._next = float("-inf")
 
     def delay(self) -> float:
-        """Take the next place; seconds until it is due."""
+        """Reserve the next slot, and return the seconds until it starts."""
         now = self._clock()
-        place = max(self._next, now - self._slack)
-        self._next = place + self._gap
-        return max(0.0, place - now)
+        slot = max(self._next, now - self._slack)
+        self._next = slot + self._gap
+        return max(0.0, slot - now)
 
 
 class Guard:
-    """Lets only requests through that may be answered, and adds the headers of all answers.
+    """Refuses unauthorized requests, and adds the security headers to all responses.
 
     Args:
-        app: What answers.
-        access: Who may read the page; without it, who is on this machine.
+        app: The application, which answers authorized requests.
+        access: The access control; without it, only requests to this machine's names are answered.
     """
 
     def __init__(self, app: ASGIApp, access: Access | None) -> None:
         self._app = app
         self._access = access
-        self._pace = RateLimiter()
+        self._limiter = RateLimiter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -214,19 +214,19 @@ class Guard:
             await self._app(scope, receive, send)
             return
 
-        async def sending(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 own = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
                 names = {name for name, _ in own}
-                kept = [(n, v) for n, v in message.get("headers", []) if n.lower() not in names]
-                message = {**message, "headers": [*kept, *own]}
+                others = [(n, v) for n, v in message.get("headers", []) if n.lower() not in names]
+                message = {**message, "headers": [*others, *own]}
             await send(message)
 
-        delay = self._pace.delay()
+        delay = self._limiter.delay()
         if delay:
             await asyncio.sleep(delay)
         refusal = self._refusal(Request(scope))
-        await (refusal or self._app)(scope, receive, sending)
+        await (refusal or self._app)(scope, receive, send_with_headers)
 
     def _refusal(self, request: Request) -> Response | None:
         path = request.url.path
@@ -260,7 +260,7 @@ def _is_known(access: Access, request: Request) -> bool:
 
 
 async def _token_of_form(request: Request) -> str | None:
-    """The token of a form; None if it is another one, too long, or does not arrive in time."""
+    """Return the token of a sign-in form; None for another form, a long or a late one."""
     content = bytearray()
     try:
         async with asyncio.timeout(FORM_TIMEOUT_S):
@@ -275,7 +275,7 @@ async def _token_of_form(request: Request) -> str | None:
 
 
 def _is_local(host: str) -> bool:
-    """Return whether a Host header names this machine without the help of a name server."""
+    """Return whether a Host header names this machine without a name server."""
     name = host if host.endswith("]") else host.rpartition(":")[0] or host
     if name.lower() == "localhost":
         return True
@@ -290,12 +290,12 @@ def _address(request: Request) -> str:
 
 
 def _cookie(scope: Scope) -> str:
-    """A name for each port, for cookies are those of a host."""
+    """Return the name of the cookie, one for each port, because cookies belong to a host."""
     return f"{COOKIE}-{(scope.get('server') or ('', 0))[1]}"
 
 
 def _refuse(status: int, text: str, headers: dict[str, str] | None = None) -> Response:
-    """An answer that ends the connection, so that nobody who is refused keeps one."""
+    """Return a refusal that closes the connection, so that refused clients keep none open."""
     return Response(
         f"{text}\n",
         status,

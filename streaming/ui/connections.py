@@ -174,7 +174,7 @@ class Connections:
     def _refuse(self, why: str) -> bool:
         if not self.refused:
             log.warning(
-                "the live page closes connections: %s; this is said once, the sink goes on", why
+                "the live page closes connections: %s; this is logged once, the sink continues", why
             )
         self.refused += 1
         return False
@@ -240,12 +240,12 @@ class Connection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Parse received bytes; they may complete a request."""
         super().data_received(data)
-        self._note()
+        self._update_deadline()
 
     def on_response_complete(self) -> None:
         """Wait for the next request, which may have arrived already."""
         super().on_response_complete()
-        self._note()
+        self._update_deadline()
 
     def pause_writing(self) -> None:
         """The client reads too slowly: start the timer that closes the connection."""
@@ -262,7 +262,7 @@ class Connection(H11Protocol):
         self._connections.remove(self)
         self.transport.abort()
 
-    def _note(self) -> None:
+    def _update_deadline(self) -> None:
         """Set the deadline if the connection has begun or finished a response, or is closing."""
         cycle = self.cycle
         now = None if cycle is None or cycle.response_complete else cycle
@@ -297,45 +297,45 @@ async def accept(listener: socket.socket, connections: Connections, options: Any
         OSError: The listener cannot be used any more.
     """
     loop = asyncio.get_running_loop()
-    is_said = False
+    is_logged = False
     while True:
         try:
-            found, address = await loop.sock_accept(listener)
+            client, address = await loop.sock_accept(listener)
         except OSError as error:
             if error.errno == errno.ECONNABORTED:
                 continue
             if error.errno not in EXHAUSTED:
                 raise
-            if not is_said:
+            if not is_logged:
                 log.warning(
                     "the live page cannot accept connections now: %s; it tries again, the sink "
-                    "goes on",
+                    "continues",
                     error.strerror,
                 )
-            is_said = True
+            is_logged = True
             connections.close_longest_waiting()
             await asyncio.sleep(RETRY_S)
             continue
         refused, host = connections.refused, str(address[0])
         try:
-            if connections.make_room(host, found.fileno()):
-                _bound(found, connections.limits)
+            if connections.make_room(host, client.fileno()):
+                _set_kernel_limits(client, connections.limits)
                 connection = Connection(connections, host, **options)
-                await loop.connect_accepted_socket(partial(_same, connection), found)
+                await loop.connect_accepted_socket(partial(_identity, connection), client)
             else:
-                found.close()
+                client.close()
         except OSError:  # the client has closed it already
-            found.close()
+            client.close()
         await asyncio.sleep(ACCEPT_PAUSE_S if connections.refused == refused else BUSY_PAUSE_S)
 
 
-def _same(connection: Connection) -> Connection:
+def _identity(connection: Connection) -> Connection:
     return connection
 
 
-def _bound(found: socket.socket, limits: Limits) -> None:
+def _set_kernel_limits(client: socket.socket, limits: Limits) -> None:
     """Limit the kernel's send buffer, and how long the kernel keeps an unreachable connection."""
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.buffer_bytes)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.buffer_bytes)
     with contextlib.suppress(AttributeError, OSError):  # Linux only
         milliseconds = int(1000 * limits.stalled_seconds)
-        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)

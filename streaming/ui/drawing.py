@@ -1,8 +1,8 @@
 """Drawing: the circuit as boxes and lines, and the work of each operator so far.
 
 The fixed parts (boxes, labels, lines, positions) are sent once. Later events have only the rows and
-the seconds of each operator, in the same order. The boxes are those of ``Circuit.explain``; views
-are boxes at the end.
+the milliseconds of each operator, in the same order. The boxes are the operators of
+``Circuit.explain``, followed by one box for each view.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ class Drawing:
         picture = {"boxes": boxes, "lines": lines, "widths": layout.widths, "kept": kept}
         return cls(picture, tuple(numbers))
 
-    def done(self, circuit: Circuit) -> list[tuple[int, float]]:
-        """Output rows and milliseconds of each operator, over all steps of this process."""
-        done = circuit.committed
-        if not done.rows:
+    def operator_totals(self, circuit: Circuit) -> list[tuple[int, float]]:
+        """Return output rows and milliseconds of each operator, over all steps of this process."""
+        committed = circuit.committed
+        if not committed.rows:
             return [(0, 0.0) for _ in self.numbers]
-        return [(done.rows[n], round(1000 * done.seconds[n], 3)) for n in self.numbers]
+        return [(committed.rows[n], round(1000 * committed.seconds[n], 3)) for n in self.numbers]
 
 
 def _box(graph: Graph, number: int, at: tuple[int, int]) -> dict[str, Any]:

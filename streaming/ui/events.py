@@ -1,8 +1,8 @@
-"""Events: what a history knows as JSON, and as a stream of server-sent events.
+"""Events: the data of a history as JSON, and as a stream of server-sent events.
 
-A stream makes its next event when the reader has taken the one before, so a slow reader misses
-nothing that is still there and holds one event at most. The text of an event is made once for all
-who want the same one.
+A stream creates its next event after the reader has received the previous one. So a slow reader
+misses no data that the history still has, and buffers at most one event. The text of an event is
+created once for all streams that need it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from streaming.ui.history import History
 
 __all__ = ["POLL_INTERVAL_S", "EventStream", "EventTexts", "OpenStreams"]
 
-#: Time between two reads of the history, and so the least time between two events.
+#: Time between two reads of the history, and so the minimum time between two events.
 POLL_INTERVAL_S: Final = 0.2
-#: Time after which a comment keeps a silent stream alive.
+#: Time after which a comment keeps an idle stream alive.
 KEEP_ALIVE_INTERVAL_S: Final = 10.0
 #: The key of the text with all data; other keys are numbers of micro-batches.
 WHOLE: Final = -1
@@ -43,23 +43,23 @@ class EventTexts:
         """Return the version, the number of micro-batches, and the text of all data."""
         return await self._text(WHOLE)
 
-    async def since(self, taken: int) -> tuple[int, int, str]:
-        """Return the same for the data after a number of micro-batches."""
-        return await self._text(taken)
+    async def since(self, batches: int) -> tuple[int, int, str]:
+        """Return the same tuple for the data after a number of micro-batches."""
+        return await self._text(batches)
 
-    async def _text(self, taken: int) -> tuple[int, int, str]:
+    async def _text(self, batches: int) -> tuple[int, int, str]:
         version = self._history.version
-        found = self._made.get(taken)
+        found = self._made.get(batches)
         if found is None or found[0] != version:
             for old in [one for one, (made, _) in self._made.items() if made != version]:
                 del self._made[old]
-            task = asyncio.create_task(asyncio.to_thread(self._make, taken))
-            self._made[taken] = found = version, task
+            task = asyncio.create_task(asyncio.to_thread(self._make, batches))
+            self._made[batches] = found = version, task
         return await asyncio.shield(found[1])
 
-    def _make(self, taken: int) -> tuple[int, int, str]:
-        known = self._history.whole() if taken == WHOLE else self._history.since(taken)
-        return known["version"], known["taken"], _json(known)
+    def _make(self, batches: int) -> tuple[int, int, str]:
+        data = self._history.whole() if batches == WHOLE else self._history.since(batches)
+        return data["version"], data["batches"], _json(data)
 
 
 class OpenStreams:
@@ -119,7 +119,7 @@ async def _events(
 ) -> AsyncIterator[str]:
     """Yield events; the framework cancels this when the client disconnects."""
     end = time.monotonic() + seconds
-    version, taken, text = await texts.whole()
+    version, batches, text = await texts.whole()
     yield f"retry: 1000\nevent: whole\ndata: {text}\n\n"
     silent = 0.0
     ending = False
@@ -128,7 +128,7 @@ async def _events(
         ending = is_over() or time.monotonic() > end  # after sending the last change
         silent += POLL_INTERVAL_S
         if history.version != version:
-            version, taken, text = await texts.since(taken)
+            version, batches, text = await texts.since(batches)
             yield f"event: more\ndata: {text}\n\n"
             silent = 0.0
         elif silent >= KEEP_ALIVE_INTERVAL_S:

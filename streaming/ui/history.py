@@ -1,10 +1,10 @@
 """History: the bounded memory of a live page about a running sink.
 
-The sink calls ``take`` after each micro-batch, in its own thread, so ``take`` must be cheap. It
-reads the first few rows of each delta, adds up weights, and keeps no table. Data that it must ask
-the circuit for (rows and bytes of arrangements, rows and time of operators) is sampled, so rarely
-that sampling takes less than ``MAX_SAMPLING_SHARE`` of the time. Everything else, JSON above all,
-is computed by the readers.
+The sink calls ``batch_completed`` after each micro-batch, in its own thread, so this method must be
+cheap. It reads the first few rows of each delta, adds up weights, and keeps no large table. The
+data of the circuit (rows and bytes of arrangements, rows and time of operators) is sampled, so
+rarely that sampling takes less than ``MAX_SAMPLING_SHARE`` of the time. Everything else, JSON above
+all, is computed by the readers.
 
 The history keeps the last ``MAX_RECENT_BATCHES`` micro-batches in full, and at most
 ``MAX_COURSE_POINTS`` points of the whole run. When there are more, every second point is dropped,
@@ -27,6 +27,7 @@ import pyarrow as pa
 from circuits import Circuit
 from streaming.sink.metrics import BatchMetrics
 from streaming.sink.observer import Published, SinkObserver
+from streaming.sink.output import MODE_KEY
 from streaming.ui.drawing import Drawing
 from streaming.ui.matches import Matches
 from streaming.ui.pattern import pattern_of
@@ -49,7 +50,6 @@ MAX_ROWS: Final = 20
 MAX_SAMPLING_SHARE: Final = 0.01
 #: A table with at most this number of rows is kept, and formatted on request.
 MAX_TABLE_ROWS: Final = 1000
-OUTPUT_MODE_KEY: Final = b"dbsp_wcoj.output"
 
 
 @dataclass(frozen=True)
@@ -58,27 +58,28 @@ class Newest:
 
     batch: int
     mode: str
-    comes: int
-    goes: int
+    inserted: int
+    deleted: int
     count: int
     rows: pa.Table | list[tuple[int, Row]]
 
     @classmethod
     def of(cls, table: pa.Table, weights: Int64Array, batch_id: int, mode: str) -> Newest:
         """Summarize a table."""
-        comes = int(weights[weights > 0].sum())
+        inserted = int(weights[weights > 0].sum())
+        deleted = inserted - int(weights.sum())
         rows = table if table.num_rows <= MAX_TABLE_ROWS else rows_of(table, MAX_ROWS)
-        return cls(batch_id, mode, comes, comes - int(weights.sum()), table.num_rows, rows)
+        return cls(batch_id, mode, inserted, deleted, table.num_rows, rows)
 
     def to_json(self) -> dict[str, Any]:
-        """The change as JSON values."""
+        """Return the change as JSON values."""
         is_table = isinstance(self.rows, pa.Table)
         rows = rows_of(self.rows, MAX_ROWS) if is_table else self.rows
         return {
             "batch": self.batch,
             "mode": self.mode,
-            "comes": self.comes,
-            "goes": self.goes,
+            "inserted": self.inserted,
+            "deleted": self.deleted,
             "count": self.count,
             "rows": rows,
         }
@@ -91,7 +92,7 @@ class History(SinkObserver):
         circuit: The views, before the first micro-batch.
         name: The title of the page.
         clock: Returns the time in seconds since 1970.
-        timer: Returns seconds, to measure the cost of ``take``.
+        timer: Returns seconds, to measure the cost of ``batch_completed``.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class History(SinkObserver):
         self._clock, self._timer = clock, timer
         self._lock = Lock()
         self._drawing = Drawing.of(circuit)
-        self._tallies = {view: ViewCounts(circuit, view) for view in circuit.outputs}
+        self._counts = {view: ViewCounts(circuit, view) for view in circuit.outputs}
         self._matches = {}
         for view in circuit.outputs:
             pattern = pattern_of(circuit.graph, view)
@@ -116,22 +117,23 @@ class History(SinkObserver):
                 self._matches[view] = Matches(pattern, names)
         self._recent: deque[dict[str, Any]] = deque(maxlen=MAX_RECENT_BATCHES)
         self._course: list[dict[str, Any]] = []
-        self._stride, self._taken = 1, 0
+        self._stride, self._batches = 1, 0
         self._newest: dict[str, Newest] = {}
         self._state: list[dict[str, Any]] = []
         self._operators: list[tuple[int, float]] = []
         self._sampled, self._cost = float("-inf"), 0.0
-        self._status: dict[str, Any] = {"state": "waiting", "said": ""}
+        self._status: dict[str, Any] = {"state": "waiting", "reason": ""}
         #: Increases with every change.
         self.version = 0
-        #: The total duration of ``take`` in seconds.
+        #: The total duration of ``batch_completed`` in seconds.
         self.spent = 0.0
 
     def batch_completed(self, published: Published, metrics: BatchMetrics) -> None:
         """Add a micro-batch; its step is committed.
 
         Complexity:
-            O(published rows) for their weights, in numpy; O(views · MAX_ROWS) for the shown rows.
+            O(published rows) for their weights, in numpy; O(views · MAX_ROWS) for the rows on the
+            page.
         """
         with self._timed():
             begin, batch_id = self._timer(), published.batch_id
@@ -139,32 +141,32 @@ class History(SinkObserver):
             for view, table in published.outputs.items():
                 mode = output_mode_of(table)
                 weights = weights_of(table)
-                tally = self._tallies[view].take(
+                counts = self._counts[view].update(
                     table, weights, mode, batch_id=batch_id, replayed=metrics.replayed
                 )
-                values[view] = list(tally)
+                values[view] = list(counts)
                 if table.num_rows:
                     newest[view] = Newest.of(table, weights, batch_id, mode)
                     if view in self._matches:
                         with self._lock:  # readers see a change completely or not at all
-                            self._matches[view].take(
+                            self._matches[view].update(
                                 table, weights, batch_id, mode=mode, keys=upsert_keys_of(table)
                             )
             sample = begin - self._sampled > self._cost / MAX_SAMPLING_SHARE
             if sample:
                 state = arrangements_of(self._circuit) or arrangements_on_disk(metrics)
-                operators = self._drawing.done(self._circuit)
+                operators = self._drawing.operator_totals(self._circuit)
                 self._sampled, self._cost = begin, self._timer() - begin
             entry = {
-                "n": self._taken + 1,
+                "n": self._batches + 1,
                 "id": batch_id,
                 "at": round(self._clock(), 3),
                 "replayed": metrics.replayed,
                 "in": dict(metrics.rows_in),
                 "out": dict(metrics.rows_out),
                 "seconds": dict(metrics.seconds),
-                "letters": metrics.dead_letters,
-                "letters_total": metrics.dead_letters_total,
+                "dead_letters": metrics.dead_letters,
+                "dead_letters_total": metrics.dead_letters_total,
                 "written": metrics.bytes_written,
                 "values": values,
             }
@@ -173,33 +175,33 @@ class History(SinkObserver):
                 if sample:
                     self._state, self._operators = state, operators
                 self._recent.append(entry)
-                self._note(
+                self._add_point(
                     {"n": entry["n"], "id": entry["id"], "at": entry["at"], "values": values}
                 )
-                self._status = {"state": "running", "said": ""}
+                self._status = {"state": "running", "reason": ""}
                 self.version += 1
 
-    def end(self, said: str = "", *, failed: bool = False) -> None:
-        """Record the end of the run and its reason; not while a micro-batch is running."""
+    def end(self, reason: str = "", *, failed: bool = False) -> None:
+        """Record the end of the run and its reason; do not call it during a micro-batch."""
         with self._lock:
-            if self._taken and self._circuit.graph.steps:  # the last values are a sample
+            if self._batches and self._circuit.graph.steps:  # the current values are an old sample
                 self._state = arrangements_of(self._circuit)
-                self._operators = self._drawing.done(self._circuit)
-            self._status = {"state": "failed" if failed else "ended", "said": said}
+                self._operators = self._drawing.operator_totals(self._circuit)
+            self._status = {"state": "failed" if failed else "ended", "reason": reason}
             self.version += 1
 
     def whole(self) -> dict[str, Any]:
-        """All data as JSON values, for the first event of a stream."""
+        """Return all data as JSON values, for the first event of a stream."""
         schemas = {view: self._circuit.schema(view).arrow for view in self._circuit.outputs}
         views = [
             {
                 "name": view,
                 "columns": columns_of(schemas[view]),
-                "numbers": tally.names,
-                "single": tally.is_single,
+                "numbers": counts.names,
+                "single": counts.is_single,
                 "pattern": self._pattern(view),
             }
-            for view, tally in self._tallies.items()
+            for view, counts in self._counts.items()
         ]
         with self._lock:
             return {
@@ -212,22 +214,22 @@ class History(SinkObserver):
                 **self._now(),
             }
 
-    def since(self, taken: int) -> dict[str, Any]:
-        """The data after a number of micro-batches, as far as it is still kept, as JSON values."""
+    def since(self, batches: int) -> dict[str, Any]:
+        """Return the retained data after a number of micro-batches, as JSON values."""
         with self._lock:
-            return {"recent": [one for one in self._recent if one["n"] > taken], **self._now()}
+            return {"recent": [one for one in self._recent if one["n"] > batches], **self._now()}
 
     def _now(self) -> dict[str, Any]:
         return {
             "version": self.version,
-            "taken": self._taken,
-            "partial": [view for view, tally in self._tallies.items() if tally.is_partial],
+            "batches": self._batches,
+            "partial": [view for view, counts in self._counts.items() if counts.is_partial],
             "status": self._status,
             "newest": {view: newest.to_json() for view, newest in self._newest.items()},
             "matches": {view: matches.to_json() for view, matches in self._matches.items()},
             "state": self._state,
             "operators": self._operators,
-            "elsewhere": bool(self._taken) and not self._circuit.graph.steps,
+            "elsewhere": bool(self._batches) and not self._circuit.graph.steps,
         }
 
     def _pattern(self, view: str) -> dict[str, Any] | None:
@@ -236,13 +238,13 @@ class History(SinkObserver):
             return None
         return {"nodes": matches.names, "edges": matches.pattern.edges}
 
-    def _note(self, moment: dict[str, Any]) -> None:
+    def _add_point(self, point: dict[str, Any]) -> None:
         """Add a point to the course; the last point is always the newest."""
-        if self._course and (self._taken - 1) % self._stride:
-            self._course[-1] = moment
+        if self._course and (self._batches - 1) % self._stride:
+            self._course[-1] = point
         else:
-            self._course.append(moment)
-        self._taken += 1
+            self._course.append(point)
+        self._batches += 1
         if len(self._course) > MAX_COURSE_POINTS:
             self._course = self._course[::2]
             self._stride *= 2
@@ -257,19 +259,19 @@ class History(SinkObserver):
 
 
 def output_mode_of(table: pa.Table) -> str:
-    """The output mode of a published table, from its metadata."""
-    form: str = (table.schema.metadata or {}).get(OUTPUT_MODE_KEY, b"delta").decode()
-    return form.partition("(")[0]
+    """Return the output mode of a published table, from its metadata."""
+    mode: str = (table.schema.metadata or {}).get(MODE_KEY, b"delta").decode()
+    return mode.partition("(")[0]
 
 
 def upsert_keys_of(table: pa.Table) -> tuple[str, ...]:
-    """The key columns of a view that is published as upserts; otherwise none.
+    """Return the key columns of a view that is published as upserts; otherwise none.
 
-    >>> mode = {OUTPUT_MODE_KEY: "upsert('a', 'b')"}
+    >>> mode = {MODE_KEY: "upsert('a', 'b')"}
     >>> upsert_keys_of(pa.table({"a": [1]}).replace_schema_metadata(mode))
     ('a', 'b')
     """
-    form: str = (table.schema.metadata or {}).get(OUTPUT_MODE_KEY, b"delta").decode()
-    given = form.partition("(")[2].removesuffix(")")
-    keys: tuple[str, ...] = ast.literal_eval(f"({given},)") if given else ()
+    mode: str = (table.schema.metadata or {}).get(MODE_KEY, b"delta").decode()
+    columns = mode.partition("(")[2].removesuffix(")")
+    keys: tuple[str, ...] = ast.literal_eval(f"({columns},)") if columns else ()
     return keys

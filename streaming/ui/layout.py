@@ -9,8 +9,8 @@ a circuit is always the same.
 Alternatives considered: a JavaScript library in the page. dagre 3.1 has 49 kB (minified), and all
 assets of the page together have 62 kB; it would replace only this module, of about 100 lines, and
 compute the layout in every browser instead of once. uPlot 1.6 has 53 kB and would replace the
-9 kB of ``chart.js``, but it draws on a canvas, which keyboard and screen reader do not reach, as
-they reach the SVG of ``chart.js``.
+9 kB of ``chart.js``, but it draws on a canvas. Keyboards and screen readers do not reach a canvas,
+but they reach the SVG of ``chart.js``.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ def lay_out_graph(nodes: Sequence[int], edges: Sequence[tuple[int, int]]) -> Lay
     """Lay out a graph.
 
     Args:
-        nodes: In an order in which every edge goes from an earlier to a later one.
-        edges: From, to; each once.
+        nodes: The nodes in topological order.
+        edges: Pairs (start, end), without duplicates.
 
     Complexity:
-        O(SWEEPS · edges log edges), bends counted as nodes.
+        O(MAX_SWEEPS · edges log edges), bends counted as nodes.
 
     >>> layout = lay_out_graph([0, 1, 2], [(0, 1), (1, 2), (0, 2)])
     >>> layout.places, layout.bends[0, 2]
@@ -66,13 +66,13 @@ def lay_out_graph(nodes: Sequence[int], edges: Sequence[tuple[int, int]]) -> Lay
         layers[layer[node]].append(node)
     chains: dict[tuple[int, int], list[int]] = {}
     short: list[tuple[int, int]] = []
-    fresh = -1
+    bend = -1
     for start, end in edges:
         chain = [start]
         for between in range(layer[start] + 1, layer[end]):
-            layers[between].append(fresh)
-            chain.append(fresh)
-            fresh -= 1
+            layers[between].append(bend)
+            chain.append(bend)
+            bend -= 1
         chains[start, end] = [*chain, end]
         short += pairwise(chains[start, end])
     layers = _ordered(layers, short)
@@ -85,7 +85,7 @@ def lay_out_graph(nodes: Sequence[int], edges: Sequence[tuple[int, int]]) -> Lay
 
 
 def _ordered(layers: list[list[int]], edges: Sequence[tuple[int, int]]) -> list[list[int]]:
-    """The layers in an order with few crossings."""
+    """Reorder the nodes of each layer so that few edges cross."""
     above: dict[int, list[int]] = {}
     below: dict[int, list[int]] = {}
     for start, end in edges:
@@ -120,7 +120,7 @@ def _by_barycentre(
 
 
 def _crossings(layers: Sequence[Sequence[int]], below: Mapping[int, list[int]]) -> int:
-    """Pairs of edges between neighbouring layers that cross."""
+    """Count the pairs of edges between neighbouring layers that cross."""
     count = 0
     for one, other in pairwise(layers):
         place = {node: j for j, node in enumerate(other)}

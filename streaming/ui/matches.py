@@ -1,8 +1,9 @@
 """Matches: the newest rows of a view that the page draws as a pattern.
 
-A match disappears when its row is deleted, so the drawing is always correct. At most
-``MAX_MATCHES`` are kept, and of each delta the first few: a drawing of more would be unreadable. In
-a large delta, Arrow finds the rows that delete a kept match, not a Python loop over all rows.
+A match is removed when its row is deleted, so the drawing is always correct. At most
+``MAX_MATCHES`` matches are retained, the first ones of each delta, because a drawing of more would
+be unreadable. In a large delta, Arrow finds the rows that delete a retained match, not a Python
+loop over all rows.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ MAX_MATCHES: Final = 24
 
 @dataclass
 class _Match:
-    """A match that is kept.
+    """A retained match.
 
     Attributes:
-        nodes: Its values, as texts.
-        batch: The micro-batch that inserted it last.
-        weight: The known weight: the sum of its changes since it is kept.
+        nodes: The values of the nodes, as texts.
+        batch: The last micro-batch that inserted the match.
+        weight: The known weight: the sum of the changes since the match is retained.
         columns: Short Arrow arrays, one for each column that identifies a match.
-        place: Where in ``columns`` its values are.
+        place: The index of the match's values in ``columns``.
     """
 
     nodes: Row
@@ -46,7 +47,7 @@ class Matches:
     """The newest matches of a view.
 
     Args:
-        pattern: Which columns are nodes.
+        pattern: The columns that are nodes, and the edges between them.
         names: The names of the view's columns.
     """
 
@@ -55,7 +56,7 @@ class Matches:
         self.names = [names[place] for place in pattern.nodes]
         self._kept: dict[tuple[str, ...], _Match] = {}
 
-    def take(
+    def update(
         self,
         table: pa.Table,
         weights: Int64Array,
@@ -64,18 +65,18 @@ class Matches:
         mode: str = "delta",
         keys: Sequence[str] = (),
     ) -> None:
-        """Take in what a view gave out.
+        """Update the matches with a published table.
 
         Args:
             table: The rows.
-            weights: Their weights.
+            weights: The weights of the rows.
             batch_id: The micro-batch.
             mode: ``delta``: the rows are changes. ``complete``: they are the whole view.
                 ``upsert``: each row replaces the one with the same ``keys``.
             keys: The key columns of mode ``upsert``.
 
         Complexity:
-            O(rows) in numpy, and in Arrow for more than a few rows; O(MOST) beyond that.
+            O(rows) in numpy, and in Arrow for more than a few rows; O(MAX_MATCHES) beyond that.
         """
         identity = list(keys) if mode == "upsert" else self.names
         if mode == "complete":
@@ -83,7 +84,7 @@ class Matches:
         elif self._kept:
             self._apply(table, weights, identity, is_upsert=mode == "upsert")
         places = np.flatnonzero(weights > 0)[:MAX_MATCHES]
-        counted = frozenset(self._kept)  # their weights have the changes of this table
+        counted = frozenset(self._kept)  # their weights include the changes of this table
         columns = [_at(table, name, places).combine_chunks() for name in identity]
         nodes = row_texts([_at(table, name, places) for name in self.names])
         for number, (row, match) in enumerate(zip(keys_of(columns), nodes, strict=True)):
@@ -96,14 +97,14 @@ class Matches:
             del self._kept[row]
 
     def to_json(self) -> list[dict[str, Any]]:
-        """The matches, oldest first, for JSON."""
+        """Return the matches as JSON values, oldest first."""
         distinct = {match.nodes: match.batch for match in self._kept.values()}
         return [{"nodes": nodes, "batch": batch_id} for nodes, batch_id in distinct.items()]
 
     def _apply(
         self, table: pa.Table, weights: Int64Array, identity: Sequence[str], *, is_upsert: bool
     ) -> None:
-        """Add changes to the matches that are kept; drop those that are no longer there."""
+        """Add changes to the weights of the retained matches; remove the deleted matches."""
         places = self._candidates(table, identity)
         rows = keys_of([_at(table, name, places) for name in identity])
         for row, weight in zip(rows, weights[places].tolist(), strict=True):
@@ -113,7 +114,7 @@ class Matches:
         self._kept = {row: match for row, match in self._kept.items() if match.weight > 0}
 
     def _candidates(self, table: pa.Table, identity: Sequence[str]) -> Int64Array:
-        """The places of all rows that may be of matches that are kept."""
+        """Return the indices of all rows that may be rows of retained matches."""
         places = np.arange(table.num_rows)
         for number, name in enumerate(identity):
             if len(places) <= MAX_MATCHES:
@@ -129,6 +130,6 @@ class Matches:
 
 
 def _at(table: pa.Table, name: str, places: Int64Array) -> pa.ChunkedArray:
-    """Some rows of a column."""
+    """Return some rows of a column, in a layout that Arrow supports."""
     column = without_views(table.column(name))
     return column if len(places) == table.num_rows else column.take(pa.array(places))

@@ -1,9 +1,9 @@
-"""Page: a live page beside a running sink.
+"""Page: a live page of a running sink.
 
 ::
 
     sink = ViewSink(circuit, targets, state_dir="state/")
-    page = serve(sink)                  # prints nothing; page.address says where
+    page = serve(sink)                  # prints nothing; page.address is its URL
     query = stream.writeStream.foreachBatch(sink).start()
 """
 
@@ -35,19 +35,19 @@ PACKAGES: Final = ("starlette", "uvicorn", "anyio", "h11", "click")
 
 
 class Page(SinkObserver):
-    """A page that is served, and what it shows.
+    """A served page and its history.
 
     Args:
-        circuit: The views, before the first micro-batch that is taken.
-        name: What it is called.
-        host: Where it is served; other machines can see it only if the address is not one of this
-            machine alone.
-        port: 0 for a free one.
-        token: What a visitor has to know; needed for other hosts. See
-            `streaming.ui.access.read_token_file`.
+        circuit: The views, before the first micro-batch that the page shows.
+        name: The title of the page.
+        host: The address to serve the page on. Other machines can open the page unless this is a
+            loopback address.
+        port: The port; 0 for a free port.
+        token: The secret text that visitors have to type; required if other machines can open the
+            page. See `streaming.ui.access.read_token_file`.
 
     Raises:
-        PageError: It cannot be served there, or a package is not installed.
+        PageError: The page cannot be served on this host and port, or a package is not installed.
     """
 
     def __init__(
@@ -76,13 +76,13 @@ class Page(SinkObserver):
 
     @property
     def address(self) -> str:
-        """Where it is; a visitor who needs the token is asked for it there."""
+        """The URL of the page, without the token; the page itself asks for the token."""
         return self._server.address
 
     def batch_completed(self, published: Published, metrics: BatchMetrics) -> None:
-        """Show a micro-batch; for who steps a circuit without a sink.
+        """Add a micro-batch to the page; call it directly if there is a circuit but no sink.
 
-        An error of the page is logged: it must not stop what is shown.
+        An error of the page is logged, so that it does not stop the stream.
         """
         try:
             self.history.batch_completed(published, metrics)
@@ -91,15 +91,15 @@ class Page(SinkObserver):
                 "the live page could not show micro-batch %d", published.batch_id, exc_info=True
             )
 
-    def end(self, said: str = "", *, failed: bool = False) -> None:
-        """Say on the page that the stream has ended, and why."""
-        self.history.end(said, failed=failed)
+    def end(self, reason: str = "", *, failed: bool = False) -> None:
+        """Show on the page that the stream has ended, and why."""
+        self.history.end(reason, failed=failed)
 
-    def stay(self, console: Any) -> None:
-        """Go on serving until Ctrl-C, if a console of rich has somebody who can press it."""
+    def wait_for_interrupt(self, console: Any) -> None:
+        """Continue to serve until Ctrl-C, if a console of rich is a terminal."""
         if not console.is_terminal:
             return
-        console.print("The page stays until Ctrl-C.", style="dim")
+        console.print("The page is served until Ctrl-C.", style="dim")
         with contextlib.suppress(KeyboardInterrupt):
             while True:
                 time.sleep(1)
@@ -110,13 +110,13 @@ class Page(SinkObserver):
 
 
 def check_servable(*, host: str = "127.0.0.1", port: int = PORT, token: str | None = None) -> None:
-    """Say what would be wrong with a page, before there is anything to show.
+    """Check that a page can be served, before there is a circuit.
 
     Raises:
-        PageError: Others could come without a token, the port is in use, or a package is not
-            installed.
+        PageError: Other machines could open the page without a token, the port is in use, or a
+            package is not installed.
     """
-    _server().check_place(host, port, token)
+    _server().check_address(host, port, token)
 
 
 def _server() -> ModuleType:
@@ -142,8 +142,9 @@ def serve(
     """Serve a live page of a sink, from its next micro-batch on.
 
     Args:
-        sink: In this process; in Spark Connect it works in another one, which has no page.
-        name: What the page is called.
+        sink: A sink in this process. In Spark Connect the sink runs in another process, which has
+            no page.
+        name: The title of the page.
         host: As for `Page`.
         port: As for `Page`.
         token: As for `Page`.

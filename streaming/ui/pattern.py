@@ -1,18 +1,18 @@
-"""Pattern: the shape that the rows of a view are matches of, if it can be drawn.
+"""Pattern: the graph pattern that the rows of a view match, if the page can draw it.
 
 ::
 
     SELECT x.src AS a, y.src AS b, z.src AS c
     FROM e x JOIN e y ON y.src = x.dst JOIN e z ON z.src = y.dst AND z.dst = x.src
 
-is a ring of three: its join variables are the nodes, and each atom is an edge between the first
-two of them that it has. A row of the view is then one match, with a value for each node. A view
-has a pattern if it is one join, perhaps with columns left out or in another order, if all join
-variables are among its columns, and if the edges close at least one ring: a chain of tables by
-their keys is no picture.
+is a ring of three. The join variables are the nodes, and each atom is an edge between
+consecutive join variables of the atom. A row of the view is then one match, with a value for each
+node. A view has a pattern if it is one join, possibly with columns omitted or reordered, if all
+join variables are among its columns, and if the edges close at least one ring. A chain of tables
+that are joined by keys has no pattern.
 
-This is found from the plan that runs, so SQL and Datalog are alike, and a view that only counts
-its matches has none.
+The pattern is derived from the plan that runs, so SQL and Datalog give the same pattern. A view
+that only counts its matches has no pattern.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Pattern:
     """A small graph over columns of a view.
 
     Attributes:
-        nodes: The columns whose values are nodes, by place.
-        edges: From one of ``nodes`` to another, by place in it.
+        nodes: The indices of the columns whose values are nodes.
+        edges: Pairs of indices into ``nodes``.
     """
 
     nodes: tuple[int, ...]
@@ -43,14 +43,14 @@ class Pattern:
 
 
 def pattern_of(graph: Graph, view: str) -> Pattern | None:
-    """The pattern of a view; None if it has none.
+    """Return the pattern of a view; None if it has no pattern.
 
     Complexity:
         O(operators + variables).
     """
     number = graph.views[view]
     plan = graph.nodes[number].plan
-    # The columns of the view by those of the plan that is looked at; None is computed.
+    # For each column of the view, its column in the current plan; None if it is computed.
     columns: list[int | None] = list(range(len(plan.fields)))
     while not isinstance(plan, Join):
         match plan:
@@ -67,8 +67,8 @@ def pattern_of(graph: Graph, view: str) -> Pattern | None:
 
 
 def _pattern(plan: Join, shown: dict[int, int]) -> Pattern | None:
-    met = Counter(v for variables in plan.variables for v in set(variables))
-    nodes = [variable for variable, atoms in sorted(met.items()) if atoms > 1]
+    atom_counts = Counter(v for variables in plan.variables for v in set(variables))
+    nodes = [variable for variable, atoms in sorted(atom_counts.items()) if atoms > 1]
     if len(nodes) < 2 or any(variable not in shown for variable in nodes):
         return None
     places = {variable: place for place, variable in enumerate(nodes)}
@@ -87,7 +87,7 @@ def _place(expression: object) -> int | None:
 
 
 def _has_ring(nodes: int, edges: Iterable[tuple[int, int]]) -> bool:
-    """Whether an edge joins what is joined already; a pair both ways counts as one edge."""
+    """Return whether the edges, taken as undirected, contain a cycle (by union-find)."""
     roots = list(range(nodes))
 
     def root(node: int) -> int:

@@ -1,4 +1,4 @@
-"""Format rows as short texts for the page.
+"""Row texts: format rows as short texts for the page.
 
 A value becomes a text of at most ``MAX_CELL_CHARS`` characters, and NULL becomes None. Only the
 requested rows are read, so a large delta costs no more than a small one.
@@ -38,7 +38,7 @@ Row: TypeAlias = tuple[str | None, ...]
 
 
 def columns_of(schema: pa.Schema) -> list[dict[str, Any]]:
-    """Name and kind of each column but ``weight``.
+    """Return the name of each column except ``weight``, and whether it holds numbers.
 
     >>> columns_of(pa.schema([("n", pa.int64()), ("weight", pa.int64())]))
     [{'name': 'n', 'number': True}]
@@ -51,13 +51,13 @@ def columns_of(schema: pa.Schema) -> list[dict[str, Any]]:
 
 
 def weights_of(table: pa.Table) -> Int64Array:
-    """The weights."""
+    """Return the weights of the rows of a table."""
     weights: Int64Array = table.column(WEIGHT).to_numpy()
     return weights
 
 
 def rows_of(table: pa.Table, most: int) -> list[tuple[int, Row]]:
-    """The first rows: weight, and the values in order.
+    """Return the weight and the values of each of the first ``most`` rows.
 
     >>> rows_of(pa.table({"a": [1, None], "weight": [1, -1]}), 5)
     [(1, ('1',)), (-1, (None,))]
@@ -71,7 +71,7 @@ def rows_of(table: pa.Table, most: int) -> list[tuple[int, Row]]:
 
 
 def keys_of(columns: Sequence[pa.Array | pa.ChunkedArray]) -> list[tuple[str, ...]]:
-    """The rows of some columns, uncut: two are equal if their values are.
+    """Return the rows of some columns as untruncated texts, which are equal if the values are.
 
     >>> keys_of([pa.array([1, None]), pa.array(["a", "b"])])
     [('1', "'a'"), ('None', "'b'")]
@@ -80,17 +80,17 @@ def keys_of(columns: Sequence[pa.Array | pa.ChunkedArray]) -> list[tuple[str, ..
 
 
 def row_texts(columns: Sequence[pa.Array | pa.ChunkedArray]) -> list[Row]:
-    """The rows of some columns, as texts, cut; NULL is None."""
+    """Return the rows of some columns as short texts; NULL is None."""
     return list(zip(*([_text(value) for value in _values(one)] for one in columns), strict=True))
 
 
 def is_number(type: pa.DataType) -> bool:
-    """Whether values can be drawn over time."""
+    """Return whether values of the type can be drawn over time."""
     return family_of(type) in NUMBERS
 
 
 def without_views(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column in a layout of which Arrow can take rows."""
+    """Return the column in a layout that Arrow's ``take`` supports."""
     if column.type in (pa.string_view(), pa.binary_view()) or types.is_dictionary(column.type):
         return pa.chunked_array([plain(chunk) for chunk in column.chunks])
     return column
@@ -99,8 +99,8 @@ def without_views(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def _values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     if types.is_temporal(column.type):
         # Python has fewer years and no nanoseconds.
-        whole = types.is_duration(column.type)
-        column = column.cast(pa.int64() if whole else pa.string())
+        is_duration = types.is_duration(column.type)
+        column = column.cast(pa.int64() if is_duration else pa.string())
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     return [value for chunk in chunks for value in plain(chunk).to_pylist()]
 

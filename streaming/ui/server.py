@@ -1,8 +1,9 @@
-"""Server: the application, served in a thread of its own.
+"""Server: serve the application in its own thread.
 
-The socket is bound before the thread starts, so that a port in use is an error of who asks for the
-page, and port 0 is a free one that is known at once. The thread is a daemon: a page never keeps a
-process alive. If it ends by an error, that is logged, and the sink goes on without a page.
+The socket is bound before the thread starts, so a port in use is an error in the caller of
+`Server`, and port 0 selects a free port that is known at once. The thread is a daemon: a page never
+keeps a process alive. If the thread ends with an error, the error is logged, and the sink continues
+without a page.
 """
 
 from __future__ import annotations
@@ -24,26 +25,28 @@ from streaming.ui.connections import Connections, Limits, accept
 from streaming.ui.events import POLL_INTERVAL_S, OpenStreams
 from streaming.ui.history import History
 
-__all__ = ["Server", "check_place"]
+__all__ = ["Server", "check_address"]
 
 log = logging.getLogger(__name__)
 
-START_STOP_TIMEOUT_S: Final = 10.0  # seconds to begin and to end
-GRACE_S: Final = 1.0  # for answers that are under way when the page stops
+START_STOP_TIMEOUT_S: Final = 10.0  # to start and to stop the thread
+GRACE_S: Final = 1.0  # to finish responses when the page stops
 
 
 class Server:
     """Serves a history until ``stop``.
 
     Args:
-        history: What is shown.
-        host: An address of this machine, or with a token any.
-        port: 0 for a free one.
-        token: What a visitor has to know; for other hosts than this machine.
-        limits: What visitors may take; by the limits of the process when not given.
+        history: The data of the page.
+        host: A loopback address; with a token, any address of this machine.
+        port: The port; 0 for a free port.
+        token: The secret text that visitors have to type; required unless ``host`` is a loopback
+            address.
+        limits: The limits on the resources of clients; by default derived from the limits of the
+            process.
 
     Raises:
-        PageError: Others could come without a token, or the port is in use.
+        PageError: Other machines could open the page without a token, or the port is in use.
     """
 
     def __init__(
@@ -57,7 +60,7 @@ class Server:
     ) -> None:
         _check_host(host, token)
         self.connections = Connections(limits or Limits.of_process())
-        self._socket = _bound(host, port, self.connections.limits.backlog)
+        self._socket = _bind_socket(host, port, self.connections.limits.backlog)
         self.host, self.port = host, int(self._socket.getsockname()[1])
         self._over = threading.Event()
         self.streams = OpenStreams(self.connections.limits.streams)
@@ -74,7 +77,7 @@ class Server:
             h11_max_incomplete_event_size=self.connections.limits.header_bytes,
             http="h11",
             lifespan="off",
-            log_config=None,  # the logging of this process is the user's
+            log_config=None,  # the user configures the logging of this process
             log_level="error",
             proxy_headers=False,
             server_header=False,
@@ -82,7 +85,7 @@ class Server:
             timeout_keep_alive=int(self.connections.limits.idle_seconds) + 1,
             ws="none",
         )
-        self._server = _Guarded(config, self.connections)
+        self._server = _LimitedServer(config, self.connections)
         self._thread = threading.Thread(target=self._serve, name="dbsp-wcoj-page", daemon=True)
         try:
             self._thread.start()
@@ -98,7 +101,7 @@ class Server:
 
     @property
     def address(self) -> str:
-        """Where the page is; the token is not part of it."""
+        """The URL of the page, without the token."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}/"
 
@@ -112,28 +115,29 @@ class Server:
         was_serving = self.is_serving
         self._over.set()
         if was_serving:
-            time.sleep(2 * POLL_INTERVAL_S)  # in which pages are told the last
+            time.sleep(2 * POLL_INTERVAL_S)  # meanwhile the streams send the last event
         self._server.should_exit = True
         self._thread.join(START_STOP_TIMEOUT_S)
         self._socket.close()
 
     def _serve(self) -> None:
         try:
-            # The loop of asyncio, whatever policy the process has: it accepts one at a time.
+            # asyncio's own loop, whatever policy the process has, because it accepts one
+            # connection at a time.
             with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
                 runner.run(self._server.serve(sockets=[self._socket]))
             why: object = self._server.failure or "it was stopped from outside"
-        except BaseException as error:  # the thread ends, nothing else
+        except BaseException as error:  # only this thread ends
             why = error
         if not self._over.is_set():
             log.warning(
-                "the live page on %s has ended, the sink goes on without it: %s",
+                "the live page on %s has ended, the sink continues without it: %s",
                 self.address,
                 str(why) or type(why).__name__,
             )
 
 
-class _Guarded(uvicorn.Server):
+class _LimitedServer(uvicorn.Server):
     """uvicorn's server, which accepts connections within limits."""
 
     def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
@@ -144,36 +148,36 @@ class _Guarded(uvicorn.Server):
         self._errors = 0
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to accept on the one socket."""
+        """Start to accept connections on the socket."""
         (listener,) = sockets or []
         loop = asyncio.get_running_loop()
-        loop.set_exception_handler(self._note)
+        loop.set_exception_handler(self._log_first_error)
         self.servers = []
         options = {"config": self.config, "server_state": self.server_state, "app_state": {}}
         self._accepting = loop.create_task(accept(listener, self._connections, options))
-        self._accepting.add_done_callback(self._end)
+        self._accepting.add_done_callback(self._stop_on_failure)
         self.started = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept no more; give answers that are under way a moment."""
+        """Stop accepting; wait for up to ``GRACE_S`` until the responses are complete."""
         if self._accepting is not None:
             self._accepting.cancel()
         end = time.monotonic() + GRACE_S
         while self.server_state.tasks and time.monotonic() < end:
             await asyncio.sleep(0.02)
         self._connections.close_all()
-        for _ in range(3):  # in which they are told
+        for _ in range(3):  # the event loop runs the callbacks of the closed connections
             await asyncio.sleep(0)
         await super().shutdown(sockets)
 
-    def _end(self, accepting: asyncio.Task[None]) -> None:
-        """Stop when accepting has failed."""
+    def _stop_on_failure(self, accepting: asyncio.Task[None]) -> None:
+        """Stop the server if accepting has failed."""
         if not accepting.cancelled():
             self.failure = accepting.exception()
             self.should_exit = True
 
-    def _note(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Log the first error of a callback; visitors must not be able to fill the log."""
+    def _log_first_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Log only the first error of a callback, so that clients cannot fill the log."""
         self._errors += 1
         if self._errors == 1:
             log.warning(
@@ -183,14 +187,14 @@ class _Guarded(uvicorn.Server):
             )
 
 
-def check_place(host: str, port: int, token: str | None) -> None:
-    """Refuse a place where a page cannot be served, as far as can be told now.
+def check_address(host: str, port: int, token: str | None) -> None:
+    """Check that a page can be served now on a host and port.
 
     Raises:
         PageError: As for `Server`.
     """
     _check_host(host, token)
-    _bound(host, port, 1).close()
+    _bind_socket(host, port, 1).close()
 
 
 def _check_host(host: str, token: str | None) -> None:
@@ -199,27 +203,27 @@ def _check_host(host: str, token: str | None) -> None:
     if token is None and not _is_local(host):
         raise PageError(
             f"the page would be open to others on {host}: give a token that they have to "
-            "know, or keep it to this machine on 127.0.0.1"
+            "enter, or serve it to this machine only, on 127.0.0.1"
         )
 
 
-def _bound(host: str, port: int, backlog: int) -> socket.socket:
-    found = None
+def _bind_socket(host: str, port: int, backlog: int) -> socket.socket:
+    listener = None
     try:
-        found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind((host, port))
-        found.listen(backlog)
-        found.setblocking(False)
+        listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(backlog)
+        listener.setblocking(False)
     except (OSError, OverflowError) as error:
-        if found is not None:
-            found.close()
+        if listener is not None:
+            listener.close()
         why = str(getattr(error, "strerror", None) or error).rstrip(".")
         raise PageError(
             f"the page cannot be served on {host}, port {port}: {why}; choose another port, or 0 "
-            "for a free one"
+            "for a free port"
         ) from None
-    return found
+    return listener
 
 
 def _is_local(host: str) -> bool:

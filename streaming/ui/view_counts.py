@@ -1,11 +1,11 @@
-"""Tally: the numbers of a view that are drawn over time.
+"""View counts: the numbers of a view that are drawn over time.
 
-A view that is one row for all, as ``SELECT count(*), max(price) ...`` without GROUP BY, is drawn by
-the numbers in it; any other by how many rows it has, duplicates counted. Both follow from deltas.
-Where they begin is known of a view that is materialized, or empty at first. Of another one, which
-had a state before this process, the number of rows is unknown: then it is None, ``is_partial`` says
-so, and ``change`` says by how many rows it changed since. A sum of weights that is negative is no
-number of rows, and None as well.
+For a view of one row, such as ``SELECT count(*), max(price) ...`` without GROUP BY, these are the
+numbers in that row. For any other view it is the number of rows, with duplicates. Both are computed
+from deltas. Their initial value is known if the view is materialized, or empty at first. Otherwise
+the view had a state before this process, and the number of rows is unknown: it is None,
+``is_partial`` is True, and ``change`` is the change of the number of rows since this process began.
+A negative sum of weights is not a number of rows, so it is None as well.
 """
 
 from __future__ import annotations
@@ -28,84 +28,88 @@ MAX_NUMBERS: Final = 4
 
 
 class ViewCounts:
-    """The numbers of one view, step by step.
+    """The numbers of one view after each step.
 
     Args:
-        circuit: The circuit, at the state before the first delta that is counted.
-        view: One of its outputs.
+        circuit: The circuit, at the state before the first counted delta.
+        view: The name of an output.
     """
 
     def __init__(self, circuit: Circuit, view: str) -> None:
         self._circuit = circuit
         self._view = view
         self._weights: dict[int, tuple[Run, int]] = {}
-        self._is_kept = view in circuit.materialized
+        self._is_materialized = view in circuit.materialized
         schema = circuit.schema(view).arrow
         self._columns = [f.name for f in schema if f.name != WEIGHT and is_number(f.type)][
             :MAX_NUMBERS
         ]
         self.is_single = bool(self._columns) and is_single(circuit.graph, view)
-        #: What the numbers are.
+        #: The names of the numbers.
         self.names = self._columns if self.is_single else ["rows"]
-        #: Whether the number of rows is unknown, as the view is not kept and was not empty.
+        #: True if the number of rows is unknown: the view is not materialized and was not empty.
         self.is_partial = False
-        #: Rows inserted less rows deleted since this process began, where it is unknown.
+        #: Inserted less deleted rows since this process began, if the number is unknown.
         self.change = 0
-        self._found: list[float | None] = [None] * len(self.names)
+        self._numbers: list[float | None] = [None] * len(self.names)
         self._total = 0
-        self._is_begun = False
+        self._has_begun = False
         self._was_stepped = circuit.graph.steps > 0
 
-    def take(
+    def update(
         self, table: pa.Table, weights: Int64Array, mode: str, *, batch_id: int, replayed: bool
     ) -> list[float | None]:
-        """The numbers after a micro-batch; None is unknown, or NULL.
+        """Add a micro-batch and return the numbers after it; None is unknown, or NULL.
 
         Args:
-            table: What the view gave out; its step is committed.
-            weights: Its weights.
-            mode: In which form (`streaming.targets.output_mode`).
+            table: The published table of the view; its step is committed.
+            weights: The weights of the table's rows.
+            mode: The output mode (`streaming.targets.output_mode`).
             batch_id: The micro-batch.
-            replayed: Whether it had been given out before.
+            replayed: Whether the table was published before.
 
         Complexity:
-            O(rows given out); once also O(rows of the view), where it is materialized and holds
-            rows that were there before.
+            O(published rows); once also O(rows of the view), if it is materialized and was not
+            empty at first.
         """
-        is_first, self._is_begun = not self._is_begun, True
-        if is_first and not self.is_single and not self._is_kept:
+        is_first, self._has_begun = not self._has_begun, True
+        if is_first and not self.is_single and not self._is_materialized:
             self.is_partial = batch_id > 0 or self._was_stepped
         if self.is_single:
-            self._take_row(table, weights, mode, is_first=is_first)
+            self._update_row(table, weights, mode, is_first=is_first)
         elif mode == "complete":
-            self._found, self.is_partial = _rows(int(weights.sum())), False
-        elif self._is_kept:
-            self._take_kept(weights, mode, is_first=is_first, replayed=replayed)
+            self._numbers, self.is_partial = _row_count(int(weights.sum())), False
+        elif self._is_materialized:
+            self._update_total(weights, mode, is_first=is_first, replayed=replayed)
         elif is_first or not replayed:
             self.change += int(weights.sum())
-            self._found = [None] if self.is_partial else _rows(self.change)
-        return self._found
+            self._numbers = [None] if self.is_partial else _row_count(self.change)
+        return self._numbers
 
-    def _take_kept(self, weights: Int64Array, mode: str, *, is_first: bool, replayed: bool) -> None:
+    def _update_total(
+        self, weights: Int64Array, mode: str, *, is_first: bool, replayed: bool
+    ) -> None:
         if is_first or mode == "upsert":
-            self._total = self._whole()
+            self._total = self._sum_weights()
         elif not replayed:
             self._total += int(weights.sum())
-        self._found = _rows(self._total)
+        self._numbers = _row_count(self._total)
 
-    def _take_row(self, table: pa.Table, weights: Int64Array, mode: str, *, is_first: bool) -> None:
-        if not table.num_rows and is_first and self._is_kept:
+    def _update_row(
+        self, table: pa.Table, weights: Int64Array, mode: str, *, is_first: bool
+    ) -> None:
+        if not table.num_rows and is_first and self._is_materialized:
             table = self._circuit.views[self._view]
             weights = weights_of(table)
-        comes = np.flatnonzero(weights > 0)
-        if len(comes):
-            place = int(comes[0])
-            self._found = [_number(table.column(name)[place].as_py()) for name in self._columns]
-        elif len(weights) or mode == "complete":  # the row is gone, as by HAVING
-            self._found = [None] * len(self.names)
+        inserted = np.flatnonzero(weights > 0)
+        if len(inserted):
+            place = int(inserted[0])
+            self._numbers = [_number(table.column(name)[place].as_py()) for name in self._columns]
+        elif len(weights) or mode == "complete":  # the row was deleted, for example by HAVING
+            self._numbers = [None] * len(self.names)
 
-    def _whole(self) -> int:
-        """The sum of all weights of the view; a run is added up once."""
+    def _sum_weights(self) -> int:
+        """Return the sum of all weights of the view; each run is added up once."""
         known, self._weights = self._weights, {}
         trace = self._circuit.views.trace(self._view)
         for run in trace.arrangements[0].spine.runs:
@@ -115,7 +119,7 @@ class ViewCounts:
 
 
 def is_single(graph: Graph, view: str) -> bool:
-    """Whether a view is the one row of an aggregate over everything."""
+    """Return whether a view is the single row of an aggregate without GROUP BY."""
     number = graph.views[view]
     while True:
         match graph.nodes[number].plan:
@@ -129,8 +133,8 @@ def is_single(graph: Graph, view: str) -> bool:
                 return False
 
 
-def _rows(total: int) -> list[float | None]:
-    """A number of rows; a sum of weights below zero is none."""
+def _row_count(total: int) -> list[float | None]:
+    """Return a sum of weights as a number of rows; None if it is negative."""
     return [total if total >= 0 else None]
 
 

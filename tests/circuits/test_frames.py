@@ -168,7 +168,9 @@ def test_inputs_with_rules_read_frames_and_dicts() -> None:
 def test_a_key_that_the_schema_lacks_is_named_whichever_row_has_it() -> None:
     with pytest.raises(SchemaError, match=r"relation 'p': surplus .*: 'agee'; it needs name, age"):
         taken([ANN, BOB | {"agee": 3}])
-    with pytest.raises(SchemaError, match="rows have 50000 keys that are no columns, more than 16"):
+    with pytest.raises(
+        SchemaError, match="rows have 50000 keys that are not columns, more than 16"
+    ):
         taken([{f"key {n}": n} for n in range(50_000)])
     with pytest.raises(SchemaError, match="the key 3 of a row is of type int"):
         taken([{3: 4}])
@@ -274,7 +276,7 @@ class Counted:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (None, "rows come as a table, a frame, .* not NoneType"),
+        (None, "rows must be a table, a frame, .* not NoneType"),
         ({"name": "ann"}, "not dict: make a list of the row, or a table"),
         ("ann", "not str: make one"),
         ([ANN, 3], "only dicts, or only RecordBatches, and one is of type int"),

@@ -86,7 +86,7 @@ def test_a_schema_shows_names_fields_arity_and_what_to_table_gives():
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ([("weight", pa.int64())], "'weight' is kept for the weight of a row"),
+        ([("weight", pa.int64())], "'weight' is reserved for the weight of a row"),
         ([("a", pa.int64()), ("a", pa.int8())], "occurs twice"),
         ([("a", pa.list_(pa.int8()))], "relation 'r': column 'a': no column can be of type list"),
     ],

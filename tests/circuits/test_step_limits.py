@@ -6,7 +6,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
@@ -32,7 +32,7 @@ from circuits.options import CircuitOptions
 from circuits.runtime.operators import linear
 from circuits.runtime.operators import recursive_min_max as settle_best
 from dbsp_wcoj import Budget, LimitError, ZSet, generic_join
-from dbsp_wcoj.kernels.join import program as words
+from dbsp_wcoj.kernels.join import join_layout
 from dbsp_wcoj.storage.prefix_lookup import PrefixRows, prefix_lookup
 
 PAIRS = pa.schema([("a", pa.int64()), ("b", pa.int64())])
@@ -291,15 +291,15 @@ class Clock:
         return self.now
 
 
-def of_time(text: str, **options: object) -> Circuit:
+def of_time(text: str, executor: Executor | None = None, **options: object) -> Circuit:
     given = compile_sql(text, SCHEMAS)
     limited = CircuitOptions(**options)  # type: ignore[arg-type]
-    return Circuit(CircuitSpec(given.plans, SCHEMAS, limited), clock=Clock())
+    return Circuit(CircuitSpec(given.plans, SCHEMAS, limited), executor=executor, clock=Clock())
 
 
 @pytest.mark.parametrize("parts", [1, 2])
 def test_work_without_rows_is_bounded_by_time(parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(words, "PAUSE_AFTER", 50)
+    monkeypatch.setattr(join_layout, "MAX_WORK_PER_CALL", 50)
     text = (
         "SELECT e.a, x.b FROM e JOIN f x ON x.a = e.b JOIN f y ON y.a = x.b JOIN e z ON z.a = y.b"
     )
@@ -326,7 +326,7 @@ def test_work_without_rows_is_bounded_by_time(parts: int, monkeypatch: pytest.Mo
 
 
 def test_a_count_is_bounded_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(words, "PAUSE_AFTER", 50)
+    monkeypatch.setattr(join_layout, "MAX_WORK_PER_CALL", 50)
     edges = pa.table({"a": np.arange(400) // 20, "b": np.arange(400) % 20})
     text = (
         "SELECT count(*) AS n FROM e w JOIN e x ON x.a = w.b JOIN e y ON y.a = x.b "
@@ -352,7 +352,7 @@ def test_a_join_that_pauses_often_gives_what_one_gives_that_does_not(
     query = f"q({head}) :- e(a, b), e(b, c), e(a, c)"
     expected = generic_join(query, {"e": edges})
 
-    monkeypatch.setattr(words, "PAUSE_AFTER", 3)
+    monkeypatch.setattr(join_layout, "MAX_WORK_PER_CALL", 3)
     budget = Budget(StepLimits())
 
     assert generic_join(query, {"e": edges}) == expected

@@ -346,3 +346,12 @@ def test_a_trace_stands_for_the_sum_of_its_deltas(engine):
 @pytest.mark.parametrize("engine", ["compiled", "reference"])
 def test_an_empty_trace_joins_to_nothing(engine):
     assert len(generic_join("q(a) :- e(a, b)", {"e": Trace(2)}, engine=engine)) == 0
+
+
+@pytest.mark.parametrize("comparison", ["c != 0", "0 != c"])
+def test_a_constant_excludes_its_value_from_a_summed_variable(comparison):
+    edges = ZSet.from_rows([(0, 0), (1, 2), (2, 3), (1, 3)])
+    text = f"q() :- e(a, b), e(b, c), e(a, c), {comparison}"
+
+    assert generic_join(text, {"e": edges}).to_dict() == {(): 1}
+    assert generic_join(f"q() :- e(a, c), {comparison}", {"e": edges}).to_dict() == {(): 3}

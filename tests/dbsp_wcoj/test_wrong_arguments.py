@@ -329,7 +329,7 @@ def text_of(offsets: list[int], data: bytes) -> pa.Array:
 STEPS: dict[str, tuple[Any, type[Exception], str]] = {
     "None": (None, SchemaError, r"mapping from inputs to tables, not NoneType: give \{"),
     "a list": ([], SchemaError, "mapping from inputs to tables, not list"),
-    "None for rows": ({"e": None}, SchemaError, "'e': rows come as a table, a frame, .*not None"),
+    "None for rows": ({"e": None}, SchemaError, "'e': rows must be a table, a frame, .*not None"),
     "a name that is a number": ({1: ROWS}, UnknownInputError, "1 is not the name of an input"),
     "an unknown name": ({"f": ROWS}, UnknownInputError, "'f' is not an input; inputs are e"),
     "a column twice": (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from dbsp_wcoj import DeltaQuery, ZSet
-from dbsp_wcoj.kernels.join import program as words
+from dbsp_wcoj.kernels.join import join_layout
 
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
 NODES = 90
@@ -45,11 +45,11 @@ def steps(
 
 
 def sums_of(view: DeltaQuery) -> set[int]:
-    """How the levels of the view's terms are summed (`dbsp_wcoj.kernels.join.program`)."""
+    """How the levels of the view's terms are summed (`dbsp_wcoj.kernels.join.join_layout`)."""
     found = set()
     for term in view.terms:
         code = term.physical._program
-        for level in range(int(code[words.LEVELS])):
-            block = int(code[int(code[words.BLOCKS]) + level])
-            found.add(int(code[block + words.SUMMED]))
+        for level in range(int(code[join_layout.LEVELS])):
+            block = int(code[int(code[join_layout.BLOCKS]) + level])
+            found.add(int(code[block + join_layout.SUM_KIND]))
     return found

@@ -1,11 +1,13 @@
-"""Conditions: the predicates of a block, sorted by where they are checked.
+"""Conditions: the predicates of a block, classified by where they are evaluated.
 
-- A condition on one atom filters it before it is stored. Those that say that something is not NULL
-  come first and in one order, so that atoms filtered alike are one relation.
-- An equality between expressions of two atoms makes them one variable; its sides are not NULL.
-- An order or inequality between expressions of two atoms is checked inside the join, by codes,
-  where codes have the order of the values; its sides are not NULL either.
-- What is left over (it reads three atoms, or computes over two) filters the result.
+- A condition on one atom filters the atom before it is stored. IS NOT NULL conditions are applied
+  first and in a fixed order, so that atoms with the same filters share one relation.
+- An equality between expressions of two atoms makes them one variable. A filter on each atom
+  removes the rows where its side is NULL.
+- An inequality (``<``, ``<=``, ``>``, ``>=``, ``<>``) between expressions of two atoms is evaluated
+  inside the join, on codes, if the order of the codes is the order of the values. NULLs on either
+  side are filtered out in the same way.
+- Every other condition (it reads three atoms, or computes over two) filters the result.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ __all__ = ["Conditions"]
 
 COMPARISONS: Final = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "ne": "!="}
 
-# Only asked for the codes of types, never for those of values.
+# Used only for the properties of types, never to encode values.
 _CODECS: Final = Codecs()
 
 Pair = tuple[Expression, Expression]
@@ -36,45 +38,45 @@ class Conditions:
     """The predicates of a block.
 
     Attributes:
-        links: Pairs of expressions, each over one atom, that are the same.
-        compared: Pairs of such expressions with the operator between them.
+        equalities: Pairs of expressions, each over one atom, that must have the same value.
+        comparisons: Pairs of such expressions with the comparison operator between them.
         residual: Predicates over the block's columns that filter the result.
     """
 
     def __init__(self, block: SelectBlock) -> None:
         self.block = block
-        self.links: list[Pair] = []
-        self.compared: list[tuple[Expression, str, Expression]] = []
+        self.equalities: list[Pair] = []
+        self.comparisons: list[tuple[Expression, str, Expression]] = []
         self.residual: list[Expression] = []
         self._owner = [i for i, atom in enumerate(block.atoms) for _ in atom.fields]
         self._filters: list[list[Expression]] = [[] for _ in block.atoms]
-        self._present: list[set[Expression]] = [set() for _ in block.atoms]
+        self._not_null: list[set[Expression]] = [set() for _ in block.atoms]
         for predicate in conjuncts(block.predicates):
-            self._sort(predicate)
+            self._classify(predicate)
 
     def local(self, expression: Expression) -> Expression:
-        """An expression of one atom, over that atom's own columns."""
+        """Return an expression of one atom over that atom's own columns."""
         starts = self.block.starts
         return substitute(
             expression, lambda c: Column(c.index - starts[self._owner[c.index]], c.type)
         )
 
     def atom(self, index: int) -> Plan:
-        """An atom with its filters."""
+        """Return an atom with its filters."""
         plan = self.block.atoms[index]
-        present = sorted(self._present[index], key=lambda e: (sorted(columns_of(e)), str(e)))
-        there = [call("not", call("is_null", e)) for e in present if is_nullable(plan, e)]
-        if len(there) > 1:
-            there = [call("and", *there)]
-        return reduce(push_filter, [*there, *self._filters[index]], plan)
+        required = sorted(self._not_null[index], key=lambda e: (sorted(columns_of(e)), str(e)))
+        checks = [call("not", call("is_null", e)) for e in required if is_nullable(plan, e)]
+        if len(checks) > 1:
+            checks = [call("and", *checks)]
+        return reduce(push_filter, [*checks, *self._filters[index]], plan)
 
-    def _sort(self, predicate: Expression) -> None:
-        holders = self.block.atoms_of([predicate])
-        if len(holders) <= 1:
-            atom = min(holders, default=0)
-            subject = _present(predicate)
+    def _classify(self, predicate: Expression) -> None:
+        atoms = self.block.atoms_of([predicate])
+        if len(atoms) <= 1:
+            atom = min(atoms, default=0)
+            subject = _not_null_operand(predicate)
             if subject is not None:
-                self._present[atom].add(self.local(subject))
+                self._not_null[atom].add(self.local(subject))
             else:
                 self._filters[atom].append(self.local(predicate))
             return
@@ -85,21 +87,21 @@ class Conditions:
         if predicate.function != "same":
             for side in sides:
                 (atom,) = self.block.atoms_of([side])
-                self._present[atom].add(self.local(side))
+                self._not_null[atom].add(self.local(side))
         if predicate.function in ("eq", "same"):
-            self.links.append(sides)
+            self.equalities.append(sides)
         else:
-            self.compared.append((sides[0], COMPARISONS[predicate.function], sides[1]))
+            self.comparisons.append((sides[0], COMPARISONS[predicate.function], sides[1]))
 
     def _sides(self, predicate: Expression) -> Pair | None:
-        """The two sides of a comparison of two atoms that can be made on codes."""
+        """Return both sides of a comparison of two atoms on codes; None for other predicates."""
         if not isinstance(predicate, Call):
             return None
         if predicate.function not in ("eq", "same", *COMPARISONS):
             return None
-        left, right = map(_plain, predicate.arguments)
-        holders = [self.block.atoms_of([side]) for side in (left, right)]
-        if any(len(atoms) != 1 for atoms in holders) or holders[0] == holders[1]:
+        left, right = map(_without_casts, predicate.arguments)
+        atoms = [self.block.atoms_of([side]) for side in (left, right)]
+        if any(len(read) != 1 for read in atoms) or atoms[0] == atoms[1]:
             return None
         codecs = [_CODECS.codec(side.type) for side in (left, right)]
         if codecs[0].space != codecs[1].space:
@@ -108,8 +110,8 @@ class Conditions:
         return (left, right) if ordered else None
 
 
-def _present(predicate: Expression) -> Expression | None:
-    """What a predicate says is not NULL, if that is all it says."""
+def _not_null_operand(predicate: Expression) -> Expression | None:
+    """Return ``e`` for the predicate ``e IS NOT NULL``, and None for other predicates."""
     if isinstance(predicate, Call) and predicate.function == "not":
         (inner,) = predicate.arguments
         if isinstance(inner, Call) and inner.function == "is_null" and columns_of(inner):
@@ -117,8 +119,8 @@ def _present(predicate: Expression) -> Expression | None:
     return None
 
 
-def _plain(expression: Expression) -> Expression:
-    """The expression without casts that do not change the code."""
+def _without_casts(expression: Expression) -> Expression:
+    """Return the expression without the outer casts that do not change the code."""
     while isinstance(expression, Call) and expression.function == "cast":
         (inner,) = expression.arguments
         if not keeps_codes(inner.type, expression.type, _CODECS):

@@ -1,15 +1,18 @@
-"""From a block to one N-way join.
+"""Plan a block as one N-way join.
 
 ::
 
-    block  =  outputs(residual(Σ over S ⊆ absent of (-1)^|S| · ⋈ (atoms, S)))
+    block  =  outputs(residual(Σ over S ⊆ antijoins of (-1)^|S| · ⋈ (atoms, S)))
 
-Predicates go where `circuits.plan.rewrite.conditions` says. An antijoin on keys of one atom is made
-on that atom, before the join; one on keys of several atoms is a second join, subtracted, so that
-several of them double the joins each: beyond a few the rest are made on the result, which is kept
-for it. Expressions that are joined are computed before. Of each atom only the columns that are
-joined, compared or asked for are kept; several that are only asked for become one column, the row
-id.
+`circuits.plan.rewrite.conditions` decides where each predicate is evaluated. An antijoin whose keys
+read one atom is applied to that atom before the join. An antijoin whose keys read several atoms is
+a second join, which is subtracted, so each of them doubles the number of joins. Beyond
+`MAX_SUBTRACTED_ANTIJOINS` of them, the others are applied to the result of the join, which is then
+stored.
+
+Expressions that the join reads are computed before the join. Of each atom, only the columns that
+are joined, compared or output are kept. If several of these are only output, one column replaces
+them, the row id (late materialization).
 """
 
 from __future__ import annotations
@@ -39,85 +42,88 @@ from circuits.types.functions import call
 
 __all__ = ["plan_block"]
 
-# Column k of atom i, as the join sees it.
+# (i, k) is column k of atom i, among the columns that the join reads.
 Slot = tuple[int, int]
-# The column that holds the row id of an atom.
+# The column number of the row id of an atom.
 ROW_ID: Final = -1
-# Fewer columns than this are columns of the join themselves.
+# A row id replaces at least this many columns; fewer are columns of the join themselves.
 MIN_ENCODED_COLUMNS: Final = 2
-# More antijoins on keys of several atoms than this are made on the result of the join.
-MOST_SUBTRACTED: Final = 4
+# Antijoins with keys of several atoms that become subtracted joins; further ones are applied to the
+# result of the join.
+MAX_SUBTRACTED_ANTIJOINS: Final = 4
 
 
 def plan_block(block: SelectBlock) -> Plan:
-    """The plan of a block."""
+    """Return the plan of a block."""
     across = [absent for absent in block.absent if len(block.atoms_of(absent.keys)) != 1]
-    if len(block.atoms) > 1 and len(across) > MOST_SUBTRACTED:
-        return plan_block(_divided(block, across[MOST_SUBTRACTED:]))
+    if len(block.atoms) > 1 and len(across) > MAX_SUBTRACTED_ANTIJOINS:
+        return plan_block(_postpone_antijoins(block, across[MAX_SUBTRACTED_ANTIJOINS:]))
     conditions = Conditions(block)
     if len(block.atoms) == 1 and not block.absent:
         return push_projection(conditions.atom(0), block.outputs)
-    shape = _Shape(block, conditions)
-    result = shape.result()
+    planner = _JoinPlanner(block, conditions)
+    result = planner.result()
 
-    def moved(column: Column) -> Expression:
-        at = shape.place(column)
+    def result_column(column: Column) -> Expression:
+        at = planner.position(column)
         found = Column(at, result.fields[at].type)
         return found if found.type == column.type else call("cast", found, type=column.type)
 
-    residual = (substitute(predicate, moved) for predicate in conditions.residual)
-    return push_projection(
-        reduce(push_filter, residual, result), [substitute(e, moved) for e in block.outputs]
-    )
+    residual = (substitute(predicate, result_column) for predicate in conditions.residual)
+    outputs = [substitute(expression, result_column) for expression in block.outputs]
+    return push_projection(reduce(push_filter, residual, result), outputs)
 
 
-def _divided(block: SelectBlock, later: Sequence[AntijoinOperand]) -> SelectBlock:
-    """The block as one atom, joined already, which the ``later`` antijoins are to take rows of."""
+def _postpone_antijoins(block: SelectBlock, later: Sequence[AntijoinOperand]) -> SelectBlock:
+    """Return a block of one atom, the joined block, with the ``later`` antijoins applied to it."""
     now = [absent for absent in block.absent if not any(absent is one for one in later)]
     keys = [key for absent in later for key in absent.keys]
     whole = SelectBlock.of(
         plan_block(replace(block, absent=tuple(now), outputs=(*block.outputs, *keys)))
     )
     width = len(block.outputs)
-    places = iter(whole.outputs[width:])
-    absent = tuple(replace(one, keys=tuple(islice(places, len(one.keys)))) for one in later)
+    joined_keys = iter(whole.outputs[width:])
+    absent = tuple(replace(one, keys=tuple(islice(joined_keys, len(one.keys)))) for one in later)
     return replace(whole, absent=absent, outputs=whole.outputs[:width])
 
 
-class _Shape:
-    """The slots of a block's join: what of each atom is joined, and what becomes of it."""
+class _JoinPlanner:
+    """Plans the join of one block: its inputs with their columns, its variables and its head."""
 
     def __init__(self, block: SelectBlock, conditions: Conditions) -> None:
         self._block = block
         self._conditions = conditions
         self._slots: list[dict[Expression, int]] = [{} for _ in block.atoms]
-        self._links = [(self._slot(a), self._slot(b)) for a, b in conditions.links]
-        self._compared = [(self._slot(a), op, self._slot(b)) for a, op, b in conditions.compared]
-        # Antijoins by atom, and those that are made on the join.
-        self._before: list[list[AntijoinOperand]] = [[] for _ in block.atoms]
-        self._absent: list[tuple[AntijoinOperand, list[Slot]]] = []
+        self._equalities = [(self._slot(a), self._slot(b)) for a, b in conditions.equalities]
+        self._comparisons = [
+            (self._slot(a), op, self._slot(b)) for a, op, b in conditions.comparisons
+        ]
+        # The antijoins that are applied to each atom, and those that become subtracted joins.
+        self._atom_antijoins: list[list[AntijoinOperand]] = [[] for _ in block.atoms]
+        self._subtracted: list[tuple[AntijoinOperand, list[Slot]]] = []
         for absent in block.absent:
-            holders = block.atoms_of(absent.keys)
-            if len(holders) == 1 or len(block.atoms) == 1:
+            atoms = block.atoms_of(absent.keys)
+            if len(atoms) == 1 or len(block.atoms) == 1:
                 keys = tuple(conditions.local(key) for key in absent.keys)
-                self._before[min(holders, default=0)].append(AntijoinOperand(absent.plan, keys))
+                operand = AntijoinOperand(absent.plan, keys)
+                self._atom_antijoins[min(atoms, default=0)].append(operand)
             else:
-                self._absent.append((absent, [self._slot(key) for key in absent.keys]))
-        wanted = [*block.outputs, *conditions.residual]
-        read = sorted({c for e in wanted for c in _columns(e)}, key=lambda c: c.index)
-        self._read = {column.index: self._slot(column) for column in read}
+                self._subtracted.append((absent, [self._slot(key) for key in absent.keys]))
+        results = [*block.outputs, *conditions.residual]
+        read = sorted({c for e in results for c in _columns(e)}, key=lambda c: c.index)
+        self._result_slots = {column.index: self._slot(column) for column in read}
         self._encoded = [self._encoded_slots(atom) for atom in range(len(block.atoms))]
         self._inputs = [self._input(atom) for atom in range(len(block.atoms))]
-        self._head = self._by_column()
+        self._head = self._head_slots()
 
     def result(self) -> Plan:
-        """The join, minus those with absent keys; row ids decoded."""
+        """Return the join minus the joins with antijoin keys, with row ids decoded."""
         if len(self._block.atoms) == 1:
             joined = self._inputs[0][0]
         else:
             joins: list[Plan] = []
-            for size in range(len(self._absent) + 1):
-                for chosen in combinations(self._absent, size):
+            for size in range(len(self._subtracted) + 1):
+                for chosen in combinations(self._subtracted, size):
                     join = self._join(chosen)
                     joins.append(Negate(join) if size % 2 else join)
             joined = joins[0] if len(joins) == 1 else Union(tuple(joins))
@@ -130,41 +136,45 @@ class _Shape:
                 row_ids.append((column, encode))
         return RowIdDecode(joined, tuple(row_ids)) if row_ids else joined
 
-    def place(self, column: Column) -> int:
-        """Where a column of the block is in the result."""
-        wanted = self._read[column.index]
+    def position(self, column: Column) -> int:
+        """Return the position of a column of the block in the result."""
+        wanted = self._result_slots[column.index]
         at = 0
         for slots in self._head:
             atom, k = slots[0]
-            carried = self._encoded[atom] if k == ROW_ID else ()
-            if wanted in carried:
-                return at + carried.index(wanted)
+            encoded = self._encoded[atom] if k == ROW_ID else ()
+            if wanted in encoded:
+                return at + encoded.index(wanted)
             if wanted in slots:
                 return at
-            at += len(carried) or 1
+            at += len(encoded) or 1
         raise AssertionError(f"{column} is not in the result")
 
     def _slot(self, expression: Expression) -> Slot:
-        """The slot of an expression over one atom, new if need be; constants go with the first."""
+        """Return the slot of an expression over one atom; add it if it is new.
+
+        The first atom gets the constants.
+        """
         atom = min(self._block.atoms_of([expression]), default=0)
         slots = self._slots[atom]
         return atom, slots.setdefault(self._conditions.local(expression), len(slots))
 
     def _encoded_slots(self, atom: int) -> tuple[Slot, ...]:
-        """The slots of an atom that its row id stands for."""
+        """Return the slots of an atom that its row id replaces."""
         if len(self._block.atoms) == 1 or is_recursive(self._block.atoms[atom]):
-            return ()  # a code for each iteration that a row ever had would stay for ever
-        joined = {slot for link in self._links for slot in link}
-        joined |= {slot for left, _, right in self._compared for slot in (left, right)}
-        joined |= {slot for _, keys in self._absent for slot in keys}
-        asked = dict.fromkeys(self._read.values())
-        carried = tuple(slot for slot in asked if slot[0] == atom and slot not in joined)
-        return carried if len(carried) >= MIN_ENCODED_COLUMNS else ()
+            return ()  # the dictionary would keep a row id for every iteration that a row ever had
+        joined = {slot for pair in self._equalities for slot in pair}
+        joined |= {slot for left, _, right in self._comparisons for slot in (left, right)}
+        joined |= {slot for _, keys in self._subtracted for slot in keys}
+        results = dict.fromkeys(self._result_slots.values())
+        encoded = tuple(slot for slot in results if slot[0] == atom and slot not in joined)
+        return encoded if len(encoded) >= MIN_ENCODED_COLUMNS else ()
 
     def _input(self, atom: int) -> tuple[Plan, tuple[Slot, ...]]:
-        """An atom as the join reads it, and the slot of each column.
+        """Return an atom as the join reads it, and the slot of each of its columns.
 
-        Columns come in their own order, so that atoms over one relation can be one input.
+        The columns are sorted by their expressions, so that atoms over one relation can share one
+        input.
         """
         found = {(atom, k): e for e, k in self._slots[atom].items()}
         ordered = sorted(
@@ -174,13 +184,13 @@ class _Shape:
         kept = [slot for slot in ordered if slot not in encoded]
         rows = self._conditions.atom(atom)
         wanted = [found[slot] for slot in (*kept, *encoded)]
-        plan = _selected(rows, wanted, self._before[atom])
+        plan = _apply_antijoins(rows, wanted, self._atom_antijoins[atom])
         if encoded:
             return RowIdEncode(plan, len(kept)), (*kept, (atom, ROW_ID))
         return plan, tuple(kept)
 
     def _join(self, chosen: Sequence[tuple[AntijoinOperand, list[Slot]]]) -> Join:
-        """The join of all atoms and the chosen sets of keys."""
+        """Return the join of all atoms with the key sets of the chosen antijoins."""
         variables = self._variables([keys for _, keys in chosen])
         bound = [tuple(variables[slot] for slot in slots) for _, slots in self._inputs]
         sets = range(len(bound), len(bound) + len(chosen))
@@ -192,53 +202,56 @@ class _Shape:
             (*(plan for plan, _ in self._inputs), *(absent.plan for absent, _ in chosen)),
             tuple(bound),
             tuple(
-                VariableComparison(variables[a], op, variables[b]) for a, op, b in self._compared
+                VariableComparison(variables[a], op, variables[b]) for a, op, b in self._comparisons
             ),
             tuple(variables[slots[0]] for slots in self._head),
         )
 
-    def _by_column(self) -> list[list[Slot]]:
-        """Per column of the join the slots that it holds."""
+    def _head_slots(self) -> list[list[Slot]]:
+        """Return, for each column of the join's head, the slots that are bound to it."""
         variables = self._variables(())
         columns: dict[int, list[Slot]] = {}
-        for slot in self._read.values():
-            carrier = (slot[0], ROW_ID) if slot in self._encoded[slot[0]] else slot
-            columns.setdefault(variables[carrier], []).append(carrier)
+        for slot in self._result_slots.values():
+            joined = (slot[0], ROW_ID) if slot in self._encoded[slot[0]] else slot
+            columns.setdefault(variables[joined], []).append(joined)
         if len(self._block.atoms) == 1:
             return [[slot] for slot in self._inputs[0][1]]
         return list(columns.values())
 
     def _variables(self, keys: Iterable[Sequence[Slot]]) -> dict[Slot, int]:
-        """The variable of each slot; set ``s`` of ``keys`` is atom ``len(atoms) + s``."""
-        links = list(self._links)
+        """Return the variable of each slot; key set ``s`` is atom ``len(atoms) + s``."""
+        equalities = list(self._equalities)
         slots = [slot for _, slots in self._inputs for slot in slots]
-        for atom, listed in enumerate(keys, len(self._inputs)):
-            links += [(slot, (atom, k)) for k, slot in enumerate(listed)]
-            slots += [(atom, k) for k in range(len(listed))]
-        leader = {slot: slot for slot in slots}
+        for atom, key in enumerate(keys, len(self._inputs)):
+            equalities += [(slot, (atom, k)) for k, slot in enumerate(key)]
+            slots += [(atom, k) for k in range(len(key))]
+        parent = {slot: slot for slot in slots}
 
         def find(slot: Slot) -> Slot:
-            while leader[slot] != slot:
-                slot = leader[slot]
+            while parent[slot] != slot:
+                slot = parent[slot]
             return slot
 
-        for left, right in links:
+        for left, right in equalities:
             first, second = sorted((find(left), find(right)))
-            leader[second] = first
+            parent[second] = first
         numbers: dict[Slot, int] = {}
         return {slot: numbers.setdefault(find(slot), len(numbers)) for slot in slots}
 
 
-def _selected(rows: Plan, wanted: Sequence[Expression], absent: Sequence[AntijoinOperand]) -> Plan:
-    """The wanted expressions of the rows whose keys are not there: ``rows - rows ⋈ keys``."""
-    keys = [key for one in absent for key in one.keys if key not in wanted]
+def _apply_antijoins(
+    rows: Plan, wanted: Sequence[Expression], antijoins: Sequence[AntijoinOperand]
+) -> Plan:
+    """Project the rows that no antijoin removes to ``wanted``: ``rows - rows ⋈ keys``."""
+    keys = [key for one in antijoins for key in one.keys if key not in wanted]
     every = [*wanted, *dict.fromkeys(keys)]
     plan = push_projection(rows, every)
     bound = tuple(range(len(every)))
-    for left, one in enumerate(absent, 1 - len(absent)):
+    for number, one in enumerate(antijoins, 1):
         at = tuple(every.index(key) for key in one.keys)
-        # The last difference needs no keys any more, and counts where it need not list.
-        head = bound[: len(wanted)] if left == 0 else bound
+        # After the last difference no keys are needed. A head without them lets the join count rows
+        # instead of listing them.
+        head = bound[: len(wanted)] if number == len(antijoins) else bound
         kept = push_projection(plan, columns(plan)[: len(head)])
         plan = Union((kept, Negate(Join((plan, one.plan), (bound, at), (), head))))
     return plan

@@ -1,15 +1,15 @@
-"""How rows of a block find rows of another plan: the predicate of a semijoin or an outer join.
+"""Match predicates: the predicate of a semijoin or an outer join as equality of keys.
 
-The predicate, a conjunction, is taken apart into
+The left side is a block and the right side a plan. The predicate, a conjunction, is split into
 
-- keys: pairs of an expression of the left and one of the right that must be the same. An equality
-  is one, its right side not NULL, and so is a condition on the left only, which must be TRUE;
-- conditions on the right only, which filter it;
-- the rest, which needs both sides: then the left's columns that it reads are joined with the right,
-  and their values are the keys.
+- keys: pairs of an expression of the left and one of the right that must have the same value. An
+  equality is such a pair; rows of the right where its side is NULL are filtered out. A condition on
+  the left only is a pair too: its value must be TRUE;
+- conditions on the right only, which filter the right;
+- other conditions, which read both sides. If there is one, the distinct values of all left columns
+  that the predicate reads are joined with the right, and these columns are the keys.
 
-In all cases what is left to do is a join by keys, which `circuits.plan.rewrite.join_planning` is
-good at.
+In all cases the result is a join by keys, which `circuits.plan.rewrite.join_planning` plans.
 """
 
 from __future__ import annotations
@@ -38,15 +38,21 @@ from circuits.types.functions import call
 
 __all__ = ["MatchPredicate", "alternatives", "can_hold", "match_rows", "with_keys"]
 
-# More alternatives than this are not spelled out; their disjunction is evaluated as it stands.
-MOST_ALTERNATIVES = 16
+# A predicate with more alternatives is not expanded; its disjunctions are evaluated as conditions.
+MAX_ALTERNATIVES = 16
 
 TRUE = Literal(True, pa.bool_())
 
 
 @dataclass(frozen=True)
 class MatchPredicate:
-    """Left keys (over the columns of ``block``), and the right: its keys, then its columns."""
+    """A match by keys.
+
+    Attributes:
+        block: The left side.
+        keys: The keys of the left, over the columns of ``block``.
+        right: The right side: its keys, then its columns.
+    """
 
     block: SelectBlock
     keys: tuple[Expression, ...]
@@ -54,28 +60,28 @@ class MatchPredicate:
 
 
 def alternatives(predicate: Expression) -> list[list[Expression]]:
-    """The predicate as alternatives, each a list of conditions that all hold.
+    """Expand a predicate into alternatives, each a list of conditions of a conjunction.
 
     >>> a, b, c = (Column(i, pa.bool_()) for i in range(3))
     >>> [len(parts) for parts in alternatives(call("and", a, call("or", b, c)))]
     [2, 2]
     """
-    choices = [
+    disjunctions = [
         list(part.arguments) if isinstance(part, Call) and part.function == "or" else [part]
         for part in conjuncts([predicate])
     ]
     total = 1
-    for choice in choices:
-        total *= len(choice)
-    if total > MOST_ALTERNATIVES:
+    for disjunction in disjunctions:
+        total *= len(disjunction)
+    if total > MAX_ALTERNATIVES:
         return [list(conjuncts([predicate]))]
-    return [list(conjuncts(combination)) for combination in product(*choices)]
+    return [list(conjuncts(combination)) for combination in product(*disjunctions)]
 
 
 def can_hold(block: SelectBlock, right: Plan, parts: Sequence[Expression]) -> bool:
-    """Whether no condition asks for NULL in a column that has none.
+    """Return False if a condition is IS NULL of a column that is never NULL.
 
-    So ``x NOT IN (q)`` over columns without NULL is one antijoin and not three.
+    So ``x NOT IN (q)`` over columns without NULL becomes one antijoin instead of three.
     """
     width = len(block.outputs)
     for part in parts:
@@ -90,7 +96,13 @@ def can_hold(block: SelectBlock, right: Plan, parts: Sequence[Expression]) -> bo
 
 
 def match_rows(block: SelectBlock, right: Plan, parts: Sequence[Expression]) -> MatchPredicate:
-    """Take a conjunction over the block's outputs and the columns of ``right`` apart."""
+    """Return the match by keys for a conjunction.
+
+    Args:
+        block: The left side.
+        right: The right side.
+        parts: The conditions, over the outputs of the block followed by the columns of ``right``.
+    """
     width = len(block.outputs)
     pairs: list[tuple[Expression, Expression]] = []
     rows = right
@@ -98,14 +110,14 @@ def match_rows(block: SelectBlock, right: Plan, parts: Sequence[Expression]) -> 
         left_only = all(c < width for c in columns_of(part))
         right_only = all(c >= width for c in columns_of(part))
         if right_only:
-            rows = push_filter(rows, _right(part, width))
+            rows = push_filter(rows, _over_right(part, width))
         elif left_only:
             pairs.append((substitute(call("is_true", part), block.outputs), TRUE))
         else:
-            pair = _pair(part, width)
+            pair = _key_pair(part, width)
             if pair is None:
-                return _by_columns(block, right, parts)
-            left, other = substitute(pair[0], block.outputs), _right(pair[1], width)
+                return _match_by_columns(block, right, parts)
+            left, other = substitute(pair[0], block.outputs), _over_right(pair[1], width)
             if isinstance(part, Call) and part.function == "eq" and is_nullable(rows, other):
                 rows = push_filter(rows, call("not", call("is_null", other)))
             pairs.append((left, other))
@@ -117,7 +129,10 @@ def match_rows(block: SelectBlock, right: Plan, parts: Sequence[Expression]) -> 
 def with_keys(
     block: SelectBlock, keys: Sequence[Expression]
 ) -> tuple[SelectBlock, tuple[Expression, ...]]:
-    """The block with each key an expression over one atom; else it is joined first."""
+    """Return a block and keys such that each key is an expression over one atom.
+
+    If a key reads several atoms, the block is joined first, with the keys as further columns.
+    """
     if all(len(block.atoms_of([key])) <= 1 for key in keys):
         return block, tuple(keys)
     width = len(block.outputs)
@@ -129,7 +144,9 @@ def with_keys(
     return whole.select(whole.outputs[:width]), whole.outputs[width:]
 
 
-def _by_columns(block: SelectBlock, right: Plan, parts: Sequence[Expression]) -> MatchPredicate:
+def _match_by_columns(
+    block: SelectBlock, right: Plan, parts: Sequence[Expression]
+) -> MatchPredicate:
     """Match by all columns of the left that the conditions read."""
     width = len(block.outputs)
     read = sorted(
@@ -144,18 +161,17 @@ def _by_columns(block: SelectBlock, right: Plan, parts: Sequence[Expression]) ->
     types = {c.index: c for atom_columns in _all_columns(block) for c in atom_columns}
     keys = tuple(types[c] for c in read)
     both = SelectBlock.of(right)
-    if keys:  # what the conditions read of the left may be constants
-        both = SelectBlock.of(Distinct(plan_block(block.part(block.atoms_of(keys), keys)))).times(
-            both
-        )
-    place = {c: k for k, c in enumerate(read)}
+    if keys:  # no keys if the conditions read only constants of the left
+        left = Distinct(plan_block(block.part(block.atoms_of(keys), keys)))
+        both = SelectBlock.of(left).times(both)
+    position = {c: k for k, c in enumerate(read)}
 
-    def moved(column: Column) -> Expression:
+    def joined_column(column: Column) -> Expression:
         if column.index >= width:
             return Column(column.index - width + len(keys), column.type)
-        return substitute(block.outputs[column.index], lambda c: Column(place[c.index], c.type))
+        return substitute(block.outputs[column.index], lambda c: Column(position[c.index], c.type))
 
-    joined = both.where(*(substitute(part, moved) for part in parts))
+    joined = both.where(*(substitute(part, joined_column) for part in parts))
     return MatchPredicate(block, keys, plan_block(joined))
 
 
@@ -166,12 +182,13 @@ def _all_columns(block: SelectBlock) -> list[tuple[Column, ...]]:
     ]
 
 
-def _right(expression: Expression, width: int) -> Expression:
+def _over_right(expression: Expression, width: int) -> Expression:
+    """Return an expression that reads only the right over the columns of the right."""
     return substitute(expression, lambda c: Column(c.index - width, c.type))
 
 
-def _pair(part: Expression, width: int) -> tuple[Expression, Expression] | None:
-    """The left and the right side of an equality between the two plans."""
+def _key_pair(part: Expression, width: int) -> tuple[Expression, Expression] | None:
+    """Return the sides of an equality between left and right; None for other conditions."""
     if not (isinstance(part, Call) and part.function in ("eq", "same")):
         return None
     for left, right in (part.arguments, part.arguments[::-1]):

@@ -1,9 +1,9 @@
-"""Outer joins: an inner join with the right side, padded by NULLs for keys without partner.
+"""Outer joins: an inner join with the right side, padded with NULLs for unmatched keys.
 
 ::
 
     A ⟕ R  =  A ⋈ R⁺          R⁺ = R  +  (K - K ⋈ distinct(keys(R))) x NULLs
-                              K  = the keys of A, or any set that has them all
+                              K  = the keys of A, or any superset of them
     A ⟗ R  =  A ⟕ R  +  NULLs x (R ▷ A)
 
 An example stream of A(k) and R(k, v), where ``-`` is NULL:
@@ -12,9 +12,9 @@ An example stream of A(k) and R(k, v), where ``-`` is NULL:
     delta of R      {}                          {(1,5): +1}                  {(1,5): -1, (1,6): +1}
     A ⟕ R           {(1,-): +1, (2,-): +1}      {(1,-): -1, (1,5): +1}       {(1,5): -1, (1,6): +1}
 
-As K may be larger, it is taken from the atoms that hold the keys, not from all of A: most often one
-relation's distinct column. R⁺ is an atom like others, so an outer join inside a count takes part in
-the one N-way join and no row of A ⟕ R is ever listed for it.
+As K may be a superset, it is computed from the atoms that contain the key columns and not from all
+of A: most often it is the distinct values of one column of one relation. R⁺ is an ordinary atom, so
+an outer join inside a count is part of the one N-way join, and the rows of A ⟕ R are never listed.
 """
 
 from __future__ import annotations
@@ -45,21 +45,23 @@ __all__ = ["as_left_joins", "left_outer"]
 
 
 def left_outer(block: SelectBlock, right: Plan, predicate: Expression) -> SelectBlock:
-    """The block with the columns of ``right`` after its outputs."""
+    """Return the block left-joined with ``right``, whose columns are added to the outputs."""
     parts = list(conjuncts([predicate]))
     if not parts and _has_one_row(right):
         return block.times(SelectBlock.of(right))
     matching = match_rows(block, right, parts)
     block, keys, rows = matching.block, matching.keys, matching.right
-    held = (
+    key_set = (
         Distinct(plan_block(block.part(block.atoms_of(keys), keys)))
         if block.atoms_of(keys)
         else plan_block(SelectBlock((Values((), ((),)),), (), (), keys))
     )
-    known = SelectBlock.of(held)
-    missing = plan_block(missing_keys(known, replace(matching, block=known, keys=known.outputs)))
+    left_keys = SelectBlock.of(key_set)
+    unmatched = plan_block(
+        missing_keys(left_keys, replace(matching, block=left_keys, keys=left_keys.outputs))
+    )
     nulls = [Literal(None, field.type) for field in rows.fields[len(keys) :]]
-    padded = Union((rows, push_projection(missing, (*columns(missing), *nulls))))
+    padded = Union((rows, push_projection(unmatched, (*columns(unmatched), *nulls))))
     both = block.times(SelectBlock.of(padded))
     width = block.width
     same = [call("same", key, Column(width + k, key.type)) for k, key in enumerate(keys)]
@@ -68,22 +70,22 @@ def left_outer(block: SelectBlock, right: Plan, predicate: Expression) -> Select
 
 
 def as_left_joins(plan: OuterJoin) -> Plan:
-    """A full outer join, as the left one and the right rows without partner."""
+    """Return a full outer join as a left outer join plus the unmatched rows of the right."""
     left, right = len(plan.left.fields), len(plan.right.fields)
 
-    def exchanged(column: Column) -> Expression:
+    def swap_sides(column: Column) -> Expression:
         index = column.index
         return Column(index - left if index >= left else index + right, column.type)
 
-    alone = Semijoin(plan.right, plan.left, substitute(plan.predicate, exchanged), anti=True)
+    unmatched = Semijoin(plan.right, plan.left, substitute(plan.predicate, swap_sides), anti=True)
     nulls = [Literal(None, field.type) for field in plan.left.fields]
     names = tuple(field.name for field in plan.fields)
-    padded = Map(alone, (*nulls, *columns(plan.right)), names)
+    padded = Map(unmatched, (*nulls, *columns(plan.right)), names)
     return Union((OuterJoin(plan.left, plan.right, plan.predicate, "left"), padded))
 
 
 def _has_one_row(plan: Plan) -> bool:
-    """Whether the plan always has exactly one row, as an aggregate without keys has."""
+    """Return True if the plan always has exactly one row, as an aggregate without keys has."""
     while isinstance(plan, Map):
         plan = plan.input
     return isinstance(plan, Aggregate | FinalAggregate) and not plan.keys

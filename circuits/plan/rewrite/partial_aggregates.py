@@ -1,14 +1,14 @@
-"""Sums over joins: an aggregate of one atom's columns becomes weights of that atom.
+"""Partial aggregates: push an aggregate over a join down to one atom, as weights of that atom.
 
 ::
 
-    aggregate(key; sum(a.x), count(*), …)(A ⋈ B ⋈ …)  =  totals(project(spread(A) ⋈ B ⋈ …))
+    aggregate(key; sum(a.x), count(*), …)(A ⋈ B ⋈ …)  =  final(project(partial(A) ⋈ B ⋈ …))
 
-so that the join counts up what it would have listed
-(`circuits.runtime.operators.partial_aggregate`). It is done for joins of at least two atoms whose
-counts, sums and means are of plain columns of one atom; other expressions could fail for rows that
-no other atom matches, and are computed after the join. A condition that is left for after the join
-needs its rows, and forbids it.
+So the join adds up weights instead of listing its rows
+(`circuits.runtime.operators.partial_aggregate`). The rule applies to joins of at least two atoms
+whose counts, sums and means are of plain columns of one atom. Other expressions could fail for rows
+that no other atom matches, so they are computed after the join. The rule does not apply if a
+condition is evaluated after the join, because that condition needs the rows of the join.
 """
 
 from __future__ import annotations
@@ -28,23 +28,29 @@ __all__ = ["aggregate_partially"]
 
 
 def aggregate_partially(plan: Aggregate, block: SelectBlock) -> Plan | None:
-    """The aggregate of a block by its weights; None where that cannot be."""
+    """Return the final aggregate over a join with a partial aggregate; None if not applicable."""
     calls = plan.aggregates
     arguments = [block.outputs[c.argument] for c in calls if c.argument is not None]
     linear = all(c.function in ("count", "sum", "avg") and not c.distinct for c in calls)
-    holders = block.atoms_of(arguments)
+    argument_atoms = block.atoms_of(arguments)
     plain = all(isinstance(argument, Column) for argument in arguments)
-    if len(block.atoms) < 2 or not arguments or not linear or not plain or len(holders) != 1:
+    if len(block.atoms) < 2 or not arguments or not linear or not plain or len(argument_atoms) != 1:
         return None
     if Conditions(block).residual:
         return None
-    (atom,) = holders
+    (atom,) = argument_atoms
     keys = [block.outputs[key] for key in plan.keys]
-    return _Summing(block, atom, keys).plan(plan)
+    return _PartialAggregation(block, atom, keys).plan(plan)
 
 
-class _Summing:
-    """A block with one atom that is to be spread."""
+class _PartialAggregation:
+    """Replaces one atom of a block by its partial aggregate.
+
+    Args:
+        block: The block that is aggregated.
+        atom: The number of the atom.
+        keys: The group keys, over the block's columns.
+    """
 
     def __init__(self, block: SelectBlock, atom: int, keys: list[Expression]) -> None:
         self._start = block.starts[atom]
@@ -62,32 +68,35 @@ class _Summing:
         self._kept = [c for c in range(self._width) if self._start + c in read]
 
     def plan(self, plan: Aggregate) -> Plan:
+        """Return the plan of an aggregate over the block."""
         block, kept = self._block, self._kept
         every = columns(self._rows)
         arguments: dict[int, int] = {}
         calls = []
         for call in plan.aggregates:
-            place = None
+            argument = None
             if call.argument is not None:
                 found = block.outputs[call.argument]
                 assert isinstance(found, Column)
                 column = found.index - self._start
-                place = len(kept) + arguments.setdefault(column, len(arguments))
-            calls.append(replace(call, argument=place))
+                argument = len(kept) + arguments.setdefault(column, len(arguments))
+            calls.append(replace(call, argument=argument))
         rows = push_projection(self._rows, [every[c] for c in (*kept, *arguments)])
-        spread = PartialAggregate(rows, len(kept), tuple(calls))
-        atoms = (*block.atoms[: self._atom], spread, *block.atoms[self._atom + 1 :])
-        slot = Column(self._start + len(kept), pa.int64())
+        partial = PartialAggregate(rows, len(kept), tuple(calls))
+        atoms = (*block.atoms[: self._atom], partial, *block.atoms[self._atom + 1 :])
+        aggregate = Column(self._start + len(kept), pa.int64())
         joined = SelectBlock(
             atoms,
-            tuple(map(self._moved, self._others)),
-            tuple(AntijoinOperand(a.plan, tuple(map(self._moved, a.keys))) for a in block.absent),
-            (*map(self._moved, self._keys), slot),
+            tuple(map(self._renumber, self._others)),
+            tuple(
+                AntijoinOperand(a.plan, tuple(map(self._renumber, a.keys))) for a in block.absent
+            ),
+            (*map(self._renumber, self._keys), aggregate),
         )
-        return FinalAggregate(plan_block(joined), len(self._keys), spread)
+        return FinalAggregate(plan_block(joined), len(self._keys), partial)
 
-    def _moved(self, expression: Expression) -> Expression:
-        """An expression over the block's columns, with the atom spread."""
+    def _renumber(self, expression: Expression) -> Expression:
+        """Return an expression over the block's columns after the atom has been replaced."""
         after = self._start + self._width
 
         def column(old: Column) -> Expression:
@@ -100,4 +109,5 @@ class _Summing:
         return substitute(expression, column)
 
     def _local(self, expression: Expression) -> Expression:
+        """Return an expression that reads only the atom over the columns of the atom."""
         return substitute(expression, lambda c: Column(c.index - self._start, c.type))

@@ -1,8 +1,8 @@
-"""Pipeline: from the logical plan of a view to the physical plan that runs.
+"""Pipeline: rewrite the logical plan of a view as the physical plan that runs.
 
-A block (`circuits.plan.rewrite.select_block`) becomes one N-way join. Every other node stays, over
-rewritten inputs. References to other views stay Scans: a view is computed once for all that read
-it.
+A block (`circuits.plan.rewrite.select_block`) becomes one N-way join. Every other node is kept and
+gets rewritten inputs. References to other views remain Scans: a view is computed once for all its
+readers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MAX_EXPRESSION_NODES: Final = 4096
 
 
 def rewrite_plan(plan: Plan) -> Plan:
-    """The physical plan; it has the same columns, under names of its own."""
+    """Return the physical plan, with the same columns; their names may differ."""
     return _Rewriter().plan(plan)
 
 
@@ -54,13 +54,13 @@ class _Rewriter:
         self._blocks: dict[int, tuple[SelectBlock, Plan]] = {}
 
     def plan(self, plan: Plan) -> Plan:
-        """The physical plan of a node."""
+        """Return the physical plan of a node."""
         if id(plan) not in self._plans:
             self._plans[id(plan)] = self._rewrite(plan), plan
         return self._plans[id(plan)][0]
 
     def block(self, plan: Plan) -> SelectBlock:
-        """The plan as a block; of one atom if it is no select-from-where."""
+        """Return the plan as a block; a node that is not part of a SELECT becomes one atom."""
         if id(plan) not in self._blocks:
             self._blocks[id(plan)] = self._flatten(plan), plan
         return self._blocks[id(plan)][0]

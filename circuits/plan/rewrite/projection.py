@@ -1,8 +1,9 @@
-"""Filters and maps, pushed towards the leaves as a plan is built.
+"""Push filters and projections towards the leaves of a plan while it is built.
 
-Both are linear, so they pass through Union and Negate, and a map of a map is one map. A plan that
-reads two of twenty columns of a union of relations therefore keeps two columns of each. A union
-that many paths lead through stays as it is (`MAX_PATHS`), so plans grow linearly with the query.
+Both are linear, so they commute with Union and Negate, and a map of a map is one map. A plan that
+reads two of twenty columns of a union of relations therefore keeps two columns of each relation. A
+filter or projection stays above a union that would copy it more than `MAX_PATHS` times, so plans
+grow linearly with the query.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from circuits.plan.nodes import (
 
 __all__ = ["push_filter", "push_projection"]
 
-# A union that more paths lead through is not rewritten: each filter above a chain of unions that
-# share their inputs would double the plan.
+# Copies of a filter or projection below a union. Without a limit, each filter above a chain of
+# unions that share their inputs would double the plan.
 MAX_PATHS: Final = 16
 
 
 def push_projection(
     plan: Plan, expressions: Sequence[Expression], names: Sequence[str] | None = None
 ) -> Plan:
-    """The plan of these expressions over the columns of ``plan``."""
+    """Return a plan whose columns are these expressions over the columns of ``plan``."""
     wanted = tuple(expressions)
     if wanted == columns(plan):
         return plan
@@ -56,12 +57,12 @@ def push_projection(
             if _reads_each_once(wanted, inner):
                 return push_projection(below, merged, names)
         case Aggregate():
-            return _without_unread(plan, wanted, tuple(names))
+            return _prune_aggregates(plan, wanted, tuple(names))
     return Map(plan, wanted, tuple(names))
 
 
 def push_filter(plan: Plan, predicate: Expression) -> Plan:
-    """The rows of ``plan`` for which the predicate is true."""
+    """Return a plan with the rows of ``plan`` for which the predicate is true."""
     match plan:
         case Union(inputs, memo=memo) if plan.paths <= MAX_PATHS:
             key = "filter", predicate
@@ -81,25 +82,28 @@ def push_filter(plan: Plan, predicate: Expression) -> Plan:
 
 
 def _reads_each_once(wanted: Sequence[Expression], inner: Sequence[Expression]) -> bool:
-    """Whether merging two maps computes nothing twice."""
+    """Return True if merging two maps computes no expression twice."""
     computed = [i for e in wanted for i in reads_of(e) if not isinstance(inner[i], Column)]
     return len(computed) == len(set(computed))
 
 
-def _without_unread(
+def _prune_aggregates(
     plan: Aggregate, wanted: tuple[Expression, ...], names: tuple[str, ...]
 ) -> Plan:
-    """An aggregate without the results that nobody reads.
+    """Return a projection of an aggregate without the aggregate functions that it does not read.
 
-    Who reads the keys alone is most often a semijoin or an outer join, beside one who reads results
-    as well: both have the same aggregate.
+    An aggregate of which only the keys are read keeps all its functions. Most often a semijoin or
+    an outer join reads the keys while another node reads results too, and both can then share one
+    aggregate.
     """
     keys = len(plan.keys)
     read = {i for e in wanted for i in columns_of(e)}
     kept = [i for i in range(len(plan.aggregates)) if keys + i in read]
     if len(kept) in (0, len(plan.aggregates)):
         return Map(plan, wanted, names)
-    place = {keys + i: keys + k for k, i in enumerate(kept)}
-    less = Aggregate(plan.input, plan.keys, tuple(plan.aggregates[i] for i in kept))
-    moved = [substitute(e, lambda c: Column(place.get(c.index, c.index), c.type)) for e in wanted]
-    return Map(less, tuple(moved), names)
+    position = {keys + i: keys + k for k, i in enumerate(kept)}
+    pruned = Aggregate(plan.input, plan.keys, tuple(plan.aggregates[i] for i in kept))
+    expressions = tuple(
+        substitute(e, lambda c: Column(position.get(c.index, c.index), c.type)) for e in wanted
+    )
+    return Map(pruned, expressions, names)

@@ -1,13 +1,13 @@
-"""Block: a select-from-where, flat: atoms, predicates over all their columns, outputs.
+"""Select block: a flat SELECT … FROM … WHERE: atoms, predicates over their columns, outputs.
 
-Nested Cross, Filter, Map, Semi and left Outer become one block, and a block becomes one N-way join
-(`circuits.plan.rewrite.join_planning`). The columns of all atoms are numbered through, so that
-adding an atom at the end changes no expression. Anything else (Aggregate, Distinct, Union, TopK) is
-an atom.
+Nested CrossJoin, Filter, Map, Semijoin and left OuterJoin nodes become one block, and a block
+becomes one N-way join (`circuits.plan.rewrite.join_planning`). The columns of all atoms are
+numbered consecutively, so that adding an atom at the end changes no expression. Every other node
+(Aggregate, Distinct, Union, TopK) is an atom.
 
-``absent`` are antijoins, each a set of keys that must not be there::
+``absent`` lists antijoins. Each one removes the rows whose keys are in a set::
 
-    block ▷ D  =  block - block ⋈ D        D distinct, its columns compared with keys of the block
+    block ▷ D  =  block - block ⋈ D        D is distinct; its columns are compared with block keys
 """
 
 from __future__ import annotations
@@ -24,7 +24,13 @@ __all__ = ["AntijoinOperand", "SelectBlock"]
 
 @dataclass(frozen=True)
 class AntijoinOperand:
-    """Rows whose ``keys`` (over the block's columns) are a row of ``plan``, a set, do not stay."""
+    """The right side of an antijoin.
+
+    Attributes:
+        plan: A set of rows.
+        keys: Expressions over the block's columns. A row of the block whose keys are a row of
+            ``plan`` is removed.
+    """
 
     plan: Plan
     keys: tuple[Expression, ...]
@@ -32,7 +38,7 @@ class AntijoinOperand:
 
 @dataclass(frozen=True)
 class SelectBlock:
-    """Rows of ``outputs`` for all combinations of the atoms' rows for which the predicates hold."""
+    """The ``outputs`` of all combinations of the atoms' rows for which the predicates are true."""
 
     atoms: tuple[Plan, ...]
     predicates: tuple[Expression, ...]
@@ -41,7 +47,7 @@ class SelectBlock:
 
     @classmethod
     def of(cls, plan: Plan) -> SelectBlock:
-        """The block of one atom."""
+        """Return the block of one atom."""
         return cls((plan,), (), (), columns(plan))
 
     @property
@@ -51,7 +57,7 @@ class SelectBlock:
 
     @property
     def starts(self) -> tuple[int, ...]:
-        """Where the columns of each atom begin."""
+        """The number of the first column of each atom."""
         starts, at = [], 0
         for atom in self.atoms:
             starts.append(at)
@@ -59,7 +65,7 @@ class SelectBlock:
         return tuple(starts)
 
     def is_nullable(self, output: int) -> bool:
-        """Whether an output may be NULL."""
+        """Return False if an output is never NULL."""
         expression = self.outputs[output]
         if not isinstance(expression, Column):
             return True
@@ -68,51 +74,52 @@ class SelectBlock:
         return is_nullable(self.atoms[atom], local)
 
     def where(self, *predicates: Expression) -> SelectBlock:
-        """The block with further predicates, over its outputs."""
+        """Return the block with further predicates, which are over its outputs."""
         added = [substitute(p, self.outputs) for p in conjuncts(predicates)]
         return replace(self, predicates=(*self.predicates, *added))
 
     def select(self, expressions: Sequence[Expression]) -> SelectBlock:
-        """The block with other outputs, over its outputs."""
+        """Return the block with other outputs, which are expressions over its current outputs."""
         return replace(self, outputs=tuple(substitute(e, self.outputs) for e in expressions))
 
     def times(self, other: SelectBlock) -> SelectBlock:
-        """All combinations with another block; its outputs follow."""
+        """Return the cross product with another block; the outputs of ``other`` are last."""
         width = self.width
 
-        def shifted(expression: Expression) -> Expression:
+        def shift(expression: Expression) -> Expression:
             return substitute(expression, lambda c: Column(c.index + width, c.type))
 
         return SelectBlock(
             self.atoms + other.atoms,
-            self.predicates + tuple(map(shifted, other.predicates)),
+            self.predicates + tuple(map(shift, other.predicates)),
             self.absent
-            + tuple(AntijoinOperand(a.plan, tuple(map(shifted, a.keys))) for a in other.absent),
-            self.outputs + tuple(map(shifted, other.outputs)),
+            + tuple(AntijoinOperand(a.plan, tuple(map(shift, a.keys))) for a in other.absent),
+            self.outputs + tuple(map(shift, other.outputs)),
         )
 
     def atoms_of(self, expressions: Sequence[Expression]) -> frozenset[int]:
-        """The atoms whose columns the expressions read."""
+        """Return the numbers of the atoms whose columns the expressions read."""
         owner = [i for i, atom in enumerate(self.atoms) for _ in atom.fields]
         return frozenset(owner[c] for e in expressions for c in columns_of(e))
 
     def part(self, atoms: frozenset[int], outputs: Sequence[Expression]) -> SelectBlock:
-        """Some of the atoms, with the predicates that are about them only.
+        """Return a block of some of the atoms, with the predicates that read only these atoms.
 
-        Every row of the block gives one of the part; so its keys contain those of the block.
+        Each row of the whole block contributes a row to the part, so every key in the block is also
+        in the part.
         """
         chosen = sorted(atoms)
-        place: dict[int, int] = {}
+        position: dict[int, int] = {}
         for atom in chosen:
             for column in range(len(self.atoms[atom].fields)):
-                place[self.starts[atom] + column] = len(place)
+                position[self.starts[atom] + column] = len(position)
 
-        def moved(expression: Expression) -> Expression:
-            return substitute(expression, lambda c: Column(place[c.index], c.type))
+        def renumber(expression: Expression) -> Expression:
+            return substitute(expression, lambda c: Column(position[c.index], c.type))
 
         return SelectBlock(
             tuple(self.atoms[i] for i in chosen),
-            tuple(moved(p) for p in self.predicates if columns_of(p) <= place.keys()),
+            tuple(renumber(p) for p in self.predicates if columns_of(p) <= position.keys()),
             (),
-            tuple(map(moved, outputs)),
+            tuple(map(renumber, outputs)),
         )

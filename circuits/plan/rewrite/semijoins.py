@@ -1,21 +1,22 @@
-"""Semijoins and antijoins: the keys of the right that match, as a set, joined or subtracted.
+"""Semijoins and antijoins: join with the set of matching keys of the right, or subtract that join.
 
 ::
 
     A ⋉ R  =  A ⋈ distinct(keys(R))
     A ▷ R  =  A - A ⋈ distinct(keys(R))
 
-Both are linear in A and not in R, whose keys are a set; the incremental form is that of the join
-and of distinct. An example stream of A(x) and R(x), which has x in two rows at the third step:
+Both are linear in A. They are not linear in R, because its keys are a set; the incremental form is
+that of the join and of distinct. An example stream of A(x) and R(x), where R has x in two rows at
+the third step:
 
     delta of A      {1: +1, 2: +2}   {}            {}            {2: -1}
     delta of R      {}               {2: +1}       {2: +1}       {2: -2}
     A ⋉ R           {}               {2: +2}       {}            {2: -2}
     A ▷ R           {1: +1, 2: +2}   {2: -2}       {}            {2: +1}
 
-A disjunction of an antijoin is one antijoin after the other; of a semijoin, the union of the sets.
-So EXISTS adds an atom to the one N-way join, and NOT EXISTS makes it a difference of two, of which
-a count never lists the rows.
+An antijoin with a disjunction becomes a sequence of antijoins. A semijoin with a disjunction is a
+semijoin with the union of the key sets. So EXISTS adds an atom to the one N-way join, and NOT
+EXISTS turns the join into a difference of two joins. A count of either never lists their rows.
 """
 
 from __future__ import annotations
@@ -42,20 +43,23 @@ __all__ = ["add_antijoin", "add_semijoin", "matching_keys", "missing_keys"]
 
 
 def add_semijoin(block: SelectBlock, right: Plan, predicate: Expression) -> SelectBlock:
-    """The rows of the block that have a partner."""
-    choices = alternatives(predicate)
-    if len(choices) > 1:
-        # The rows' own columns are the keys: those that any of the alternatives matches.
+    """Return the rows of the block that have a matching row in ``right``."""
+    disjuncts = alternatives(predicate)
+    if len(disjuncts) > 1:
+        # All columns of the block are the keys. The key set is the union over the alternatives.
         whole = SelectBlock.of(plan_block(block))
-        sets = [Distinct(plan_block(add_semijoin(whole, right, _all(parts)))) for parts in choices]
+        sets = [
+            Distinct(plan_block(add_semijoin(whole, right, _conjunction(parts))))
+            for parts in disjuncts
+        ]
         keys = whole.outputs
-        return _joined(MatchPredicate(whole, keys, Union(tuple(sets))), whole.outputs)
-    matching = match_rows(block, right, choices[0])
-    return _joined(matching, matching.block.outputs)
+        return _join_keys(MatchPredicate(whole, keys, Union(tuple(sets))), whole.outputs)
+    matching = match_rows(block, right, disjuncts[0])
+    return _join_keys(matching, matching.block.outputs)
 
 
 def add_antijoin(block: SelectBlock, right: Plan, predicate: Expression) -> SelectBlock:
-    """The rows of the block that have no partner."""
+    """Return the rows of the block that have no matching row in ``right``."""
     for parts in alternatives(predicate):
         if not can_hold(block, right, parts):
             continue
@@ -65,18 +69,18 @@ def add_antijoin(block: SelectBlock, right: Plan, predicate: Expression) -> Sele
 
 
 def missing_keys(block: SelectBlock, matching: MatchPredicate) -> SelectBlock:
-    """The rows of the block whose keys no partner has."""
+    """Return the rows of the block whose keys are not among the matching keys."""
     absent = AntijoinOperand(matching_keys(matching), matching.keys)
     return replace(block, absent=(*block.absent, absent))
 
 
 def matching_keys(matching: MatchPredicate) -> Plan:
-    """The set of keys that have a partner."""
+    """Return the set of the keys of the right side."""
     return Distinct(push_projection(matching.right, columns(matching.right)[: len(matching.keys)]))
 
 
-def _all(parts: Sequence[Expression]) -> Expression:
-    """The conjunction, of none as well: an alternative that is always true has no parts."""
+def _conjunction(parts: Sequence[Expression]) -> Expression:
+    """Return the conjunction of the parts; TRUE if there are none."""
     match parts:
         case []:
             return Literal(True, pa.bool_())
@@ -85,7 +89,8 @@ def _all(parts: Sequence[Expression]) -> Expression:
     return call("and", *parts)
 
 
-def _joined(matching: MatchPredicate, outputs: tuple[Expression, ...]) -> SelectBlock:
+def _join_keys(matching: MatchPredicate, outputs: tuple[Expression, ...]) -> SelectBlock:
+    """Return the block joined with the set of matching keys."""
     block, keys = matching.block, matching.keys
     both = block.times(SelectBlock.of(matching_keys(matching)))
     width = block.width

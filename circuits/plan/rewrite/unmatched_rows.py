@@ -1,12 +1,12 @@
-"""Left joins of which only the rows without partner are asked for: antijoins.
+"""Unmatched rows: rewrite a left join that keeps only its unmatched rows as an antijoin.
 
 ::
 
-    σ[r IS NULL](A ⟕ R)  =  (A ▷ R) x NULLs        where r is a column of R, never NULL in a partner
+    σ[r IS NULL](A ⟕ R)  =  (A ▷ R) x NULLs     r is a column of R, not NULL in any matching row
 
-So ``LEFT JOIN ... WHERE r.key IS NULL`` costs what ``NOT EXISTS`` does, and the keys of A need not
-be kept. A column is never NULL in a partner when nothing lets it be NULL, or when the join compares
-it, which is never true of NULL.
+So ``LEFT JOIN ... WHERE r.key IS NULL`` costs the same as ``NOT EXISTS``, and the keys of A are not
+stored. A column is not NULL in any matching row if it is not nullable, or if the join predicate
+compares it, since a comparison with NULL is never true.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ __all__ = ["as_antijoin"]
 
 
 def as_antijoin(plan: Filter) -> Plan:
-    """Filters of a left join as filters of an antijoin; the same plan where it is none."""
+    """Rewrite filters of a left join as filters of an antijoin.
+
+    Returns:
+        The rewritten plan, or ``plan`` itself if the rule does not apply.
+    """
     outer: Plan = plan
     parts: list[Expression] = []
     while isinstance(outer, Filter):
@@ -31,33 +35,33 @@ def as_antijoin(plan: Filter) -> Plan:
         return plan
     left, right = outer.left, outer.right
     width = len(left.fields)
-    compared = set(_compared(outer.predicate))
+    compared = set(_compared_columns(outer.predicate))
     for part in parts:
-        column = _tested(part)
+        column = _null_test_column(part)
         if column is None or column.index < width:
             continue
-        within = Column(column.index - width, column.type)
-        if column.index in compared or not is_nullable(right, within):
+        right_column = Column(column.index - width, column.type)
+        if column.index in compared or not is_nullable(right, right_column):
             nulls = [Literal(None, field.type) for field in right.fields]
             names = tuple(field.name for field in outer.fields)
-            alone = Semijoin(left, right, outer.predicate, anti=True)
-            rows: Plan = Map(alone, (*columns(left), *nulls), names)
+            unmatched = Semijoin(left, right, outer.predicate, anti=True)
+            rows: Plan = Map(unmatched, (*columns(left), *nulls), names)
             for other in parts:
                 rows = rows if other is part else Filter(rows, other)
             return rows
     return plan
 
 
-def _tested(part: Expression) -> Column | None:
-    """The column of ``column IS NULL``."""
+def _null_test_column(part: Expression) -> Column | None:
+    """Return the column of ``column IS NULL``; None for other conditions."""
     if isinstance(part, Call) and part.function == "is_null":
         (subject,) = part.arguments
         return subject if isinstance(subject, Column) else None
     return None
 
 
-def _compared(predicate: Expression) -> Iterator[int]:
-    """The columns that are not NULL where the predicate is true, because it compares them."""
+def _compared_columns(predicate: Expression) -> Iterator[int]:
+    """Yield the columns that are not NULL where the predicate is true, because it compares them."""
     for part in conjuncts([predicate]):
         if isinstance(part, Call) and part.function in COMPARISONS:
             for side in part.arguments:

@@ -1,27 +1,28 @@
-"""Aggregate: per key one row of counts, sums, means, least and greatest values.
+"""Aggregate: one row per key, with counts, sums, means, least and greatest values.
 
 ::
 
     aggregate(Z)     = {(key, results of Z's rows of that key): 1 for each key with Σ weights > 0}
-    aggregate^Δ(d)   = aggregate(I(d)) - aggregate(z⁻¹(I(d)))        of the keys that d touches only
+    aggregate^Δ(d)   = aggregate(I(d)) - aggregate(z⁻¹(I(d)))        for the keys of rows of d only
 
 An example stream, ``count(*), min(x)`` of the rows (key, x)::
 
     input     {(7,3): +1, (7,5): +1}    {(7,3): -1}                  {(7,5): -1}
     output    {(7,2,3): +1}             {(7,2,3): -1, (7,1,5): +1}   {(7,1,5): -1}
 
-Without keys there is exactly one row, also of no input: it comes with the first step.
+An aggregate without keys has exactly one row, even for an empty input. The first step inserts it.
 
-State: what is linear (count, sum, avg) is the weights of one small trace (`linear_aggregate`),
-min and max have an ordered trace of their values each (`extreme`), and the ``distinct`` ones the
-trace of their rows, of which the changes of the set go on to the linear one. A step reads the old
-and the new state of the touched keys at once; all results follow from that by whole columns.
+State: count, sum and avg are linear. The weights of one small trace represent them
+(`linear_aggregate`). Each min and max has an ordered trace of its values (`min_max`). Each
+``distinct`` argument has a trace of its rows, and the delta of their set is input of the linear
+aggregates. A step reads the old and the new state of the changed keys at once and computes all
+results as whole columns.
 
-Weights may be of any sign at any time. A count is the sum of the weights; a sum or mean of a
-column whose count is 0 is NULL; min, max and distinct see what has positive weight.
+Weights may have any sign at any time. A count is the sum of the weights. A sum or mean of a column
+whose count is 0 is NULL. Min, max and distinct use only rows of positive weight.
 
-Cost: O(log N) per touched key, run and slot; never the size of a group, texts that share their
-first bytes excepted.
+Cost: O(log N) per changed key, run and slot. It does not depend on the size of a group, except for
+min and max of strings that share their first bytes.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ import numpy as np
 from circuits.plan.nodes import Aggregate
 from circuits.runtime.operators.distinct import DistinctOperator, to_set
 from circuits.runtime.operators.exact_sum import Digits
-from circuits.runtime.operators.groups import changed_rows, grouped, touched
+from circuits.runtime.operators.groups import changed_groups, changed_rows, group_rows
 from circuits.runtime.operators.linear_aggregate import LinearAggregate
 from circuits.runtime.operators.min_max import MinMax
 from circuits.runtime.operators.operator import Result, StepContext
@@ -50,7 +51,7 @@ class AggregateOperator:
     """The aggregates of groups of rows.
 
     Args:
-        plan: The aggregates; `circuits.plan.nodes.Aggregate` states what they mean.
+        plan: The aggregates; `circuits.plan.nodes.Aggregate` defines them.
         codecs: The codes of values.
 
     >>> import pyarrow as pa
@@ -104,30 +105,31 @@ class AggregateOperator:
         """The rows of all groups of a whole Z-set."""
         (zset,) = inputs
         sets = {
-            column: cut.evaluate([self._values(zset, column)]) for column, cut in self._sets.items()
+            column: distinct.evaluate([self._values(zset, column)])
+            for column, distinct in self._sets.items()
         }
-        sources = [self._linear.spread(zset, sets)]
-        sources += [_positive(extreme.arranged(zset)) for extreme in self._extremes.values()]
-        groups, places = grouped(sources, len(self.keys))
+        sources = [self._linear.partial_rows(zset, sets)]
+        sources += [_positive_rows(extreme.sort_rows(zset)) for extreme in self._extremes.values()]
+        groups, places = group_rows(sources, len(self.keys))
         n = groups.shape[1]
         linear = Digits(places[0], sources[0].row_array[-1], sources[0].weight_array)
         k = len(self.keys)
-        best = [
-            extreme.best(n, place, source.row_array[k:])
+        extreme_codes = [
+            extreme.extremes(n, place, source.row_array[k:])
             for extreme, place, source in zip(
                 self._extremes.values(), places[1:], sources[1:], strict=True
             )
         ]
-        exists, columns = self._results(n, linear, best)
+        exists, columns = self._results(n, linear, extreme_codes)
         rows = np.concatenate((groups, columns))[:, exists]
         return consolidated_rows(rows, np.ones(rows.shape[1], np.int64))
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
-        """How the rows of the touched groups change; without keys the first step brings the row.
+        """The change of the rows of the groups in the delta; see above for the first step.
 
         Raises:
             WeightOverflowError: A weight of the state would leave int64.
-            EvaluationError: A sum is beyond the type of the result.
+            EvaluationError: A sum does not fit the type of the result.
         """
         (delta,) = deltas
         initial = context.first and not self.keys
@@ -135,40 +137,40 @@ class AggregateOperator:
             return ZSet.empty(len(self.keys) + len(self.calls)), None
         staged: list[Staged] = []
         sets = {}
-        for column, cut in self._sets.items():
-            sets[column], step = cut.prepare([self._values(delta, column)], context)
+        for column, distinct in self._sets.items():
+            sets[column], step = distinct.prepare([self._values(delta, column)], context)
             if step is not None:
                 staged.append(step)
-        prefixes = touched(delta, self.keys)
+        prefixes = changed_groups(delta, self.keys)
         n = prefixes.shape[1]
-        linear = self._linear.read(prefixes, self._linear.spread(delta, sets), staged)
-        best = [
-            self._read_extreme(extreme, prefixes, extreme.arranged(delta), staged)
+        linear = self._linear.read(prefixes, self._linear.partial_rows(delta, sets), staged)
+        extreme_codes = [
+            self._read_extreme(extreme, prefixes, extreme.sort_rows(delta), staged)
             for extreme in self._extremes.values()
         ]
-        exists, columns = self._results(2 * n, linear, best)
+        exists, columns = self._results(2 * n, linear, extreme_codes)
         return changed_rows(prefixes, exists, columns, initial=initial), StagedGroup(staged)
 
     def _read_extreme(
         self, extreme: MinMax, prefixes: Int64Array, delta: ZSet, staged: list[Staged]
     ) -> Int64Array:
-        """The old, then the new extremes of the touched groups."""
+        """The old, then the new extremes of the groups in the delta."""
         n = prefixes.shape[1]
         found, steps = extreme.rows.prepare(delta, prefixes)
         staged += steps
         old, new = np.flatnonzero(found.old), np.flatnonzero(found.new)
-        return extreme.best(
+        return extreme.extremes(
             2 * n,
             np.concatenate((found.places[old], found.places[new] + n)),
             np.concatenate((found.rows[:, old], found.rows[:, new]), axis=1),
         )
 
     def _results(
-        self, n: int, linear: Digits, best: Sequence[Int64Array]
+        self, n: int, linear: Digits, extreme_codes: Sequence[Int64Array]
     ) -> tuple[BoolArray, Int64Array]:
-        """Which groups exist, and the codes of all calls, shape ``(calls, n)``."""
+        """A mask of the groups that exist, and the codes of all calls, shape ``(calls, n)``."""
         exists, counted = self._linear.results(n, linear, always=not self.keys)
-        extremes = dict(zip(self._extremes, best, strict=True))
+        extremes = dict(zip(self._extremes, extreme_codes, strict=True))
         remaining = iter(counted)
         columns = np.full((len(self.calls), n), NULL)
         for row, call in enumerate(self.calls):
@@ -179,13 +181,13 @@ class AggregateOperator:
         return exists, columns
 
     def _values(self, zset: ZSet, column: int) -> ZSet:
-        """The rows (keys, value) where the value is not NULL."""
+        """The rows (keys, value) whose value is not NULL."""
         rows = zset.row_array[[*self.keys, column]]
-        there = np.flatnonzero(rows[-1] != NULL)
-        return consolidated_rows(rows[:, there], zset.weight_array[there])
+        present = np.flatnonzero(rows[-1] != NULL)
+        return consolidated_rows(rows[:, present], zset.weight_array[present])
 
 
-def _positive(zset: ZSet) -> ZSet:
+def _positive_rows(zset: ZSet) -> ZSet:
     """The rows of positive weight."""
     kept = np.flatnonzero(zset.weight_array > 0)
     return ZSet(zset.row_array[:, kept], zset.weight_array[kept])

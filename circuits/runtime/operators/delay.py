@@ -1,4 +1,4 @@
-"""Delay, z⁻¹: the input of the step before.
+"""Delay, z⁻¹: the input of the previous step.
 
 ::
 
@@ -9,7 +9,7 @@ An example stream::
     input     {a: 1}   {b: 2}    {}
     output    {}       {a: 1}    {b: 2}
 
-Linear and time-invariant, so it is its own incremental form. State: one Z-set.
+Delay is linear and time-invariant, so it is its own incremental form. State: one Z-set.
 
 Reference: Budiu, Chajed, McSherry, Ryzhyk, Tannen. DBSP. PVLDB 16(7), 2023, definition 2.5.
 """
@@ -33,6 +33,6 @@ class Delay:
         self._last = ZSet.empty(arity)
 
     def step(self, zset: ZSet) -> ZSet:
-        """Take the value of this step and return that of the step before; O(1)."""
+        """Store the value of this step and return the value of the previous step; O(1)."""
         last, self._last = self._last, zset
         return last

@@ -1,4 +1,4 @@
-"""Differentiate, D: what has changed since the step before.
+"""Differentiate, D: the change since the previous step.
 
 ::
 
@@ -9,7 +9,7 @@ An example stream::
     input     {a: 1}   {a: 1, b: 2}   {b: 2}
     output    {a: 1}   {b: 2}         {a: -1}
 
-D and I are inverse: D(I(s)) = I(D(s)) = s. State: one Z-set, from the delay.
+D and I are inverses: D(I(s)) = I(D(s)) = s. State: one Z-set, in the delay.
 
 Reference: Budiu, Chajed, McSherry, Ryzhyk, Tannen. DBSP. PVLDB 16(7), 2023, definition 2.15.
 """
@@ -34,5 +34,5 @@ class Differentiate:
         self._delay = Delay(arity)
 
     def step(self, zset: ZSet) -> ZSet:
-        """Take the value of this step and return its change; O(|value|)."""
+        """The difference of the value of this step and that of the previous step; O(|value|)."""
         return zset - self._delay.step(zset)

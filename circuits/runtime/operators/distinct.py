@@ -1,4 +1,4 @@
-"""Distinct and positive: what is left of a Z-set when weights are cut to a set's or a bag's.
+"""Distinct and positive: the set and the bag of the rows of positive weight in a Z-set.
 
 ::
 
@@ -13,11 +13,12 @@ An example stream, one row ``x``::
     distinct          +1    0    0   -1    0   +1
     positive          +1   +1   -1   -1    0   +1
 
-Not linear, so they keep the integrated input, one trace; a step looks up and updates the rows of
-its delta and no others: O(|d| log N) time for N rows of state. A negative total is absence, as for
-zero: a deletion that comes before its insertion is answered right once both are there.
+Both are not linear. State: the integrated input, one trace. A step looks up and updates only the
+rows of its delta, in O(|d| log N) time for N rows of state. A row of negative total weight is
+absent, like a row of weight zero. So a deletion may precede its insertion: the result is correct
+once both have been processed.
 
-EXCEPT ALL is ``positive(a - b)``; EXCEPT and INTERSECT are sums of distincts.
+EXCEPT ALL is ``positive(a - b)``; EXCEPT and INTERSECT are sums of distinct relations.
 
 Reference: Budiu, Chajed, McSherry, Ryzhyk, Tannen. DBSP. PVLDB 16(7), 2023, proposition 4.7.
 """
@@ -35,33 +36,33 @@ from dbsp_wcoj.zset import Int64Array, to_storable
 __all__ = ["DistinctOperator", "to_bag", "to_set"]
 
 
-Cut = Callable[[Int64Array], Int64Array]
+WeightFunction = Callable[[Int64Array], Int64Array]
 
 
 class DistinctOperator:
-    """Rows with their total weights cut by a function of the weight.
+    """Rows with a function applied to their total weights.
 
     Args:
         arity: The number of columns.
-        cut: `to_set` or `to_bag`.
+        reweight: `to_set` or `to_bag`.
 
     >>> zset = ZSet.from_rows([(7,), (7,), (8,)], [1, 1, -1])
     >>> DistinctOperator(1, to_set).evaluate([zset]), DistinctOperator(1, to_bag).evaluate([zset])
     (ZSet({(7,): 1}), ZSet({(7,): 2}))
     """
 
-    def __init__(self, arity: int, cut: Cut) -> None:
+    def __init__(self, arity: int, reweight: WeightFunction) -> None:
         self.trace = Trace(max(arity, 1))
         self.traces = (self.trace,)
-        self._cut = cut
+        self._reweight = reweight
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
-        """Cut the weights of a Z-set."""
+        """Apply the function to the weights of a Z-set."""
         (zset,) = inputs
-        return _reweighted(zset, self._cut(zset.weights))
+        return _with_weights(zset, self._reweight(zset.weights))
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
-        """How the cut weights of the delta's rows change.
+        """The change of the output weights of the delta's rows.
 
         Raises:
             WeightOverflowError: The total weight of a row would leave int64.
@@ -70,22 +71,24 @@ class DistinctOperator:
         if not len(delta):
             return delta, None
         rows = to_storable(delta)
-        staged = self.trace.prepare(rows)  # and so the sums below cannot wrap around
+        staged = self.trace.prepare(rows)  # raises on overflow, so the sums below cannot wrap
         old = self.trace.weights_of(rows)
-        return _reweighted(delta, self._cut(old + delta.weights) - self._cut(old)), staged
+        return _with_weights(
+            delta, self._reweight(old + delta.weights) - self._reweight(old)
+        ), staged
 
 
 def to_set(weights: Int64Array) -> Int64Array:
-    """Weight 1 where it is positive, else 0: the cut of distinct."""
+    """1 for a positive weight, else 0: the weight function of distinct."""
     return (weights > 0).astype(np.int64)
 
 
 def to_bag(weights: Int64Array) -> Int64Array:
-    """The weight where it is positive, else 0: the cut of positive."""
+    """The weight if it is positive, else 0: the weight function of positive."""
     return np.maximum(weights, 0)
 
 
-def _reweighted(zset: ZSet, weights: Int64Array) -> ZSet:
-    """The rows of ``zset`` with other weights; rows of weight zero are left out."""
+def _with_weights(zset: ZSet, weights: Int64Array) -> ZSet:
+    """The rows of ``zset`` with other weights, without the rows of weight zero."""
     kept = np.flatnonzero(weights)
     return ZSet(np.ascontiguousarray(zset.rows[:, kept]), weights[kept])

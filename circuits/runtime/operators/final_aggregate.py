@@ -1,6 +1,6 @@
-"""Totals: exact sums as codes of the type that an aggregate's result has.
+"""Final aggregate: exact sums, encoded as codes of the type of an aggregate's result.
 
-A total that its type cannot hold is an error, not a wrapped number; a total without values is NULL.
+A sum that does not fit the type raises an error and never wraps. A sum of no values is NULL.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from circuits.errors import EvaluationError, SchemaError
 from circuits.plan.nodes import AggregateCall
-from circuits.runtime.operators.exact_sum import Digits, ExactSum, wide_decimal
+from circuits.runtime.operators.exact_sum import Digits, ExactSum, is_wide_decimal
 from circuits.types.codecs.arrow_buffers import BoolArray, array_of
 from circuits.types.codecs.codec import NULL, Codec
 from dbsp_wcoj.values.bitcast import codes_of
@@ -20,15 +20,15 @@ __all__ = ["SumEncoder"]
 
 
 class SumEncoder:
-    """The results of one ``sum`` or ``avg``.
+    """Encoder of the results of one ``sum`` or ``avg``.
 
     Args:
         call: The aggregate.
-        exact: The digits of its argument's sums.
+        exact: The conversion of the argument's numbers to digits and sums.
         codec: The codec of the result.
 
     Raises:
-        SchemaError: No sum has the result's type.
+        SchemaError: A sum of the argument cannot have the type of the result.
     """
 
     def __init__(self, call: AggregateCall, exact: ExactSum, codec: Codec) -> None:
@@ -37,7 +37,7 @@ class SumEncoder:
         self._codec = codec
         type_ = codec.type
         self._floating = bool(pa.types.is_floating(type_))
-        self._words = type_.bit_width // 64 if wide_decimal(type_) else 1
+        self._words = type_.bit_width // 64 if is_wide_decimal(type_) else 1
         if self._floating:
             return
         scale = type_.scale if pa.types.is_decimal(type_) else 0
@@ -46,7 +46,7 @@ class SumEncoder:
                 f"{call.function} of {exact.type} cannot be {type_}: ask for "
                 f"{'double' if exact.floating or call.function == 'avg' else 'its own scale'}"
             )
-        # The totals lie strictly between the bound and its negative.
+        # Valid results lie strictly between the bound and its negative.
         if pa.types.is_decimal(type_):
             self._bound = 10 ** int(type_.precision)
         else:
@@ -54,15 +54,15 @@ class SumEncoder:
             self._bound = 2 ** (bits - 1)
 
     def codes(self, sums: Digits, counts: Int64Array, present: BoolArray) -> Int64Array:
-        """The code of each total.
+        """The code of each result.
 
         Args:
             sums: The sums.
-            counts: How many values each one has.
-            present: Which ones are asked for and have values; the others are NULL.
+            counts: The number of values of each sum.
+            present: A mask of the requested sums that have values; the other results are NULL.
 
         Raises:
-            EvaluationError: A total that is asked for is beyond its type.
+            EvaluationError: A requested sum does not fit the type.
         """
         n = len(counts)
         if self._floating:
@@ -73,16 +73,17 @@ class SumEncoder:
             values = self._exact.floats(sums, divisors).astype(dtype, copy=False)
             return np.where(present, codes_of(values), NULL)
         words, fits = self._exact.integers(sums, n, self._words)
-        within = fits & _below(words, self._bound) & ~_below(words, -self._bound + 1)
-        if not within[present].all():
-            raise self._beyond(sums, int(np.flatnonzero(present & ~within)[0]))
+        in_range = fits & _is_below(words, self._bound) & ~_is_below(words, -self._bound + 1)
+        if not in_range[present].all():
+            raise self._range_error(sums, int(np.flatnonzero(present & ~in_range)[0]))
         if self._words == 1:
             return np.where(present, words[0], NULL)
         return self._codec.encode(array_of(self._codec.type, words.T, present))
 
-    def _beyond(self, sums: Digits, place: int) -> EvaluationError:
-        mine = sums.places == place
-        digits = zip(sums.digits[mine].tolist(), sums.amounts[mine].tolist(), strict=True)
+    def _range_error(self, sums: Digits, place: int) -> EvaluationError:
+        """The error of the sum at a place, with its exact value."""
+        own_rows = sums.places == place
+        digits = zip(sums.digits[own_rows].tolist(), sums.amounts[own_rows].tolist(), strict=True)
         total = sum(amount << (32 * digit) for digit, amount in digits)
         shown = f"{total}e-{self._exact.scale}" if self._exact.scale else str(total)
         return EvaluationError(
@@ -92,8 +93,8 @@ class SumEncoder:
         )
 
 
-def _below(words: Int64Array, bound: int) -> BoolArray:
-    """Whether each integer is less than ``bound``, which fits in as many words."""
+def _is_below(words: Int64Array, bound: int) -> BoolArray:
+    """A mask of the integers less than ``bound``, which fits in as many words."""
     if len(words) == 1 and bound > 2**63 - 1:
         return np.ones(words.shape[1], np.bool)
     result: BoolArray | None = None

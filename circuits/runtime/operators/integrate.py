@@ -9,8 +9,8 @@ An example stream::
     input     {a: 1}   {b: 2}         {a: -1}
     output    {a: 1}   {a: 1, b: 2}   {b: 2}
 
-The sum is kept as a trace, so a step costs what its delta is long; the whole is put together when
-it is asked for. This is how a view is materialized.
+The sum is stored as a trace, so the cost of a step is proportional to its delta. The whole sum is
+computed on request. A view is materialized by this operator.
 
 Reference: Budiu, Chajed, McSherry, Ryzhyk, Tannen. DBSP. PVLDB 16(7), 2023, definition 2.15.
 """
@@ -43,11 +43,11 @@ class Integrate:
         self.traces = (self.trace,)
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
-        """The identity: a view, materialized, is the view."""
+        """The input itself, because a materialized view has the rows of the view."""
         return inputs[0]
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
-        """Hand the delta on; once committed it is part of the total.
+        """Return the delta unchanged; its commit adds it to the total.
 
         Raises:
             WeightOverflowError: The total weight of a row would leave int64.

@@ -3,15 +3,19 @@
 ::
 
     join(R₁, …, Rₙ)     = R₁ ⋈ … ⋈ Rₙ, projected to the head
-    join^Δ(d₁, …, dₙ)   = Σ_i O₁ … O_{i-1} d_i N_{i+1} … N_n        (or another formula, by name)
+    join^Δ(d₁, …, dₙ)   = Σ_i O₁ … O_{i-1} d_i N_{i+1} … N_n        (or another named formula)
 
-An example stream for ``n() :- e(a, b), e(b, c)``, the number of paths of two edges:
+O is an input before the step and N is the input after the step.
+
+An example stream for ``n() :- e(a, b), e(b, c)``, the number of paths of two edges::
 
     delta of e    {12: +1}    {23: +1}    {23: +1}    {12: -1}
     delta of n    {}          {(): +1}    {(): +1}    {(): -2}
 
-State: none of its own. Inputs are relations, arranged as the terms need, shared by all joins of the
-circuit; an input that two joins read is stored once. Cost: `dbsp_wcoj.DeltaQuery.step`.
+A join has no private state. Its inputs are relations, which all joins of the circuit share and
+which have the arrangements that the terms need. So an input that two joins read is stored once.
+
+Cost: see `dbsp_wcoj.DeltaQuery.step`.
 """
 
 from __future__ import annotations
@@ -43,12 +47,12 @@ __all__ = ["JoinOperator", "JoinOptions", "query_of"]
 
 @dataclass(frozen=True)
 class JoinOptions:
-    """How the joins of a graph are computed, and the limit of iterations of its recursions.
+    """Options of the joins of a graph, and the limit of iterations of its recursions.
 
     Attributes:
-        formula: The delta formula, or "auto". A formula of the user applies to joins of its number
-            of atoms; other joins run ``collapsed``.
-        executor: Threads for large steps; None for none.
+        formula: The delta formula, or "auto". A custom formula applies to joins with its number of
+            atoms; other joins run ``collapsed``.
+        executor: The thread pool for large steps; None for no threads.
         parts: The number of parts into which a large delta is split.
         max_iterations: The maximal number of iterations of a recursion per step.
     """
@@ -66,7 +70,7 @@ class JoinOperator:
         plan: The join.
         names: The relation of each input.
         relations: The traces that the circuit's joins share.
-        options: How the join is computed.
+        options: The options of the join.
     """
 
     def __init__(
@@ -85,36 +89,36 @@ class JoinOperator:
         )
 
     def evaluate(self, inputs: Sequence[ZSet | Trace], budget: Budget | None = None) -> ZSet:
-        """Join whole Z-sets, or traces in the arrangements that exist."""
+        """Join whole Z-sets, or traces by their existing arrangements."""
         return generic_join(self.query, list(inputs), budget=budget)
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
-        """Join what has changed with the rest; the inputs' deltas are in ``context.shared``."""
+        """The delta of the join; the deltas of the inputs are in ``context.shared``."""
         if not any(len(delta) for delta in deltas):
             return ZSet.empty(len(self.query.head)), None
         return self.delta_query.evaluate(context.shared, context.budget), None
 
 
 def query_of(plan: Join, names: Sequence[str]) -> Query:
-    """The join as a conjunctive query, its variables named after the columns."""
-    found: dict[int, str] = {}
+    """The join as a conjunctive query whose variables have the names of the columns."""
+    variable_names: dict[int, str] = {}
     used: set[str] = set()
     for source, variables in zip(plan.inputs, plan.variables, strict=True):
         for field, variable in zip(source.fields, variables, strict=True):
-            if variable not in found:
+            if variable not in variable_names:
                 word = re.sub(r"\W", "_", field.name) or "x"
                 name, number = word, 2
                 while name in used:
                     name, number = f"{word}_{number}", number + 1
                 used.add(name)
-                found[variable] = name
+                variable_names[variable] = name
     atoms = [
-        Atom(name, tuple(Variable(found[v]) for v in variables))
+        Atom(name, tuple(Variable(variable_names[v]) for v in variables))
         for name, variables in zip(names, plan.variables, strict=True)
     ]
     comparisons = [
-        Comparison(Variable(found[c.left]), c.op, Variable(found[c.right]))
+        Comparison(Variable(variable_names[c.left]), c.op, Variable(variable_names[c.right]))
         for c in plan.comparisons
     ]
-    head = tuple(found[v] for v in plan.head)
+    head = tuple(variable_names[v] for v in plan.head)
     return Query("join", head, tuple(atoms), tuple(comparisons))

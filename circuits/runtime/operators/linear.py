@@ -1,4 +1,4 @@
-"""Linear operators: filter, map, union, negate. They are their own incremental form.
+"""Linear operators: filter, map, union, negate. Each is its own incremental form.
 
 ::
 
@@ -15,7 +15,8 @@ An example stream through ``filter[x > 1]`` and through ``map[x / 2]`` (whole nu
     filter    {2: +1}           {2: -1, 3: +2}
     map       {0: +1, 1: +1}    {1: +1}
 
-No state; O(|d|) expression values for a delta of |d| rows, and sorting what a map gives.
+They have no state. A step computes O(|d|) values of each expression for a delta of |d| rows. A map
+also sorts its result.
 
 Reference: Budiu, Chajed, McSherry, Ryzhyk, Tannen. DBSP. PVLDB 16(7), 2023, theorem 3.3.
 """
@@ -67,7 +68,7 @@ class FilterOperator:
 
 
 class MapOperator:
-    """Expressions of each row; rows that become equal add up."""
+    """Expressions of each row. The weights of rows with equal results are added."""
 
     def __init__(self, expressions: Sequence[Expression], fields: Fields, codecs: Codecs) -> None:
         self.expressions = tuple(expressions)
@@ -77,18 +78,18 @@ class MapOperator:
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """Map a Z-set."""
         (zset,) = inputs
-        return self._mapped(zset, None)
+        return self._map(zset, None)
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """Map a delta.
 
         Raises:
-            LimitError: The values take more bytes than the step may use.
+            LimitError: The values exceed the step's limit of bytes.
         """
         (delta,) = deltas
-        return self._mapped(delta, context.budget), None
+        return self._map(delta, context.budget), None
 
-    def _mapped(self, zset: ZSet, budget: Budget | None) -> ZSet:
+    def _map(self, zset: ZSet, budget: Budget | None) -> ZSet:
         if not len(zset):
             return ZSet.empty(len(self.expressions))
         batch = RowBatch(zset, self._columns, self._codecs)
@@ -109,8 +110,8 @@ class MapOperator:
                 return self._codes(inner, batch, budget)
             case Call("is_true"):
                 return truth(expression, batch).true.astype(np.int64)
-            case Call("greatest", arguments, type) if self._compares(arguments, type):
-                # NULL is the least code and left out, so codes decide.
+            case Call("greatest", arguments, type) if self._is_ordered(arguments, type):
+                # NULL is the least code, so the maximum of the codes ignores it.
                 codes = [self._codes(inner, batch, budget) for inner in arguments]
                 return reduce(np.maximum, codes)
         values = evaluate(expression, batch, batch.rows)
@@ -118,8 +119,8 @@ class MapOperator:
             budget.add_bytes(values.nbytes)
         return self._codecs.codec(expression.type).encode(values)
 
-    def _compares(self, arguments: Sequence[Expression], type: pa.DataType) -> bool:
-        """Whether the codes of the arguments are in the order of their values."""
+    def _is_ordered(self, arguments: Sequence[Expression], type: pa.DataType) -> bool:
+        """True if the codes of the arguments have the order of their values."""
         return self._codecs.codec(type).ordered and all(a.type == type for a in arguments)
 
 
@@ -130,11 +131,11 @@ class UnionOperator:
         self._arity = arity
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
-        """Add Z-sets up."""
+        """Add Z-sets."""
         return accumulate([zset for zset in inputs if len(zset)], self._arity)
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
-        """Add deltas up."""
+        """Add deltas."""
         return self.evaluate(deltas), None
 
 

@@ -2,23 +2,24 @@
 
 ::
 
-    spread(Z)[key, slot] = Σ over the rows x of the key of Z[x] · number of the slot for x
+    partial(Z)[key, slot] = Σ over the rows x of the key of Z[x] · number of the slot for x
 
-    slot                 number                         from which come
-    0                    1                              count(*), whether the group exists
+    slot                 number                         used for
+    0                    1                              count(*), existence of the group
     nulls of x           1 where x is NULL              count(x) = count(*) - nulls of x
-    distinct x           1 per different value          count(distinct x)
+    distinct x           1 per distinct value           count(distinct x)
     digit d of x         digit d of x                   sum(x), avg(x) = sum(x) / count(x)
 
 An example: sum(x) of the group 7 with the stream of x ``+3  +5  -3``, slots 0 and 256 (digit 0)::
 
     delta of the state   {(7,0): 1, (7,256): 3}  {(7,0): 1, (7,256): 5}  {(7,0): -1, (7,256): -3}
 
-``spread`` is a homomorphism of groups, so the state of a group is the sum of what its rows spread
-to: a trace, with a few rows per group however many rows the group has. Rows of zero are not there,
-so a column without NULLs has no slot for them. ``distinct`` columns come as deltas of their sets.
+``partial`` is linear, so the state of a group is the sum of the partial aggregates of its rows. The
+state is a trace with a few rows per group, regardless of the size of the group. The trace has no
+rows of weight zero, so a column without NULLs has no row for its slot of NULLs. For ``distinct``
+columns the input is the delta of the set of their values.
 
-Cost: O(slots) per row of the delta, O(slots log N) per touched group and run.
+Cost: O(slots) per row of the delta, O(slots log N) per changed group and run.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ class LinearAggregate:
     """The state and the results of all linear aggregates of one node.
 
     Args:
-        codecs: Those of the input's columns.
-        keys: The columns that make a group.
+        codecs: The codecs of the input's columns.
+        keys: The columns that identify a group.
         calls: The linear aggregates, each with the codec of its result.
     """
 
@@ -60,13 +61,13 @@ class LinearAggregate:
         self.keys = list(keys)
         self.calls = tuple(call for call, _ in calls)
         self.trace = Trace(len(self.keys) + 1)
-        # Slots of what is counted, and of the sums, by column and whether it is its set.
+        # The slots of the counts and of the sums, by column and ``distinct``.
         self._counts: dict[Source, int] = {}
         self._sums: dict[Source, tuple[int, ExactSum]] = {}
-        self._totals: list[SumEncoder | None] = []
+        self._encoders: list[SumEncoder | None] = []
         slot = 0
         for call, codec in calls:
-            totals = None
+            encoder = None
             if call.argument is not None:
                 source = (call.argument, call.distinct)
                 if source not in self._counts:
@@ -76,27 +77,27 @@ class LinearAggregate:
                     if source not in self._sums:
                         slot += DIGITS
                         self._sums[source] = (slot, ExactSum(codecs[call.argument]))
-                    totals = SumEncoder(call, self._sums[source][1], codec)
-            self._totals.append(totals)
+                    encoder = SumEncoder(call, self._sums[source][1], codec)
+            self._encoders.append(encoder)
 
     @property
     def distinct(self) -> tuple[int, ...]:
-        """The columns whose sets are needed."""
+        """The columns of which the set of distinct values is an input."""
         return tuple(column for column, distinct in self._counts if distinct)
 
-    def spread(self, zset: ZSet, sets: Mapping[int, ZSet]) -> ZSet:
-        """The rows (keys, slot) that these rows add up to.
+    def partial_rows(self, zset: ZSet, sets: Mapping[int, ZSet]) -> ZSet:
+        """The partial aggregate of some rows: rows (keys, slot).
 
         Args:
-            zset: Rows of the input, or their delta.
-            sets: For each `distinct` column the set of the rows (keys, value), or its delta.
+            zset: The rows of the input, or a delta of them.
+            sets: For each `distinct` column the set of the rows (keys, value), or a delta of it.
 
         Raises:
             WeightOverflowError: A weight would leave int64.
         """
         rows, weights = zset.row_array, zset.weight_array
         keys = rows[self.keys]
-        pieces = [(keys, np.zeros(len(weights), np.int64), weights)]
+        parts = [(keys, np.zeros(len(weights), np.int64), weights)]
         for (column, distinct), slot in self._counts.items():
             if distinct:
                 counted = sets[column]
@@ -104,7 +105,7 @@ class LinearAggregate:
             else:
                 nulls = np.flatnonzero(rows[column] == NULL)
                 keys_of, amounts = keys[:, nulls], weights[nulls]
-            pieces.append((keys_of, np.full(len(amounts), slot), amounts))
+            parts.append((keys_of, np.full(len(amounts), slot), amounts))
         for (column, distinct), (slot, exact) in self._sums.items():
             if distinct:
                 counted = sets[column]
@@ -115,35 +116,38 @@ class LinearAggregate:
                 )
             else:
                 keys_of, codes, factors = keys, rows[column], weights
-                there = np.flatnonzero(codes != NULL)
-                if len(there) < len(codes):
-                    keys_of, codes, factors = keys[:, there], codes[there], weights[there]
+                present = np.flatnonzero(codes != NULL)
+                if len(present) < len(codes):
+                    keys_of, codes, factors = keys[:, present], codes[present], weights[present]
             digits = exact.split(codes, factors)
-            pieces.append((keys_of[:, digits.places], slot + digits.digits, digits.amounts))
-        size = sum(len(amounts) for _, _, amounts in pieces)
-        spread, totals = np.empty((len(self.keys) + 1, size), np.int64), np.empty(size, np.int64)
+            parts.append((keys_of[:, digits.places], slot + digits.digits, digits.amounts))
+        size = sum(len(amounts) for _, _, amounts in parts)
+        slot_rows, all_amounts = (
+            np.empty((len(self.keys) + 1, size), np.int64),
+            np.empty(size, np.int64),
+        )
         start = 0
-        for keys_of, slots, amounts in pieces:
+        for keys_of, slots, amounts in parts:
             end = start + len(amounts)
-            spread[:-1, start:end] = keys_of
-            spread[-1, start:end] = slots
-            totals[start:end] = amounts
+            slot_rows[:-1, start:end] = keys_of
+            slot_rows[-1, start:end] = slots
+            all_amounts[start:end] = amounts
             start = end
         try:
-            return consolidated_rows(spread, totals)
+            return consolidated_rows(slot_rows, all_amounts)
         except WeightOverflowError as error:
             raise self._overflow(error) from None
 
     def results(self, n: int, sums: Digits, *, always: bool) -> tuple[BoolArray, list[Int64Array]]:
-        """Which groups exist, and the codes of each call's results.
+        """A mask of the groups that exist, and the codes of each call's results.
 
         Args:
-            n: How many groups.
-            sums: The state of the groups: which group, slot, weight.
-            always: Whether a group without rows exists.
+            n: The number of groups.
+            sums: The state of the groups: index of the group, slot, weight.
+            always: True if a group without rows exists.
 
         Raises:
-            EvaluationError: A sum of a group that exists is beyond its type.
+            EvaluationError: A sum of a group that exists does not fit its type.
         """
         rows = _count(sums, 0, n)
         exists = np.ones(n, np.bool) if always else rows > 0
@@ -152,15 +156,17 @@ class LinearAggregate:
             count = _count(sums, slot, n)
             counts[column, distinct] = count if distinct else rows - count
         columns = []
-        for call, totals in zip(self.calls, self._totals, strict=True):
+        for call, encoder in zip(self.calls, self._encoders, strict=True):
             count = rows if call.argument is None else counts[call.argument, call.distinct]
-            if totals is None or call.argument is None:
+            if encoder is None or call.argument is None:
                 columns.append(count)
                 continue
             slot = self._sums[call.argument, call.distinct][0]
-            mine = np.flatnonzero((sums.digits >= slot) & (sums.digits < slot + DIGITS))
-            digits = Digits(sums.places[mine], sums.digits[mine] - slot, sums.amounts[mine])
-            columns.append(totals.codes(digits, count, exists & (count != 0)))
+            own_rows = np.flatnonzero((sums.digits >= slot) & (sums.digits < slot + DIGITS))
+            digits = Digits(
+                sums.places[own_rows], sums.digits[own_rows] - slot, sums.amounts[own_rows]
+            )
+            columns.append(encoder.codes(digits, count, exists & (count != 0)))
         return exists, columns
 
     def read(self, prefixes: Int64Array, delta: ZSet, staged: list[Staged]) -> Digits:
@@ -168,8 +174,8 @@ class LinearAggregate:
 
         Args:
             prefixes: Keys, of shape ``(keys, groups)``.
-            delta: Rows (keys, slot), as `spread` gives them, of these groups.
-            staged: Takes what commits the delta.
+            delta: Rows (keys, slot) of these groups, returned by `partial_rows`.
+            staged: The list to which the change of the state is appended.
 
         Raises:
             WeightOverflowError: A weight would leave int64.
@@ -190,7 +196,7 @@ class LinearAggregate:
         )
 
     def _overflow(self, error: WeightOverflowError) -> WeightOverflowError:
-        """The error of a weight of the state, in terms of the aggregates."""
+        """The overflow error of a weight of the state, with the names of the aggregates."""
         names = ", ".join(
             f"{call.function}({'*' if call.argument is None else f'#{call.argument}'})"
             for call in self.calls
@@ -203,6 +209,6 @@ class LinearAggregate:
 
 def _count(sums: Digits, slot: int, n: int) -> Int64Array:
     count = np.zeros(n, np.int64)
-    mine = sums.digits == slot
-    count[sums.places[mine]] = sums.amounts[mine]
+    own_rows = sums.digits == slot
+    count[sums.places[own_rows]] = sums.amounts[own_rows]
     return count

@@ -1,22 +1,23 @@
-"""Settle: what is kept of the rows that a recursion derives, per row and over its iterations.
+"""Recursive distinct: the set of the rows that a recursion derives, over its iterations.
 
-Rows are ``(x…, i)``: what changes of ``x`` at iteration ``i``
-(`circuits.plan.rewrite.iterated_rows`). With ``C[x, i] = Σ over j ≤ i of Z[x, j]``, the weight of
+A row ``(x…, i)`` is a change of the weight of ``x`` at iteration ``i``
+(`circuits.plan.rewrite.iterated_rows`). Let ``C[x, i] = Σ over j ≤ i of Z[x, j]`` be the weight of
 ``x`` after iteration ``i``::
 
-    settle(Z)[x, i]   = cut(C[x, i]) - cut(C[x, i - 1])       cut(w) = 1 if w > 0 else 0
-    settle^Δ(d)       = settle(z⁻¹(I(d)) + d) - settle(z⁻¹(I(d)))        at the rows x of d only
+    rdistinct(Z)[x, i]   = set(C[x, i]) - set(C[x, i - 1])        set(w) = 1 if w > 0 else 0
+    rdistinct^Δ(d)       = rdistinct(z⁻¹(I(d)) + d) - rdistinct(z⁻¹(I(d)))   for rows x of d only
 
-It is distinct, differentiated by the iteration and lifted over the steps. An example stream of one
-row ``x``, derived at iterations 2 and 5, of which the first derivation goes again::
+This is distinct, differentiated by the iteration and lifted over the steps. An example stream of
+one row ``x``. The first step derives it at iterations 2 and 5. The second step deletes the first
+derivation::
 
     delta           {2: +1, 5: +1}    {2: -1}
-    settle          {2: +1}           {2: -1, 5: +1}
+    output          {2: +1}           {2: -1, 5: +1}
 
-State: the integrated input, one trace in which the history of a row, most often a few iterations,
-stands together. A step reads the histories of the rows of its delta and no others: O(log N) for
-each, and their lengths. Deltas may come in any order of iterations; all rows that come out are of
-iterations that come in, or later ones.
+State: the integrated input, one trace. The history of a row, usually a few iterations, is
+contiguous in it. A step reads only the histories of the rows of its delta, in O(log N) plus the
+length of each. A delta may have iterations in any order. An output row has an iteration of the
+input, or a later one.
 
 Reference: Budiu, Chajed, McSherry, Ryzhyk, Tannen. DBSP. PVLDB 16(7), 2023, sections 4.2 and 6.
 """
@@ -37,13 +38,13 @@ __all__ = ["RecursiveBagOperator", "RecursiveSetOperator"]
 
 
 class RecursiveSetOperator:
-    """Each row once, from the iteration on in which it is first derived.
+    """Each row with weight 1, from its first derivation on.
 
     Args:
-        arity: The number of columns, the iteration among them.
+        arity: The number of columns, including the iteration.
 
-    >>> settle = RecursiveSetOperator(2)
-    >>> settle.evaluate([ZSet.from_rows([(7, 2), (7, 5), (8, 1)], [1, 1, 3])]).to_dict()
+    >>> recursive_set = RecursiveSetOperator(2)
+    >>> recursive_set.evaluate([ZSet.from_rows([(7, 2), (7, 5), (8, 1)], [1, 1, 3])]).to_dict()
     {(7, 2): 1, (8, 1): 1}
     """
 
@@ -54,45 +55,45 @@ class RecursiveSetOperator:
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """The first iteration of each row."""
         (zset,) = inputs
-        return RecursiveSetOperator(zset.arity)._prepared(zset)[0] if len(zset) else zset
+        return RecursiveSetOperator(zset.arity)._prepare_delta(zset)[0] if len(zset) else zset
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
-        """How the histories of the delta's rows change.
+        """The change of the histories of the delta's rows.
 
         Raises:
             WeightOverflowError: The total weight of a row would leave int64.
         """
         (delta,) = deltas
-        return self._prepared(delta) if len(delta) else (delta, None)
+        return self._prepare_delta(delta) if len(delta) else (delta, None)
 
-    def _prepared(self, delta: ZSet) -> Result:
+    def _prepare_delta(self, delta: ZSet) -> Result:
         staged = self.trace.prepare(delta)
-        given = delta.row_array
-        if len(given) == 1:
+        iterated = delta.row_array
+        if len(iterated) == 1:
             rows: Int64Array = np.empty((0, 1), np.int64)
         else:
-            rows = given[:-1]
-            rows = rows[:, first_of_equal(rows)]
+            rows = iterated[:-1]
+            rows = rows[:, first_positions_of_rows(rows)]
         found = prefix_lookup(self.trace, rows, signed=True, step=staged)
         places = found.places
         n = len(places)
-        starts = changes_of(places)
-        old, new = running(found.old, starts), running(found.new, starts)
+        starts = change_mask(places)
+        old, new = running_sums(found.old, starts), running_sums(found.new, starts)
         largest = staged.run(self.trace.orders[0]).max_abs_weight
         bound = self.trace.arrangements[0].spine.weight_bound + largest
         if n * bound > LIMIT // 2:
             check_sums(found.old, starts)
             check_sums(found.new, starts)
-        change = appearing(new > 0, starts) - appearing(old > 0, starts)
+        change = presence_changes(new > 0, starts) - presence_changes(old > 0, starts)
         kept = np.flatnonzero(change)
-        out = np.empty((len(given), len(kept)), np.int64)
+        out = np.empty((len(iterated), len(kept)), np.int64)
         out[:-1] = rows[:, places[kept]]
         out[-1] = found.rows[0, kept]
         return ZSet(out, change[kept]), staged
 
 
 class RecursiveBagOperator:
-    """All rows, as often as they are derived."""
+    """All rows, each with the number of its derivations as its weight."""
 
     traces = ()
 
@@ -105,10 +106,10 @@ class RecursiveBagOperator:
         return deltas[0], None
 
 
-def first_of_equal(rows: Int64Array) -> Int64Array:
-    """The positions at which sorted rows change, the first among them.
+def first_positions_of_rows(rows: Int64Array) -> Int64Array:
+    """The positions at which sorted rows change, including the first position.
 
-    >>> first_of_equal(np.array([[1, 1, 1, 2], [5, 5, 6, 6]])).tolist()
+    >>> first_positions_of_rows(np.array([[1, 1, 1, 2], [5, 5, 6, 6]])).tolist()
     [0, 2, 3]
     """
     if rows.shape[1] == 1:
@@ -119,10 +120,10 @@ def first_of_equal(rows: Int64Array) -> Int64Array:
     return np.concatenate(([0], np.flatnonzero(changes) + 1))
 
 
-def changes_of(column: Int64Array) -> BoolArray:
-    """Where a column differs from the row before; the first row does.
+def change_mask(column: Int64Array) -> BoolArray:
+    """A mask of the rows at which a column changes; it includes the first row.
 
-    >>> changes_of(np.array([4, 4, 5, 4])).tolist()
+    >>> change_mask(np.array([4, 4, 5, 4])).tolist()
     [True, False, True, True]
     """
     changes = np.empty(len(column), np.bool_)
@@ -131,10 +132,10 @@ def changes_of(column: Int64Array) -> BoolArray:
     return changes
 
 
-def running(weights: Int64Array, starts: BoolArray) -> Int64Array:
-    """The sums so far of weights, anew from each start.
+def running_sums(weights: Int64Array, starts: BoolArray) -> Int64Array:
+    """The running sums of weights; each start resets the sum.
 
-    >>> running(np.array([1, 2, 5, -1]), np.array([True, False, True, False])).tolist()
+    >>> running_sums(np.array([1, 2, 5, -1]), np.array([True, False, True, False])).tolist()
     [1, 3, 5, 4]
     """
     sums = np.cumsum(weights)
@@ -145,10 +146,10 @@ def running(weights: Int64Array, starts: BoolArray) -> Int64Array:
 
 
 def check_sums(weights: Int64Array, starts: BoolArray) -> None:
-    """Refuse weights of which some from a start on add up to more than int64 holds.
+    """Reject weights whose running sums may overflow int64.
 
     Raises:
-        WeightOverflowError: They may.
+        WeightOverflowError: The sum of the absolute weights after some start reaches about 2**62.
     """
     sums = np.add.reduceat(np.abs(weights.astype(np.float64)), np.flatnonzero(starts))
     if sums.max(initial=0.0) >= 2.0**62:
@@ -158,9 +159,9 @@ def check_sums(weights: Int64Array, starts: BoolArray) -> None:
         )
 
 
-def appearing(there: BoolArray, starts: BoolArray) -> Int64Array:
-    """1 where something begins to be there, -1 where it ends; before a start it is not there."""
-    now = there.astype(np.int64)
+def presence_changes(present: BoolArray, starts: BoolArray) -> Int64Array:
+    """1 where ``present`` becomes true, -1 where it becomes false; before a start it is false."""
+    now = present.astype(np.int64)
     before = np.empty_like(now)
     before[:1] = 0
     before[1:] = now[:-1]

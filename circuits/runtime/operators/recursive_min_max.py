@@ -1,23 +1,24 @@
-"""Settle, of a minimum or maximum: per key the best value that a recursion has derived so far.
+"""Recursive min and max: per key the best value that a recursion has derived so far.
 
-Rows are ``(key…, v, i)``: what changes of candidate ``v`` at iteration ``i``, as in
-`circuits.runtime.operators.recursive_distinct`; of those that are there after iteration ``i`` the
-least stays::
+A row ``(key…, v, i)`` is a change of the weight of candidate ``v`` at iteration ``i``, as in
+`circuits.runtime.operators.recursive_distinct`. The output has the least of the candidates that are
+present after iteration ``i``::
 
-    best(Z)[key, i]      = min {v : Σ over j ≤ i of Z[key, v, j] > 0}
-    settle(Z)[key, v, i] = [v = best(Z)[key, i]] - [v = best(Z)[key, i - 1]]
+    best(Z)[key, i]    = min {v : Σ over j ≤ i of Z[key, v, j] > 0}
+    rmin(Z)[key, v, i] = [v = best(Z)[key, i]] - [v = best(Z)[key, i - 1]]
 
 In a monotone recursion (`circuits.datalog.recursive_min_max`) the best value never gets worse from
-one iteration to the next: a candidate goes only when a better one has come. So the best after
-iteration ``i`` is the least of all that have come by then, a running minimum. An example stream of
-one key::
+one iteration to the next: a candidate is deleted only after a better one has been inserted. So the
+best value after iteration ``i`` is a running minimum, the least of all candidates inserted by then.
+An example stream of one key::
 
     delta           {(9, 1): +1, (4, 3): +1}                {(4, 3): -1, (6, 3): +1}
-    settle          {(9, 1): +1, (9, 3): -1, (4, 3): +1}    {(4, 3): -1, (6, 3): +1}
+    output          {(9, 1): +1, (9, 3): -1, (4, 3): +1}    {(4, 3): -1, (6, 3): +1}
 
-State: all candidates, one trace by key, value and iteration; so the next best is known when the
-best is deleted. A step reads the candidates of the keys of its delta. Values are compared by their
-codes, which order as values do; for a maximum they are turned round. NULL is no candidate.
+State: all candidates, one trace by key, value and iteration. So the next best value is known when
+the best one is deleted. A step reads the candidates of the keys of its delta. Values are compared
+by their codes, which have the order of the values. For a maximum the codes are complemented, which
+reverses their order. NULL is not a candidate.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from typing import Final
 
 import numpy as np
 
-from circuits.runtime.operators.groups import touched
+from circuits.runtime.operators.groups import changed_groups
 from circuits.runtime.operators.operator import Result, StepContext
 from circuits.runtime.operators.recursive_distinct import (
-    appearing,
-    changes_of,
-    first_of_equal,
-    running,
+    change_mask,
+    first_positions_of_rows,
+    presence_changes,
+    running_sums,
 )
 from circuits.types.codecs.arrow_buffers import NULL
 from dbsp_wcoj import Trace, ZSet
@@ -43,19 +44,19 @@ from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
 __all__ = ["RecursiveMinMaxOperator"]
 
-LOWEST: Final = -(2**63)
+MIN_INT64: Final = -(2**63)
 
 
 class RecursiveMinMaxOperator:
-    """Per key the best value, from the iterations on in which it gets better.
+    """The best value per key, with a change at each iteration in which it improves.
 
     Args:
-        arity: The number of columns, the iteration among them.
-        column: That of the values.
-        least: Whether the least is the best.
+        arity: The number of columns, including the iteration.
+        column: The position of the column of values.
+        least: True for a minimum, False for a maximum.
 
-    >>> settle = RecursiveMinMaxOperator(3, 1, least=True)
-    >>> settle.evaluate([ZSet.from_rows([(7, 9, 1), (7, 4, 3), (7, 5, 3)])]).to_dict()
+    >>> recursive_min = RecursiveMinMaxOperator(3, 1, least=True)
+    >>> recursive_min.evaluate([ZSet.from_rows([(7, 9, 1), (7, 4, 3), (7, 5, 3)])]).to_dict()
     {(7, 4, 3): 1, (7, 9, 1): 1, (7, 9, 3): -1}
     """
 
@@ -71,77 +72,78 @@ class RecursiveMinMaxOperator:
         """The best values of a Z-set, iteration by iteration."""
         (zset,) = inputs
         fresh = RecursiveMinMaxOperator(zset.arity, self._column, least=self._least)
-        return fresh._prepared(zset)[0] if len(zset) else zset
+        return fresh._prepare_delta(zset)[0] if len(zset) else zset
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
-        """How the best values of the delta's keys change.
+        """The change of the best values of the delta's keys.
 
         Raises:
             WeightOverflowError: The total weight of a row would leave int64.
         """
         (delta,) = deltas
-        return self._prepared(delta) if len(delta) else (delta, None)
+        return self._prepare_delta(delta) if len(delta) else (delta, None)
 
-    def _prepared(self, delta: ZSet) -> Result:
+    def _prepare_delta(self, delta: ZSet) -> Result:
         rows, weights = delta.row_array[self._order], delta.weight_array
-        there = np.flatnonzero(rows[-2] != NULL)
-        if len(there) < len(weights):
-            rows, weights = rows[:, there], weights[there]
+        present = np.flatnonzero(rows[-2] != NULL)
+        if len(present) < len(weights):
+            rows, weights = rows[:, present], weights[present]
         if not self._least:
             rows[-2] = ~rows[-2]
         candidates = consolidated_rows(rows, weights.copy())
         if not len(candidates):
             return ZSet.empty(delta.arity), None
         staged = self.trace.prepare(candidates)
-        keys = touched(candidates, range(len(rows) - 2))
-        found = self._histories(candidates, keys, staged)
-        starts = changes_of(found.places) | changes_of(found.rows[0])
-        pieces = []
+        keys = changed_groups(candidates, range(len(rows) - 2))
+        found = self._read_histories(candidates, keys, staged)
+        starts = change_mask(found.places) | change_mask(found.rows[0])
+        parts = []
         for side, sign in ((found.new, 1), (found.old, -1)):
-            come = np.flatnonzero(appearing(running(side, starts) > 0, starts) > 0)
-            best, changes = bests(found.places[come], *found.rows[:, come])
-            pieces.append((best, sign * changes))
-        best = np.concatenate([rows for rows, _ in pieces], axis=1)
+            inserted = np.flatnonzero(presence_changes(running_sums(side, starts) > 0, starts) > 0)
+            best, changes = best_value_changes(found.places[inserted], *found.rows[:, inserted])
+            parts.append((best, sign * changes))
+        best = np.concatenate([rows for rows, _ in parts], axis=1)
         out: Int64Array = np.empty((len(rows), best.shape[1]), np.int64)
         out[self._order[:-2]] = keys[:, best[0]]
         out[self._column] = best[1] if self._least else ~best[1]
         out[-1] = best[2]
-        return consolidated_rows(out, np.concatenate([w for _, w in pieces])), staged
+        return consolidated_rows(out, np.concatenate([w for _, w in parts])), staged
 
-    def _histories(self, candidates: ZSet, keys: Int64Array, staged: TraceStep) -> PrefixRows:
-        """The rows (value, iteration) of each key that can change what is best.
+    def _read_histories(self, candidates: ZSet, keys: Int64Array, staged: TraceStep) -> PrefixRows:
+        """The rows (value, iteration) of each key that can change the best value.
 
-        Where the least value came before all iterations of the delta, values above it change
-        nothing from there on, and nothing changes before: only it and the delta's values below it
-        are read. So a recursion whose values get better for ever takes as long for its last
-        iteration as for its first.
+        If the least value was inserted before all iterations of the delta, greater values change
+        nothing from then on, and the delta changes nothing before. Then only the least value and
+        the delta's values below it are read. So a recursion whose values keep improving takes as
+        long for its last iteration as for its first.
         """
         n = len(keys)
         rows = candidates.row_array
-        first = first_of_equal(rows[:n]) if n else np.zeros(1, np.int64)
+        first = first_positions_of_rows(rows[:n]) if n else np.zeros(1, np.int64)
         places = np.repeat(np.arange(len(first)), np.diff([*first, len(candidates)]))
         earliest = np.minimum.reduceat(rows[-1], first)
         known = prefix_lookup(self.trace, keys, limit=1)
-        settled = known.rows[1] < earliest[known.places]
-        least = np.full(len(first), LOWEST)
-        least[known.places[settled]] = known.rows[0, settled]
+        unaffected = known.rows[1] < earliest[known.places]
+        least = np.full(len(first), MIN_INT64)
+        least[known.places[unaffected]] = known.rows[0, unaffected]
         others = np.ones(len(first), np.bool_)
-        others[known.places[settled]] = False
+        others[known.places[unaffected]] = False
         below = np.flatnonzero(rows[-2] < least[places])
         best = np.flatnonzero(~others)
         owners = np.concatenate((places[below], best))
         values = np.concatenate((rows[-2, below], least[best]))
         order = np.lexsort((values, owners))
         owners, values = owners[order], values[order]
-        distinct = np.flatnonzero(changes_of(owners) | changes_of(values))
+        distinct = np.flatnonzero(change_mask(owners) | change_mask(values))
         owners, values = owners[distinct], values[distinct]
         prefixes = np.concatenate((keys[:, owners], values[np.newaxis]))
         found = prefix_lookup(self.trace, prefixes, signed=True, step=staged)
-        # A value that was taken away before it came has no iteration at which it is best.
-        came = np.flatnonzero(found.old)
-        came = came[changes_of(found.places[came])]
-        came = came[values[found.places[came]] == least[owners[found.places[came]]]]
-        if (found.old[came] < 0).any() or not len(best):
+        # A value that was deleted before its insertion has no iteration at which it becomes best.
+        first_rows = np.flatnonzero(found.old)
+        first_rows = first_rows[change_mask(found.places[first_rows])]
+        is_least = values[found.places[first_rows]] == least[owners[found.places[first_rows]]]
+        first_rows = first_rows[is_least]
+        if (found.old[first_rows] < 0).any() or not len(best):
             return prefix_lookup(self.trace, keys, signed=True, step=staged)
         rest = np.flatnonzero(others)
         whole = prefix_lookup(self.trace, keys[:, rest], signed=True, step=staged)
@@ -153,29 +155,30 @@ class RecursiveMinMaxOperator:
         )
 
 
-def bests(
+def best_value_changes(
     places: Int64Array, values: Int64Array, iterations: Int64Array
 ) -> tuple[Int64Array, Int64Array]:
-    """What changes of the least value of each place, as (place, value, iteration) and weights.
+    """The changes of the least value of each place, as (place, value, iteration) and weights.
 
     Args:
-        places: Ascending.
-        values: What comes at a place.
-        iterations: And when.
+        places: The places of the candidates, ascending.
+        values: The values of the candidates.
+        iterations: The iterations at which the candidates are inserted.
 
-    >>> rows, weights = bests(np.array([0, 0, 0]), np.array([4, 5, 9]), np.array([3, 3, 1]))
+    >>> values, iterations = np.array([4, 5, 9]), np.array([3, 3, 1])
+    >>> rows, weights = best_value_changes(np.array([0, 0, 0]), values, iterations)
     >>> rows.T.tolist(), weights.tolist()
     ([[0, 9, 1], [0, 4, 3], [0, 9, 3]], [1, 1, -1])
     """
     order = np.lexsort((values, iterations, places))
     places, values, iterations = places[order], values[order], iterations[order]
     ranks = np.unique(values, return_inverse=True)[1].reshape(-1)
-    # Ranks of later places are all less than those of earlier ones, so the minimum begins anew.
+    # The ranks of each place are less than all ranks of earlier places, so the minimum restarts.
     least = np.minimum.accumulate(ranks - places * len(ranks))
-    better = np.flatnonzero(changes_of(least))
+    better = np.flatnonzero(change_mask(least))
     places, values, iterations = places[better], values[better], iterations[better]
-    after = np.flatnonzero(~changes_of(places))
-    came = np.stack((places, values, iterations))
-    went = np.stack((places[after], values[after - 1], iterations[after]))
+    after = np.flatnonzero(~change_mask(places))
+    inserted = np.stack((places, values, iterations))
+    deleted = np.stack((places[after], values[after - 1], iterations[after]))
     weights = np.repeat([1, -1], [len(better), len(after)])
-    return np.concatenate((came, went), axis=1), weights
+    return np.concatenate((inserted, deleted), axis=1), weights

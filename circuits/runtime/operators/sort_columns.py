@@ -1,7 +1,7 @@
-"""Sort columns: the integers by which a trace keeps codes in the order of their values.
+"""Sort columns: the integers by which a trace orders codes in the order of their values.
 
-Where codes order as values do, one column does, made of the code by a bijection of int64 (which
-wraps, so that NULL, the least code, goes to the end that is asked for):
+If codes have the order of their values, one sort column suffices. It is computed from the code by a
+bijection of int64. The bijection wraps, so NULL, the least code, is at the requested end:
 
 ============ ============== ===============
 ..           NULLs first    NULLs last
@@ -10,8 +10,8 @@ ascending    code           code - 1
 descending   -code          -code - 1
 ============ ============== ===============
 
-So the code need not be kept beside it. Other codecs (texts) give sort columns that may tie; rows
-tied in them are put in order by looking at the values, by their `ranks`.
+The sort column determines the code, so the trace need not store the code as well. Other codecs
+(strings) have sort columns that may tie. Rows that tie are ordered by the `ranks` of their values.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["SortColumn"]
 
-_NOTHING: Final[Int64Array] = np.empty(0, np.int64)
+_NO_CODES: Final[Int64Array] = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
 class SortColumn:
-    """How one column takes part in an order.
+    """One column of a sort order.
 
     Args:
-        column: Its position in the rows.
-        codec: Its codec.
-        descending: From the greatest value down.
-        nulls_first: NULL comes before all values, whatever the direction.
+        column: The position of the column in the rows.
+        codec: The codec of the column.
+        descending: True to order from the greatest value to the least.
+        nulls_first: True to order NULL before all values, in either direction.
     """
 
     column: int
@@ -51,37 +51,38 @@ class SortColumn:
 
     @cached_property
     def width(self) -> int:
-        """How many sort columns it needs."""
-        return len(self._given(_NOTHING)[0])
+        """The number of sort columns of this column."""
+        return len(self._sort_keys(_NO_CODES)[0])
 
     @cached_property
     def exact(self) -> bool:
-        """Whether codes with equal sort columns are equal."""
-        return self._given(_NOTHING)[1]
+        """True if codes with equal sort columns are equal."""
+        return self._sort_keys(_NO_CODES)[1]
 
     def keys(self, codes: Int64Array) -> Sequence[Int64Array]:
         """The sort columns of some codes."""
-        return self._given(codes)[0]
+        return self._sort_keys(codes)[0]
 
     def codes(self, keys: Int64Array) -> Int64Array:
-        """The codes that have these keys; for an ordered codec."""
+        """The codes of these sort columns; only for an ordered codec."""
         if self.descending:
             return -keys if self.nulls_first else ~keys
         return keys if self.nulls_first else keys + 1
 
     def ranks(self, codes: Int64Array) -> Int64Array:
-        """Integers that order as the values of these codes do; found by sorting the values."""
-        known, places = np.unique(codes, return_inverse=True)
+        """Integers in the order of the values of these codes, computed by sorting the values."""
+        distinct_codes, places = np.unique(codes, return_inverse=True)
         order = pc.array_sort_indices(
-            plain(self.codec.decode(known)),
+            plain(self.codec.decode(distinct_codes)),
             order="descending" if self.descending else "ascending",
             null_placement="at_start" if self.nulls_first else "at_end",
         ).to_numpy()
-        ranks = np.empty(len(known), np.int64)
-        ranks[order] = np.arange(len(known))
+        ranks = np.empty(len(distinct_codes), np.int64)
+        ranks[order] = np.arange(len(distinct_codes))
         return ranks[places]
 
-    def _given(self, codes: Int64Array) -> tuple[Sequence[Int64Array], bool]:
+    def _sort_keys(self, codes: Int64Array) -> tuple[Sequence[Int64Array], bool]:
+        """The sort columns of some codes, and the value of ``exact``."""
         if not self.codec.ordered:
             return self.codec.sort_keys(
                 codes, descending=self.descending, nulls_first=self.nulls_first

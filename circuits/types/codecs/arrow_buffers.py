@@ -1,8 +1,8 @@
-"""Arrow arrays as numpy arrays and back, without a copy where the layouts agree.
+"""Convert Arrow arrays to numpy arrays and back, without a copy where the layouts agree.
 
-Reading respects the offset of a slice and buffers that are not there; what stands under a NULL is
-whatever Arrow left there. Writing makes an array of exactly the given type. Nothing here knows
-what a code is, but for the one of NULL.
+Reading handles the offset of a slice and missing buffers; a value under a NULL is undefined, since
+Arrow leaves any bytes there. Writing returns an array of exactly the requested type. This module
+does not encode values; it knows only the code of NULL.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = [
     "Int64Array",
     "array_of",
     "bits_of",
-    "no_code",
+    "missing_code_error",
     "numbers_of",
     "plain",
     "strings_array",
@@ -41,9 +41,9 @@ _INT32_MAX: Final = 2**31 - 1
 
 
 def plain(array: pa.Array) -> pa.Array:
-    """Return the array without dictionary and without views into several buffers."""
+    """Return the array without dictionary encoding and without views into several buffers."""
     if isinstance(array, pa.DictionaryArray):
-        # Arrow takes no rows of views, so they become plain before.
+        # Arrow cannot take rows of view arrays, so the dictionary is converted first.
         values = plain(array.dictionary)
         return pa.DictionaryArray.from_arrays(array.indices, values).dictionary_decode()
     if array.type == pa.string_view():
@@ -54,7 +54,7 @@ def plain(array: pa.Array) -> pa.Array:
 
 
 def valid_of(array: pa.Array) -> BoolArray | None:
-    """Return which values are not NULL; None when all are."""
+    """Return a mask of the values that are not NULL; None if no value is NULL."""
     if array.null_count == 0:
         return None
     bitmap = array.buffers()[0]
@@ -69,7 +69,7 @@ def bits_of(array: pa.BooleanArray) -> BoolArray:
 
 
 def numbers_of(array: pa.Array, dtype: np.dtype[Any], width: int = 1) -> npt.NDArray[Any]:
-    """Return the values of a fixed-width array, shape ``(n,)``, or ``(n, width)`` of many words."""
+    """Return the values of a fixed-width array, of shape ``(n,)``, or ``(n, width)`` for words."""
     shape = len(array) if width == 1 else (len(array), width)
     buffer = array.buffers()[1]
     if buffer is None or not len(array):
@@ -79,7 +79,7 @@ def numbers_of(array: pa.Array, dtype: np.dtype[Any], width: int = 1) -> npt.NDA
 
 
 def strings_of(array: pa.Array) -> tuple[Int64Array, Bytes]:
-    """Return offsets and bytes of a string or binary array that is not a view."""
+    """Return the offsets and the bytes of a string or binary array that is not a view."""
     _, second, *rest = array.buffers()
     rows = len(array)
     if not rest:  # fixed_size_binary
@@ -95,7 +95,7 @@ def strings_of(array: pa.Array) -> tuple[Int64Array, Bytes]:
 
 
 def array_of(type: pa.DataType, values: npt.NDArray[Any], valid: BoolArray | None) -> pa.Array:
-    """Return a fixed-width array of numbers, or of booleans; it may share their memory."""
+    """Return a fixed-width array of numbers or booleans; it may share memory with ``values``."""
     rows = len(values)
     data = np.packbits(values, bitorder="little") if values.dtype == np.bool_ else values
     buffers = [_bitmap(valid), pa.py_buffer(np.ascontiguousarray(data))]
@@ -105,10 +105,17 @@ def array_of(type: pa.DataType, values: npt.NDArray[Any], valid: BoolArray | Non
 def strings_array(
     type: pa.DataType, offsets: Int64Array, data: Bytes, valid: BoolArray | None
 ) -> pa.Array:
-    """Return an array of any string or binary type; a string that is not valid has no bytes.
+    """Return an array of any string or binary type.
+
+    Args:
+        type: The type of the array.
+        offsets: The start of each string in ``data``, and the end of the last one.
+        data: The bytes of the strings; a string that is not valid has none.
+        valid: A mask of the strings that are not NULL; None if no string is NULL.
 
     Raises:
-        SchemaError: The bytes are too many for the type, or a string has not the fixed width.
+        SchemaError: There are more bytes than the type can hold, or a string does not have the
+            fixed width.
     """
     rows = len(offsets) - 1
     if pa.types.is_fixed_size_binary(type):
@@ -128,11 +135,11 @@ def strings_array(
     return array if large == type else array.cast(type)
 
 
-def no_code(value: object, type: pa.DataType, wider: str) -> SchemaError:
-    """The error for the one value of a type of 64 bits whose code is that of NULL."""
+def missing_code_error(value: object, type: pa.DataType, wider: str) -> SchemaError:
+    """Return the error for the one value of a 64-bit type whose code would be that of NULL."""
     return SchemaError(
-        f"value {value} of type {type} has no code, because one of its 2**64 values must give way "
-        f"to NULL: {wider}"
+        f"value {value} of type {type} has no code, because NULL has one of the 2**64 codes: "
+        f"{wider}"
     )
 
 

@@ -10,18 +10,18 @@ wider decimals                 0, 1, 2, … from a dictionary per scale         
 strings, binaries              0, 1, 2, … from one dictionary each            not
 =============================  =============================================  =======
 
-NULL is the code ``-2**63`` in every column: it groups with itself and comes first by code.
+NULL is the code ``-2**63`` in every column: it groups with itself and sorts first by code.
 
 Laws: two values of one `Codec.space` have equal codes iff they are equal (-0.0 is 0.0, all NaN are
-one); ``decode(encode(x))`` is x, but for those; with `Codec.ordered` codes compare as values, NaN
-greatest; a code never changes. Dictionary-encoded columns have the codes of their values.
+one); ``decode(encode(x))`` is x, except for -0.0 and NaN; if `Codec.ordered`, codes compare as
+their values, with NaN greatest; a code never changes. Dictionary-encoded columns have the codes of
+their values.
 
 Dictionaries only grow (`Codecs.interners`). The state on disk contains them
-(`circuits.state.circuit_state`). A value of a step that failed elsewhere may stay, which does no
-harm; `Interner.truncate` removes it.
+(`circuits.state.circuit_state`). If a step fails later, the values that it added may remain, which
+does no harm; `Interner.truncate` removes them.
 
-Cost: 100,000 strings take a few milliseconds in either direction; integers take one pass or
-none.
+Cost: 100,000 strings take a few milliseconds in either direction; integers take at most one pass.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from pyarrow import types
 from circuits.errors import SchemaError
 from circuits.types.arrow_types import Family, family_of, value_type
 from circuits.types.codecs.arrow_buffers import NULL, BoolArray, Int64Array, plain, valid_of
-from circuits.types.codecs.decimals import NARROW, NarrowDecimals, WideDecimals
+from circuits.types.codecs.decimals import MAX_NARROW_DIGITS, NarrowDecimals, WideDecimals
 from circuits.types.codecs.dictionaries import Dictionaries
 from circuits.types.codecs.numbers import number_coding
 from circuits.types.codecs.strings import Strings
@@ -48,9 +48,9 @@ __all__ = ["NULL", "Codec", "Codecs", "dictionary_columns"]
 
 
 class Coding(Protocol):
-    """The part of a codec that depends on the type; it gets arrays without dictionary encoding.
+    """The part of a codec that depends on the type.
 
-    The codec handles NULL.
+    Its arrays have no dictionary encoding, and the codec handles NULL.
     """
 
     @property
@@ -63,7 +63,7 @@ class Coding(Protocol):
 
 @dataclass(frozen=True)
 class Codec:
-    """The codes of a column of one type; `Codecs.codec` gives it.
+    """The codes of the columns of one type; `Codecs.codec` returns it.
 
     >>> names = Codecs().codec(pa.string())
     >>> names.encode(pa.array(["ann", "bob", None, "ann"])).tolist()
@@ -79,7 +79,7 @@ class Codec:
 
     @property
     def ordered(self) -> bool:
-        """Whether codes compare as their values do."""
+        """True if codes compare as their values do."""
         return self.coding.ordered
 
     @property
@@ -91,10 +91,10 @@ class Codec:
         """Return the codes of a column; add new values to the dictionary of the type.
 
         Returns:
-            int64, NULL's code where NULL; it may share the memory of ``array``: do not write to it.
+            int64 codes, which may share memory with ``array``: do not write to them.
 
         Raises:
-            SchemaError: The column is of another type, or holds the one value without a code.
+            SchemaError: The column is of another type, or contains the one value without a code.
 
         Complexity:
             O(bytes).
@@ -102,7 +102,7 @@ class Codec:
         return self._encode(array, adding=True)
 
     def find(self, array: pa.Array | pa.ChunkedArray) -> Int64Array:
-        """As `encode`, but add nothing: a value that is not in the dictionary gets -1.
+        """Like `encode`, but add nothing: the code of a value not in the dictionary is -1.
 
         >>> names = Codecs().codec(pa.string())
         >>> names.find(pa.array(["eve", None])).tolist()
@@ -121,7 +121,7 @@ class Codec:
         """
         try:
             if types.is_dictionary(self.type):
-                return self._decoded_dictionary(codes)
+                return self._decode_dictionary(codes)
             valid = codes != NULL
             return self.coding.decode(codes, None if valid.all() else valid)
         except ColumnTypeError as error:
@@ -130,7 +130,8 @@ class Codec:
     def code_of(self, value: Any) -> int | None:
         """Return the code of a Python value or Arrow scalar, or None if no row can have it.
 
-        That is, it is not exactly a value of the type, or was never encoded. Nothing is added.
+        No row can have a value that the type cannot represent exactly, or that was never encoded.
+        Nothing is added to a dictionary.
 
         >>> prices = Codecs().codec(pa.decimal128(9, 2))
         >>> prices.code_of(3), prices.code_of(0.125), prices.code_of("x"), prices.code_of(None)
@@ -152,12 +153,12 @@ class Codec:
 
         Args:
             codes: int64; codes of this codec.
-            descending: The greatest value first.
-            nulls_first: Whether NULLs come first, in either direction, or last.
+            descending: If True, the greatest value is first.
+            nulls_first: If True, NULLs are first in either direction; else last.
 
         Returns:
-            The columns, and whether they are exact. If not, different values may have equal keys
-            (strings with the same first bytes), but never a value and NULL.
+            The columns, and True if they are exact. Otherwise different values may have equal keys
+            (strings with the same first bytes), but a value and NULL never have.
 
         Complexity:
             O(n).
@@ -174,7 +175,7 @@ class Codec:
                 for key in keys:
                     key[is_null] = NULL if nulls_first else ~NULL
             return keys, self.coding.exact
-        # NULL is at one end already; a step beyond it wraps around to the other one.
+        # NULL is at one end already; adding or subtracting one wraps it around to the other end.
         wrap = 0 if nulls_first != descending else 1 if descending else -1
         return [(codes ^ flip) + wrap], True
 
@@ -196,7 +197,7 @@ class Codec:
         codes = self.coding.encode(array, valid, adding=adding)
         return codes if valid is None else np.where(valid, codes, NULL)
 
-    def _decoded_dictionary(self, codes: Int64Array) -> pa.Array:
+    def _decode_dictionary(self, codes: Int64Array) -> pa.Array:
         encoded = pa.array(codes, mask=codes == NULL).dictionary_encode()
         values = self.coding.decode(encoded.dictionary.to_numpy(), None)
         try:
@@ -218,24 +219,24 @@ class Codecs:
     >>> codecs.codec(pa.large_string()).encode(pa.array(["y"], pa.large_string())).tolist()
     [1]
     >>> copy = Codecs()
-    >>> copy.table("text").append(*codecs.interners["text"].arena())
+    >>> copy.dictionary("text").append(*codecs.interners["text"].arena())
     >>> copy.codec(pa.string()).code_of("y")
     1
     """
 
-    def __init__(self, tables: Dictionaries | None = None) -> None:
-        self._tables = tables or Dictionaries()
+    def __init__(self, dictionaries: Dictionaries | None = None) -> None:
+        self._dictionaries = dictionaries or Dictionaries()
         self._codecs: dict[pa.DataType, Codec] = {}
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{name}: {size}" for name, size in self.lengths().items())
-        return f"<Codecs with tables {sizes}>"
+        return f"<Codecs with dictionaries {sizes}>"
 
     def codec(self, type: pa.DataType) -> Codec:
         """Return the codec of a type.
 
         Raises:
-            SchemaError: The type is nested, or of no kind that can be a column.
+            SchemaError: The type is nested, or a column cannot have it.
         """
         codec = self._codecs.get(type)
         if codec is None:
@@ -245,21 +246,21 @@ class Codecs:
     @property
     def interners(self) -> Mapping[str, Interner]:
         """The dictionaries by name: ``text``, ``binary``, ``decimal 2`` for decimals of scale 2."""
-        return self._tables.named
+        return self._dictionaries.named
 
-    def table(self, name: str) -> Interner:
-        """Return the dictionary of a name, as in `interners`; it may still be empty.
+    def dictionary(self, name: str) -> Interner:
+        """Return the dictionary with a name, as in `interners`; it may still be empty.
 
         Raises:
             SchemaError: No dictionary has such a name.
         """
-        return self._tables.table(name)
+        return self._dictionaries.dictionary(name)
 
     def lengths(self) -> dict[str, int]:
         """The number of values of each dictionary."""
-        return self._tables.lengths()
+        return self._dictionaries.lengths()
 
-    def overlaid(self, lengths: Mapping[str, int]) -> Codecs:
+    def overlay(self, lengths: Mapping[str, int]) -> Codecs:
         """Return codecs for a reader: they share the first values, and keep new values private.
 
         Any thread may call this while another thread adds to the dictionaries.
@@ -270,7 +271,7 @@ class Codecs:
         Complexity:
             O(dictionaries).
         """
-        return Codecs(self._tables.overlaid(lengths))
+        return Codecs(self._dictionaries.overlay(lengths))
 
     def _coding(self, type: pa.DataType) -> Coding:
         type = value_type(type)
@@ -278,14 +279,14 @@ class Codecs:
         if coding is not None:
             return coding
         match family_of(type):
-            case Family.DECIMAL if type.precision <= NARROW:
+            case Family.DECIMAL if type.precision <= MAX_NARROW_DIGITS:
                 return NarrowDecimals(type)
             case Family.DECIMAL:
-                return WideDecimals(type, self._tables.decimals(type.scale))
+                return WideDecimals(type, self._dictionaries.decimals(type.scale))
             case Family.STRING:
-                return Strings(type, self._tables.text, "text")
+                return Strings(type, self._dictionaries.text, "text")
             case Family.BINARY:
-                return Strings(type, self._tables.binary, "binary")
+                return Strings(type, self._dictionaries.binary, "binary")
         fields = types.is_struct(type) or types.is_list(type) or types.is_map(type)
         fix = "take its fields as columns" if fields else "cast it to a plain type"
         raise SchemaError(f"no column can be of type {type}: {fix}")
@@ -302,7 +303,7 @@ def dictionary_columns(codecs: Sequence[Codec]) -> dict[int, Codec]:
 
 
 def _singleton(value: Any, type: pa.DataType) -> pa.Array | None:
-    """Return an array of one value, without dictionary; None if the type does not hold it."""
+    """Return an array of one value, without dictionary; None if the type cannot represent it."""
     type = value_type(type)
     try:
         if isinstance(value, pa.Scalar) and value.type != type:

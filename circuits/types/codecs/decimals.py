@@ -1,10 +1,11 @@
-"""Codes of decimals: the unscaled integer up to 18 digits, beyond that a code from a table.
+"""Codes of decimals: the unscaled integer up to 18 digits, beyond that a code of a dictionary.
 
-Narrow decimals order by code as by value. Wide ones (19 to 76 digits, the sums of SQL among them)
-have 128 or 256 bits, four words here, so that decimal128 and decimal256 of one scale have the same
-codes. A value below 2**61 is its own code, shifted to where no table reaches: a sum that changes
-with every step leaves nothing behind. Larger ones are in a table for each scale. Their sort keys
-are the words, the lower ones with the sign bit flipped, because they are unsigned.
+The codes of narrow decimals have the order of their values. Wide decimals (19 to 76 digits, which
+include the sums of SQL) have 128 or 256 bits. They are handled as four words, so that decimal128
+and decimal256 of one scale have the same codes. A value below 2**61 is its own code, shifted beyond
+the codes of the dictionary: so a sum that changes with every step adds nothing to it. Larger values
+are in one dictionary per scale. The sort keys of wide decimals are the words, the lower ones with
+the sign bit flipped, because they are unsigned.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from circuits.errors import SchemaError
 from circuits.types.codecs.arrow_buffers import NULL, BoolArray, Int64Array, array_of, numbers_of
 from dbsp_wcoj.values.interner import Interner
 
-__all__ = ["NARROW", "WORDS", "NarrowDecimals", "WideDecimals"]
+__all__ = ["MAX_NARROW_DIGITS", "WORDS", "NarrowDecimals", "WideDecimals"]
 
-#: The most digits that an unscaled integer of 64 bits always holds.
-NARROW = 18
-#: Words of 64 bits of a value in a table.
+#: The maximum number of digits that an unscaled integer of 64 bits can always represent.
+MAX_NARROW_DIGITS = 18
+#: Words of 64 bits of a value in a dictionary.
 WORDS = 4
-# Values in [-INLINE, INLINE) have the codes from SHIFT - INLINE on; a table gives smaller ones.
+# A value v in [-INLINE, INLINE) has the code v + SHIFT. The codes of a dictionary are smaller.
 INLINE = 2**61
 SHIFT = 3 * 2**61
 
@@ -42,19 +43,19 @@ class NarrowDecimals:
         return "decimal", self.type.scale
 
     @property
-    def _most(self) -> int:
+    def _max_unscaled(self) -> int:
         return int(10**self.type.precision - 1)
 
     def encode(self, array: pa.Array, valid: BoolArray | None, *, adding: bool) -> Int64Array:
-        """The unscaled integers, anything where not valid.
+        """Return the unscaled integers; the code of a value that is not valid is undefined.
 
         Raises:
-            SchemaError: A value has more digits than its type says.
+            SchemaError: A value has more digits than its type allows.
         """
         size = self.type.bit_width // 8
         words = numbers_of(array, np.dtype(f"i{min(size, 8)}"), max(size // 8, 1))
         codes = words.reshape(len(array), max(size // 8, 1))[:, 0].astype(np.int64, copy=False)
-        wrong = (codes > self._most) | (codes < -self._most)
+        wrong = (codes > self._max_unscaled) | (codes < -self._max_unscaled)
         if size > 8:
             wrong |= (words[:, 1:] != (codes >> 63)[:, np.newaxis]).any(axis=1)
         if valid is not None:
@@ -67,25 +68,25 @@ class NarrowDecimals:
         return codes
 
     def decode(self, codes: Int64Array, valid: BoolArray | None) -> pa.Array:
-        """The decimals of unscaled integers.
+        """Return the decimals of unscaled integers.
 
         Raises:
-            SchemaError: A code that is none of this type.
+            SchemaError: A code is not a code of this type.
         """
-        given = codes if valid is None else np.where(valid, codes, 0)
-        most = self._most
-        if len(given) and (int(given.max()) > most or int(given.min()) < -most):
-            wrong = given[(given > most) | (given < -most)][0]
+        unscaled = codes if valid is None else np.where(valid, codes, 0)
+        most = self._max_unscaled
+        if len(unscaled) and (int(unscaled.max()) > most or int(unscaled.min()) < -most):
+            wrong = unscaled[(unscaled > most) | (unscaled < -most)][0]
             raise SchemaError(
                 f"code {wrong} is outside [{-most}, {most}] of {self.type}: "
                 "decode with the codec that encoded"
             )
         size = self.type.bit_width // 8
         if size <= 8:
-            return array_of(self.type, given.astype(f"i{size}", copy=False), valid)
-        words = np.empty((len(given), size // 8), np.int64)
-        words[:, 0] = given
-        words[:, 1:] = (given >> 63)[:, np.newaxis]
+            return array_of(self.type, unscaled.astype(f"i{size}", copy=False), valid)
+        words = np.empty((len(unscaled), size // 8), np.int64)
+        words[:, 0] = unscaled
+        words[:, 1:] = (unscaled >> 63)[:, np.newaxis]
         return array_of(self.type, words, valid)
 
 
@@ -94,7 +95,7 @@ class WideDecimals:
     """The coding of a decimal type of more than 18 digits."""
 
     type: pa.DataType
-    table: Interner
+    dictionary: Interner
     exact: bool = True
     ordered: bool = False
 
@@ -103,7 +104,7 @@ class WideDecimals:
         return "wide decimal", self.type.scale
 
     def encode(self, array: pa.Array, valid: BoolArray | None, *, adding: bool) -> Int64Array:
-        """Codes from the table; -1 where not valid, or not there and not adding."""
+        """Return codes; -1 if not valid, or if not in the dictionary and not adding."""
         rows = _rows(array)
         least = rows[:, 0]
         inline = (rows[:, 1:] == (least >> 63)[:, np.newaxis]).all(axis=1)
@@ -113,16 +114,16 @@ class WideDecimals:
         if len(others):
             data = np.ascontiguousarray(rows[others])
             offsets = np.arange(len(others) + 1) * data.itemsize * WORDS
-            code = self.table.intern if adding else self.table.find
-            there = None if valid is None else valid[others]
-            codes[others] = code(offsets, data.view(np.uint8).reshape(-1), there)
+            code = self.dictionary.intern if adding else self.dictionary.find
+            valid_others = None if valid is None else valid[others]
+            codes[others] = code(offsets, data.view(np.uint8).reshape(-1), valid_others)
         return codes
 
     def decode(self, codes: Int64Array, valid: BoolArray | None) -> pa.Array:
-        """The decimals of codes.
+        """Return the decimals of codes.
 
         Raises:
-            SchemaError: A value has more digits than the type, so it came from a wider column.
+            SchemaError: A value has more digits than the type, so it is from a wider column.
         """
         columns = self._words(codes)
         if valid is not None:
@@ -135,25 +136,28 @@ class WideDecimals:
         return array_of(self.type, columns[:width].T, valid)
 
     def keys(self, codes: Int64Array) -> list[Int64Array]:
-        """Columns that order as the values do, the first one never at an end of int64."""
+        """Return columns in the order of the values; the first never has an extreme of int64."""
         columns = self._words(codes)[: self.type.bit_width // 64]
         return [columns[-1], *(columns[-2::-1] ^ NULL)]
 
     def _words(self, codes: Int64Array) -> Int64Array:
-        """The four words of each value, the least first; negative codes stay what they are."""
+        """Return the four words of each value, the least significant first.
+
+        Negative codes are returned unchanged.
+        """
         inline = codes >= SHIFT - INLINE
         if not inline.any():
-            return self.table.rows(codes)
+            return self.dictionary.rows(codes)
         words = np.empty((WORDS, len(codes)), np.int64)
         words[0, inline] = codes[inline] - SHIFT
         words[1:, inline] = words[0, inline] >> 63
         if not inline.all():
-            words[:, ~inline] = self.table.rows(codes[~inline])
+            words[:, ~inline] = self.dictionary.rows(codes[~inline])
         return words
 
 
 def _rows(array: pa.Array) -> Int64Array:
-    """Return decimals of any width as contiguous rows of four words, the least first."""
+    """Return decimals of any width as contiguous rows of four words, least significant first."""
     width = array.type.bit_width // 64
     words = numbers_of(array, np.dtype(np.int64), width)
     rows = np.empty((len(array), WORDS), np.int64)

@@ -1,8 +1,8 @@
-"""The tables of a circuit's codecs, by name.
+"""The dictionaries of a circuit's codecs, by name.
 
-One of texts, one of binaries and one of wide decimals per scale, which come to be when a column
-first needs them. They are named, so that stored state can tell them apart: ``text``, ``binary``,
-``decimal 2`` for scale 2. Decimals are kept as rows of four words
+There is one dictionary of strings, one of binaries, and one of wide decimals per scale, which is
+created when a column first needs it. Stored state identifies them by name: ``text``, ``binary``,
+``decimal 2`` for scale 2. Decimals are stored as rows of four words
 (`circuits.types.codecs.decimals`).
 """
 
@@ -25,12 +25,12 @@ class Dictionaries:
     """Named interners.
 
     Args:
-        known: Tables that are there already, by name.
+        known: Existing dictionaries, by name.
 
-    >>> tables = Dictionaries()
-    >>> tables.table("decimal 2") is tables.decimals(2)
+    >>> dictionaries = Dictionaries()
+    >>> dictionaries.dictionary("decimal 2") is dictionaries.decimals(2)
     True
-    >>> tables.lengths()
+    >>> dictionaries.lengths()
     {'text': 0, 'binary': 0, 'decimal 2': 0}
     """
 
@@ -40,42 +40,43 @@ class Dictionaries:
         self.binary = self.named["binary"]
 
     def decimals(self, scale: int) -> Interner:
-        """The table of the wide decimals of a scale."""
+        """Return the dictionary of the wide decimals of a scale."""
         return self.named.setdefault(f"{_DECIMAL}{scale}", Interner(words=WORDS))
 
-    def table(self, name: str) -> Interner:
-        """The table of a name, new if it is one of decimals of a scale that no column had.
+    def dictionary(self, name: str) -> Interner:
+        """Return the dictionary with a name; create one of decimals for a scale without one.
 
         Raises:
-            SchemaError: No table has such a name.
+            SchemaError: No dictionary has such a name.
         """
         scale = name.removeprefix(_DECIMAL)
         if scale != name and scale.removeprefix("-").isdecimal():
             return self.decimals(int(scale))
         if name not in self.named:
             raise SchemaError(
-                f"no table {name!r}: tables are text, binary and decimal <scale>; "
-                "give those that there were"
+                f"no dictionary {name!r}: the dictionaries are text, binary and decimal <scale>; "
+                "use one of these names"
             )
         return self.named[name]
 
-    def overlaid(self, lengths: Mapping[str, int]) -> Dictionaries:
-        """Tables of the first values of each, to read and to add to in private.
+    def overlay(self, lengths: Mapping[str, int]) -> Dictionaries:
+        """Return dictionaries that share the first values of these, and keep new values private.
 
-        Another thread may add to these tables meanwhile.
+        Another thread may add to these dictionaries at the same time.
 
         Args:
-            lengths: How many values of each table are seen; none of a table without a length.
+            lengths: The number of values of each dictionary to share. A dictionary without a length
+                is not shared.
         """
         known = self.named.copy()
         return Dictionaries(
             {
-                name: InternerOverlay(t, lengths[name])
-                for name, t in known.items()
+                name: InternerOverlay(interner, lengths[name])
+                for name, interner in known.items()
                 if name in lengths
             }
         )
 
     def lengths(self) -> dict[str, int]:
-        """The number of values of each table."""
-        return {name: len(table) for name, table in self.named.items()}
+        """Return the number of values of each dictionary."""
+        return {name: len(interner) for name, interner in self.named.items()}

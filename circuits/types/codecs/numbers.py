@@ -1,4 +1,4 @@
-"""Codes of the types of up to 64 bits: the number itself, so that codes order as values do.
+"""Codes of the types of up to 64 bits: the number itself, so codes have the order of values.
 
 ::
 
@@ -6,12 +6,12 @@
     uint64                                   the number - (2**63 - 1)
     date, time, timestamp, duration          the number of units
     float16, float32, float64                order-preserving bits: dbsp_wcoj.values.bitcast
-    null                                     there is no value
+    null                                     no values
 
--2**63 is the code of NULL, so a type with 2**64 values has one too many: the least int64, timestamp
-or duration, the greatest uint64. Floats have codes to spare, since all NaN are one.
+-2**63 is the code of NULL, so in a type with 2**64 values one value has no code: the least int64,
+timestamp or duration, the greatest uint64. Floats have unused codes, since all NaN are one.
 
-Cost: a pass or two in C, for int64 and times without NULL no copy.
+Cost: one or two passes in C; int64 and times without NULL are not copied.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from circuits.types.codecs.arrow_buffers import (
     Int64Array,
     array_of,
     bits_of,
-    no_code,
+    missing_code_error,
     numbers_of,
 )
 from dbsp_wcoj.values.bitcast import codes_of, values_of
@@ -42,7 +42,7 @@ __all__ = ["Nulls", "Numbers", "number_coding"]
 
 @dataclass(frozen=True)
 class Numbers:
-    """The coding of a type whose values numpy holds as ``dtype``."""
+    """The coding of a type whose values are of ``dtype`` in numpy."""
 
     type: pa.DataType
     dtype: np.dtype[Any]
@@ -50,29 +50,31 @@ class Numbers:
     ordered: bool = True
 
     def encode(self, array: pa.Array, valid: BoolArray | None, *, adding: bool) -> Int64Array:
-        """Codes of the values, anything where not valid."""
+        """Return the codes of the values; the code of a value that is not valid is undefined."""
         codes = codes_of(self._values(array))
         if self.dtype == np.uint64:
-            codes = codes + 1  # 2**64 - 1 becomes NULL, which is refused below
+            codes = codes + 1  # 2**64 - 1 becomes NULL, which raises an error below
         if self.dtype.itemsize == 8:
             clash = codes == NULL if valid is None else (codes == NULL) & valid
             if clash.any():
                 value = 2**64 - 1 if self.dtype == np.uint64 else NULL
-                raise no_code(value, self.type, "declare decimal128(20, 0), or drop the row")
+                raise missing_code_error(
+                    value, self.type, "declare decimal128(20, 0), or drop the row"
+                )
         return codes
 
     def decode(self, codes: Int64Array, valid: BoolArray | None) -> pa.Array:
-        """The values of codes.
+        """Return the values of codes.
 
         Raises:
-            SchemaError: A code that is none of this type.
+            SchemaError: A code is not a code of this type.
         """
-        given = codes if valid is None else np.where(valid, codes, 0)
+        codes = codes if valid is None else np.where(valid, codes, 0)
         if self.dtype == np.uint64:
-            given = given - 1
+            codes = codes - 1
         elif self.dtype.itemsize < 8:
-            self._check_range(given)
-        return array_of(self.type, values_of(given, self.dtype), valid)
+            self._check_range(codes)
+        return array_of(self.type, values_of(codes, self.dtype), valid)
 
     def _values(self, array: pa.Array) -> npt.NDArray[Any]:
         return bits_of(array) if self.dtype == np.bool_ else numbers_of(array, self.dtype)
@@ -100,14 +102,14 @@ class Nulls:
     ordered: bool = True
 
     def encode(self, array: pa.Array, valid: BoolArray | None, *, adding: bool) -> Int64Array:
-        """NULL, and nothing else."""
+        """Return the code of NULL for each value."""
         return np.full(len(array), NULL, np.int64)
 
     def decode(self, codes: Int64Array, valid: BoolArray | None) -> pa.Array:
-        """As many NULLs as codes.
+        """Return a NULL for each code.
 
         Raises:
-            SchemaError: A code that is not that of NULL.
+            SchemaError: A code is not that of NULL.
         """
         if len(codes) and (valid is None or valid.any()):
             wrong = codes[codes != NULL][0]
@@ -116,7 +118,7 @@ class Nulls:
 
 
 def number_coding(type: pa.DataType) -> Numbers | Nulls | None:
-    """The coding of a type of up to 64 bits, except decimals; None for other types."""
+    """Return the coding of a type of up to 64 bits; None for decimals and other types."""
     row = type_row(type)
     match row.family:
         case Family.NULL:

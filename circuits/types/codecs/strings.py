@@ -1,12 +1,13 @@
-"""Codes of strings and binaries: from one table of texts, and one of binaries, per circuit.
+"""Codes of strings and binaries, from two dictionaries per circuit.
 
-All string types share the first table and all binary types the second, so columns of ``string``
-and ``large_string`` join by code. Codes go by first appearance, so they do not order as the values;
-sort keys are the first 24 bytes: an order by texts that share more has to compare the texts of all
-that do (`circuits.runtime.operators.top_k`). UTF-8 orders by bytes as by code points.
+All string types share one dictionary and all binary types the other, so columns of ``string`` and
+``large_string`` join by code. Codes are assigned by first appearance, so they do not have the order
+of the values. Sort keys are the first 24 bytes; where strings agree in these, ORDER BY compares the
+whole strings (`circuits.runtime.operators.top_k`). UTF-8 has the same order by bytes as by code
+points.
 
-Cost: one hash per value to encode, one copy of its bytes to decode, both straight between Arrow's
-buffers and the table.
+Cost: one hash per value to encode, one copy of its bytes to decode. Both work directly between the
+buffers of Arrow and the dictionary.
 """
 
 from __future__ import annotations
@@ -30,43 +31,49 @@ from dbsp_wcoj.values.interner import Interner
 
 __all__ = ["Strings"]
 
-WORD: Final = 8
-KEY_BYTES: Final = 3 * WORD
+WORD_BYTES: Final = 8
+KEY_BYTES: Final = 3 * WORD_BYTES
 
 
 @dataclass(frozen=True)
 class Strings:
-    """The coding of a string or binary type; ``space`` names the table."""
+    """The coding of a string or binary type; ``space`` is the name of the dictionary."""
 
     type: pa.DataType
-    table: Interner
+    dictionary: Interner
     space: Hashable
     exact: bool = False
     ordered: bool = False
 
     def encode(self, array: pa.Array, valid: BoolArray | None, *, adding: bool) -> Int64Array:
-        """Codes from the table; -1 where not valid, or not there and not adding."""
-        code = self.table.intern if adding else self.table.find
+        """Return codes; -1 if not valid, or if not in the dictionary and not adding."""
+        code = self.dictionary.intern if adding else self.dictionary.find
         return code(*strings_of(array), valid)
 
     def decode(self, codes: Int64Array, valid: BoolArray | None) -> pa.Array:
-        """The strings of codes.
+        """Return the strings of codes.
 
         Raises:
-            SchemaError: The strings do not fit the type, or a code that is none.
+            SchemaError: The strings do not fit the type, or a code is not in the dictionary.
         """
-        strange = codes < 0 if valid is None else (codes < 0) & valid
-        if strange.any():
+        unknown = codes < 0 if valid is None else (codes < 0) & valid
+        if unknown.any():
+            size = len(self.dictionary)
             raise SchemaError(
-                f"code {codes[strange][0]} is outside [0, {len(self.table) - 1}] of {self.type}: "
+                f"code {codes[unknown][0]} is outside [0, {size - 1}] of {self.type}: "
                 "decode with the codec that encoded"
             )
-        return strings_array(self.type, *self.table.gather(codes), valid)
+        return strings_array(self.type, *self.dictionary.gather(codes), valid)
 
     def keys(self, codes: Int64Array) -> list[Int64Array]:
-        """Columns that order as the first bytes do; the first is never at an end of int64."""
-        first, *rest = (self.table.prefixes(codes, start) for start in range(0, KEY_BYTES, WORD))
+        """Return columns in the order of the first bytes.
+
+        The first column never has an extreme of int64.
+        """
+        starts = range(0, KEY_BYTES, WORD_BYTES)
+        first, *rest = (self.dictionary.prefixes(codes, start) for start in starts)
         least, greatest = NULL + 1, -NULL - 2
-        # Different first words that become one must not be told apart by what follows.
+        # Clipping makes different first words equal. Such rows must have equal keys, so their other
+        # words are zero.
         merged = (first <= least) | (first >= greatest)
         return [np.clip(first, least, greatest), *(np.where(merged, 0, key) for key in rest)]

@@ -1,14 +1,14 @@
-"""The typed functions of expressions: what exists, how types combine, how calls are built.
+"""The typed functions of expressions: their list, their type rules, and calls of them.
 
-========== ===========================================================================
-families   `logic`, `comparison`, `arithmetic`, `text`, …: rules of types and kernels
-`types`    common types, types of aggregates
-`coercion` implicit casts
-`calls`    ``call``, which front ends build expressions with
-========== ===========================================================================
+============ ===========================================================================
+families     `logic`, `comparison`, `arithmetic`, `text_functions`, …: type rules and kernels
+`type_rules` common types, types of aggregates
+`coercion`   implicit casts
+`calls`      ``call``, with which front ends build expressions
+============ ===========================================================================
 
-The semantics are those of DuckDB, which is the oracle of the tests; each family names where and why
-it differs. Kernels work on whole Arrow columns; `circuits.runtime.evaluation` runs them.
+The semantics are those of DuckDB, which is the oracle of the tests; each family documents where and
+why it differs. Kernels work on whole Arrow columns; `circuits.runtime.evaluation` runs them.
 """
 
 from __future__ import annotations

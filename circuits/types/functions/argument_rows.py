@@ -1,8 +1,9 @@
-"""Rows of a kernel's arguments: scalars repeated, parts put back in place, parameters grouped.
+"""Helpers of kernels for the rows of their arguments: repeat scalars, group rows, scatter results.
 
-Many Arrow functions take a pattern, a length or a character set as one constant. ``by_constants``
-makes a kernel of such a function: parameters that are columns are grouped, and the function is
-called once per distinct combination, for its rows. Cost: one call per distinct combination.
+Many Arrow functions require a pattern, a length or a character set to be one constant.
+``by_constants`` turns such a function into a kernel: it groups the rows by the parameters that are
+columns, and calls the function once per distinct combination, for the rows of that combination.
+Cost: one call per distinct combination.
 """
 
 from __future__ import annotations
@@ -29,12 +30,15 @@ __all__ = [
 
 
 def fill_rows(values: Values, rows: int) -> pa.Array:
-    """A scalar as often as there are rows; an array as it is."""
+    """Return a scalar repeated for every row; return an array unchanged."""
     return pa.repeat(values, rows) if isinstance(values, pa.Scalar) else values
 
 
 def scatter_rows(places: Sequence[pa.Array], parts: Sequence[pa.Array]) -> pa.Array:
-    """The values of the parts at their places, which together are 0 … n-1, each once."""
+    """Return one array with the values of the parts at their positions.
+
+    All positions together are 0 … n-1, each once.
+    """
     if len(parts) == 1:
         return parts[0]
     positions = np.concatenate([place.to_numpy() for place in places])
@@ -44,12 +48,12 @@ def scatter_rows(places: Sequence[pa.Array], parts: Sequence[pa.Array]) -> pa.Ar
 
 
 def unscaled_digits(decimals: pa.Array) -> pa.Array:
-    """The decimals without their point: the same digits, of scale 0."""
+    """Return the decimals without their decimal point: the same digits with scale 0."""
     return relabel_scale(decimals, decimals.type.precision, 0)
 
 
 def relabel_scale(decimals: pa.Array, precision: int, scale: int) -> pa.Array:
-    """The same digits, said to have another precision and scale."""
+    """Return the same digits with another precision and scale, without any conversion."""
     make = pa.decimal128 if decimals.type.bit_width == 128 else pa.decimal256
     return pa.Array.from_buffers(
         make(precision, scale), len(decimals), decimals.buffers(), offset=decimals.offset
@@ -57,10 +61,10 @@ def relabel_scale(decimals: pa.Array, precision: int, scale: int) -> pa.Array:
 
 
 def fit_precision(decimals: pa.Array, target: pa.DataType) -> pa.Array:
-    """Decimals in a decimal or integer type; ArrowInvalid for one that has too many digits.
+    """Cast decimals to a decimal or integer type; ArrowInvalid if one has too many digits.
 
-    Arrow drops the high bits of a decimal that it scales up within 128 bits, so that is done in
-    256, where the digits are counted.
+    Arrow drops the high bits of a decimal that it scales up within 128 bits. So scaling up is done
+    in 256 bits, after the digits have been counted.
     """
     source = decimals.type
     more = target.scale - source.scale if pa.types.is_decimal(target) else 0
@@ -83,9 +87,9 @@ def _check_digits(decimals: pa.Array, digits: int, target: pa.DataType) -> None:
 
 
 def by_constants(function: Callable[..., pa.Array]) -> Kernel:
-    """A kernel of ``function(column, parameter, …)``, whose parameters are Python values.
+    """Return a kernel for ``function(column, parameter, …)``, whose parameters are Python values.
 
-    A NULL among the parameters makes the result NULL.
+    If a parameter is NULL, the result is NULL.
     """
 
     def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
@@ -101,15 +105,15 @@ def by_constants(function: Callable[..., pa.Array]) -> Kernel:
         order = np.argsort(codes, kind="stable")
         distinct, starts = np.unique(codes[order], return_index=True)
         bounds = [*starts.tolist(), rows]
-        places, parts, made = [], [], 0
+        places, parts, total_bytes = [], [], 0
         for i, combination in enumerate(zip(*np.unravel_index(distinct, sizes), strict=True)):
             place = pa.array(order[bounds[i] : bounds[i + 1]])
             pairs = zip(columns, combination, strict=True)
             constants = [c.dictionary[int(code)].as_py() for c, code in pairs]
             places.append(place)
             parts.append(apply_kernel(column.take(place), constants, of))
-            made += parts[-1].nbytes
-            if made > MAX_COLUMN_BYTES and is_text(of):
+            total_bytes += parts[-1].nbytes
+            if total_bytes > MAX_COLUMN_BYTES and is_text(of):
                 raise pa.ArrowCapacityError(
                     f"more than {MAX_COLUMN_BYTES:,} bytes of text in a column"
                 )

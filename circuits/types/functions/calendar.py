@@ -1,10 +1,10 @@
-"""Arithmetic of the calendar: date_trunc, date_add, date_diff.
+"""Calendar arithmetic: date_trunc, date_add, date_diff.
 
-``date_add`` adds months first (the day of the month is cut to the month's last), then days, both by
-the clock of the timestamp's zone, then microseconds of elapsed time. ``date_diff`` counts the
-borders of the unit between two moments; for weeks, whole weeks of days (both as DuckDB does).
-``date_trunc`` and ``date_add`` give timestamps, of dates too, as in DuckDB. An infinite moment
-stays infinite, and is no number of borders away from any other: NULL.
+``date_add`` adds months first (a day beyond the end of the month becomes its last day), then days,
+both in the local time of the timestamp's zone, then microseconds of elapsed time. ``date_diff``
+counts the boundaries of the unit between two moments; for weeks, it counts whole weeks of days
+(both as DuckDB does). ``date_trunc`` and ``date_add`` return timestamps, also for dates, as in
+DuckDB. An infinite moment remains infinite, and its ``date_diff`` to any moment is NULL.
 """
 
 from __future__ import annotations
@@ -19,58 +19,68 @@ from pyarrow import types as arrow
 from circuits.plan.expressions import Expression, Literal
 from circuits.types.functions.argument_rows import fill_rows
 from circuits.types.functions.coercion import cast_to
-from circuits.types.functions.dates import moment
-from circuits.types.functions.function import Arguments, Function, Typed, Values, refuse, require
+from circuits.types.functions.dates import as_moment
+from circuits.types.functions.function import (
+    Arguments,
+    Function,
+    TypedArguments,
+    Values,
+    argument_error,
+    require,
+)
 from circuits.types.functions.time_units import infinite_rows
 from circuits.types.functions.type_rules import common_type
 
 __all__ = ["FUNCTIONS"]
 
-_MICROSECONDS = {
+_MICROSECONDS_PER_UNIT = {
     "hour": 3_600_000_000,
     "minute": 60_000_000,
     "second": 1_000_000,
     "millisecond": 1_000,
     "microsecond": 1,
 }
-_UNITS = ("year", "quarter", "month", "week", "day", *_MICROSECONDS)
-_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+_UNITS = ("year", "quarter", "month", "week", "day", *_MICROSECONDS_PER_UNIT)
+_TICKS_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 def _unit(name: str, arguments: Arguments) -> Literal:
     unit = arguments[0]
     value = unit.value if isinstance(unit, Literal) else None
     if not isinstance(value, str) or value.lower().removesuffix("s") not in _UNITS:
-        raise refuse(name, arguments, f"the unit {unit} is none of the texts {', '.join(_UNITS)}")
+        raise argument_error(name, arguments, f"the unit {unit} is not one of {', '.join(_UNITS)}")
     return Literal(value.lower().removesuffix("s"), pa.string())
 
 
-def _stamped(argument: Expression) -> Expression:
+def _as_timestamp(argument: Expression) -> Expression:
+    """Cast a date to a timestamp; return a timestamp unchanged."""
     return cast_to(argument, pa.timestamp("us")) if arrow.is_date(argument.type) else argument
 
 
-def _trunc_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+def _trunc_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 2, 2)
-    value = _stamped(moment(name, arguments, arguments[1]))
+    value = _as_timestamp(as_moment(name, arguments, arguments[1]))
     return (_unit(name, arguments), value), value.type
 
 
-def _diff_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+def _diff_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 3, 3)
     unit = _unit(name, arguments)
-    start, end = (moment(name, arguments, argument) for argument in arguments[1:])
+    start, end = (as_moment(name, arguments, argument) for argument in arguments[1:])
     target = common_type((start.type, end.type))
-    if unit.value in _MICROSECONDS and arrow.is_date(target):
+    if unit.value in _MICROSECONDS_PER_UNIT and arrow.is_date(target):
         target = pa.timestamp("us")
     return (unit, cast_to(start, target), cast_to(end, target)), pa.int64()
 
 
-def _add_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+def _add_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 4, 4)
-    value = _stamped(moment(name, arguments, arguments[0]))
+    value = _as_timestamp(as_moment(name, arguments, arguments[0]))
     for amount in arguments[1:]:
         if not isinstance(amount, Literal) or not isinstance(amount.value, int):
-            raise refuse(name, arguments, "months, days and microseconds are integer literals")
+            raise argument_error(
+                name, arguments, "months, days and microseconds are integer literals"
+            )
     target = common_type((value.type, pa.timestamp("us", value.type.tz)))
     amounts = tuple(cast_to(amount, pa.int64()) for amount in arguments[1:])
     return (cast_to(value, target), *amounts), target
@@ -90,7 +100,7 @@ def _trunc(arguments: Sequence[Values], of: pa.DataType) -> Values:
 def _diff(arguments: Sequence[Values], of: pa.DataType) -> Values:
     unit, start, end = arguments
     name = (unit[0] if isinstance(unit, pa.Array) else unit).as_py()
-    found = pc.subtract(_border(end, start, name), _border(start, start, name))
+    found = pc.subtract(_boundaries(end, start, name), _boundaries(start, start, name))
     for side in (start, end):
         infinite = infinite_rows(fill_rows(side, 1))
         if infinite is not None:
@@ -100,15 +110,18 @@ def _diff(arguments: Sequence[Values], of: pa.DataType) -> Values:
     return found
 
 
-def _border(values: Values, origin: Values, unit: str) -> Values:
-    """The number of borders of the unit up to each moment, from some origin."""
+def _boundaries(values: Values, origin: Values, unit: str) -> Values:
+    """Return the number of boundaries of the unit from a fixed moment up to each moment.
+
+    The fixed moment is the day of ``origin`` for weeks, and does not depend on it for other units.
+    """
     if arrow.is_timestamp(values.type) and values.type.tz is not None:
         values, origin = pc.local_timestamp(values), pc.local_timestamp(origin)
     if unit == "week":
-        return pc.divide(pc.subtract(_border(values, origin, "day"), _days(origin)), 7)
+        return pc.divide(pc.subtract(_boundaries(values, origin, "day"), _days(origin)), 7)
     if unit == "day":
         return _days(values)
-    if unit in _MICROSECONDS:
+    if unit in _MICROSECONDS_PER_UNIT:
         return _ticks(values, unit)
     parts = {"year": 1, "quarter": 4, "month": 12}
     year = pc.multiply(pc.year(values), parts[unit])
@@ -122,13 +135,16 @@ def _days(values: Values) -> Values:
 
 
 def _ticks(values: Values, unit: str) -> Values:
-    """Floored to the unit; of a coarser timestamp each of its ticks is several."""
-    per_second = _PER_SECOND[values.type.unit]
+    """Return moments as whole numbers of the unit, rounded down.
+
+    If the timestamps are coarser than the unit, each tick is several units.
+    """
+    per_second = _TICKS_PER_SECOND[values.type.unit]
     ticks = pc.cast(values, pa.int64())
-    size, each = _MICROSECONDS[unit] * per_second, 1_000_000
+    size, each = _MICROSECONDS_PER_UNIT[unit] * per_second, 1_000_000
     if size < each:
         return pc.multiply_checked(ticks, each // size)
-    # Floor of a quotient: the remainder has the sign of the dividend, take it off downwards.
+    # The remainder has the sign of the dividend, so a negative quotient is corrected downwards.
     divisor = pa.scalar(size // each)
     rest = pc.remainder(ticks, divisor)
     below = pc.cast(pc.less(rest, 0), pa.int64())
@@ -136,37 +152,37 @@ def _ticks(values: Values, unit: str) -> Values:
 
 
 def _add(arguments: Sequence[Values], of: pa.DataType) -> Values:
-    given = arguments[0]
+    original = arguments[0]
     months, days, microseconds = (int(amount.as_py()) for amount in arguments[1:])
-    infinite = infinite_rows(given)
+    infinite = infinite_rows(original)
     if infinite is not None:
-        moment_ = pa.array([0]).view(of)[0]
-        moved = _add([pc.if_else(infinite, moment_, given), *arguments[1:]], of)
-        return pc.if_else(infinite, given, moved)
-    values = given
+        epoch = pa.array([0]).view(of)[0]
+        sums = _add([pc.if_else(infinite, epoch, original), *arguments[1:]], of)
+        return pc.if_else(infinite, original, sums)
+    values = original
     if months or days:
         local = values if of.tz is None else pc.local_timestamp(values)
-        moved = _add_interval(local, months, days)
-        values = moved if of.tz is None else pc.assume_timezone(moved, of.tz)
+        sums = _add_interval(local, months, days)
+        values = sums if of.tz is None else pc.assume_timezone(sums, of.tz)
     if microseconds:
-        factor = _PER_SECOND[of.unit] // 1_000_000
+        factor = _TICKS_PER_SECOND[of.unit] // 1_000_000
         ticks = pc.add_checked(pc.cast(values, pa.int64()), microseconds * factor)
         values = pc.cast(ticks, of)
     return values
 
 
 def _add_interval(values: pa.Array, months: int, days: int) -> pa.Array:
-    """Months, cut to the last day of the month, then days; the time of day stays."""
+    """Add months, limit the day to the last day of the month, add days; keep the time of day."""
     date = pc.cast(values, pa.date32())
     midnight = pc.cast(pc.cast(date, values.type), pa.int64())
     time = pc.subtract(pc.cast(values, pa.int64()), midnight)
     day = pc.fill_null(pc.cast(date, pa.int32()), 0).to_numpy().astype("datetime64[D]")
     month = day.astype("datetime64[M]")
-    moved = month + months
-    last = (moved + 1).astype("datetime64[D]") - moved.astype("datetime64[D]")
-    within = np.minimum(day - month.astype("datetime64[D]"), last - 1)
-    day = (moved.astype("datetime64[D]") + within + days).astype(np.int64)
-    per_day = pa.scalar(86_400 * _PER_SECOND[values.type.unit])
+    target = month + months
+    days_in_month = (target + 1).astype("datetime64[D]") - target.astype("datetime64[D]")
+    day_of_month = np.minimum(day - month.astype("datetime64[D]"), days_in_month - 1)
+    day = (target.astype("datetime64[D]") + day_of_month + days).astype(np.int64)
+    per_day = pa.scalar(86_400 * _TICKS_PER_SECOND[values.type.unit])
     ticks = pc.add_checked(pc.multiply_checked(pa.array(day), per_day), time)
     return pc.cast(ticks, values.type)
 

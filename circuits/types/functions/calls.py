@@ -1,9 +1,10 @@
-"""Building a typed call of a function by its name: ``call``.
+"""Build a typed call of a function by its name: ``call``.
 
-A call of literals is a literal, unless it fails (``1 // 0`` does not, it is NULL; an overflow
-does): then it stays a call and fails when a row reaches it, so a guarded branch may hold it. A call
-also stays where Python has no such value, as for a date of the year 20000.
-Text that an implicit cast cannot read fails here, see `circuits.types.functions.coercion`.
+A call with only literals is folded to a literal. If its evaluation fails (an overflow does;
+``1 // 0`` is NULL), it remains a call and fails when a row reaches it, so it may be in a guarded
+branch. It also remains a call if Python cannot represent the value, for example a date in the year
+20000. Text that an implicit cast cannot parse is an error here
+(`circuits.types.functions.coercion`).
 """
 
 from __future__ import annotations
@@ -20,19 +21,20 @@ from circuits.types.functions.type_rules import plain
 
 __all__ = ["call"]
 
-_SUGARS = ("if", "nullif")
+_SHORTHANDS = ("if", "nullif")
 
 
 def call(name: str, *arguments: Expression, type: pa.DataType | None = None) -> Expression:
-    """The function ``name`` of the arguments, typed, with implicit casts inserted.
+    """Return the typed call of a function, with implicit casts inserted.
 
     Args:
         name: One of `FUNCTIONS`.
         arguments: Expressions over the same row.
-        type: The target of ``cast`` and ``try_cast``; no other function takes one.
+        type: The target type of ``cast`` and ``try_cast``; None for other functions.
 
     Raises:
-        FunctionError: No such function, or not for arguments of this number or these types.
+        FunctionError: The function does not exist, or does not accept this number of arguments or
+            these types.
 
     >>> from circuits.plan.expressions import Column
     >>> price = Column(0, pa.decimal128(15, 2))
@@ -55,19 +57,20 @@ def call(name: str, *arguments: Expression, type: pa.DataType | None = None) -> 
     typed, result = function.rule(name, arguments, type)
     if name in ("cast", "try_cast") and typed[0].type == result:
         return typed[0]
-    return _folded(function, typed, result) or Call(name, typed, result)
+    return _fold(function, typed, result) or Call(name, typed, result)
 
 
 def _unknown(name: str, count: int) -> FunctionError:
-    if name in _SUGARS:
+    if name in _SHORTHANDS:
         wanted = 3 if name == "if" else 2
         return FunctionError(f"{name} takes {wanted} arguments, not {count}")
-    near = get_close_matches(name, [*TABLE, *_SUGARS], n=3)
+    near = get_close_matches(name, [*TABLE, *_SHORTHANDS], n=3)
     hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(sorted(TABLE))}"
     return FunctionError(f"there is no function {name!r}; {hint}")
 
 
-def _folded(function: Function, arguments: Arguments, result: pa.DataType) -> Literal | None:
+def _fold(function: Function, arguments: Arguments, result: pa.DataType) -> Literal | None:
+    """Evaluate a call of literals; None if an argument is not a literal or evaluation fails."""
     if function.kernel is None:
         return None
     values: list[Values] = []

@@ -1,14 +1,14 @@
-"""Casts: ``cast`` fails for a value that the target cannot hold, ``try_cast`` gives NULL for it.
+"""Casts: if the target type cannot represent a value, ``cast`` fails and ``try_cast`` returns NULL.
 
-As in DuckDB a float becomes an integer by rounding to the nearest, half to even; a decimal, a text
-with a point, and a float that becomes a decimal, half away from zero; so does a timestamp in a
-coarser unit. A timestamp becomes a date by dropping the time.
+As in DuckDB, a float is rounded to the nearest integer, half to even. A decimal or a text with a
+decimal point cast to an integer, a float cast to a decimal, and a timestamp cast to a coarser unit
+are rounded half away from zero. A cast of a timestamp to a date drops the time.
 
-Deviations from DuckDB: bytes and text become each other as UTF-8, without ``\\x`` escapes; a
-timestamp with a zone becomes one without by the wall clock of its own zone, not of a session; a
-float in a decimal of more than 18 digits is exact (DuckDB says 2.5 is 2.49999999999999969 in
-DECIMAL(38, 29)), and true fits no decimal without digits before the point (DuckDB makes it the
-least one).
+Deviations from DuckDB: bytes and text are cast to each other as UTF-8, without ``\\x`` escapes. A
+timestamp with a zone is cast to one without as the local time of its own zone, not of a session. A
+float cast to a decimal of more than 18 digits is exact (in DuckDB, 2.5 becomes 2.49999999999999969
+in DECIMAL(38, 29)). ``true`` cannot be cast to a decimal without digits before the point (DuckDB
+returns the least decimal above zero).
 """
 
 from __future__ import annotations
@@ -23,7 +23,14 @@ from circuits.errors import EvaluationError, FunctionError
 from circuits.excerpt import shorten
 from circuits.plan.expressions import Literal
 from circuits.types.functions.argument_rows import fit_precision, relabel_scale, unscaled_digits
-from circuits.types.functions.function import Arguments, Function, Typed, Values, refuse, require
+from circuits.types.functions.function import (
+    Arguments,
+    Function,
+    TypedArguments,
+    Values,
+    argument_error,
+    require,
+)
 from circuits.types.functions.text_formatting import write_text
 from circuits.types.functions.text_parsing import read_text
 from circuits.types.functions.time_units import clock_of, convert_unit
@@ -35,7 +42,7 @@ _FAILURES = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
 
 
 def convert(values: pa.Array, target: pa.DataType) -> pa.Array:
-    """The values in the (plain) type ``target``; ArrowInvalid if one of them has no value there."""
+    """Cast values to the (plain) type ``target``; ArrowInvalid if it cannot represent a value."""
     source = values.type
     if source == target:
         return values
@@ -76,9 +83,9 @@ def _to_float(values: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _decimal_to_float(values: pa.Array) -> pa.Array:
-    """The digits divided by a power of ten, both exact in a float64; else by their text.
+    """Divide the digits by a power of ten if both are exact in a float64; else parse their text.
 
-    Arrow's own cast rounds twice: it makes 3.5380000000000003 of 3.538.
+    Arrow's own cast rounds twice: it returns 3.5380000000000003 for 3.538.
     """
     scale = values.type.scale
     digits = pc.cast(unscaled_digits(values), pa.float64())
@@ -110,9 +117,9 @@ def _to_exact(values: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _float_to_decimal(values: pa.Array, target: pa.DataType) -> pa.Array:
-    """Half away from zero, of the product with a power of ten in a float64, as in DuckDB.
+    """Round the product with a power of ten, a float64, half away from zero, as in DuckDB.
 
-    Beyond 53 bits and 18 digits the float's own digits, all exact, where DuckDB's drift.
+    Beyond 53 bits and 18 digits, the exact digits of the float are used; DuckDB's are inexact.
     """
     floats = pc.cast(values, pa.float64())
     product = pc.multiply(floats, 10.0**target.scale)
@@ -129,7 +136,7 @@ def _float_to_decimal(values: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def round_half_away(values: pa.Array, digits: int) -> pa.Array:
-    """Half away from zero; in a wider decimal, where 9.99 has room to become 10.00."""
+    """Round half away from zero; in a wider decimal, so that 9.99 can become 10.00."""
     source = values.type
     wide = pa.decimal256(min(source.precision + 1, 76), source.scale)
     return pc.round(pc.cast(values, wide), ndigits=digits, round_mode="half_towards_infinity")
@@ -147,17 +154,17 @@ def _to_timestamp(values: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _local(values: pa.Array) -> pa.Array:
-    """The clock of a timestamp's zone, as a timestamp without one."""
+    """Return the local time of timestamps with a zone, as timestamps without a zone."""
     if values.type.tz == "UTC":
         return values.view(pa.timestamp(values.type.unit))
     return pc.local_timestamp(values)
 
 
 def cast_scalar(literal: Literal, target: pa.DataType) -> pa.Scalar:
-    """The value of a literal in another type.
+    """Return the value of a literal in another type.
 
     Raises:
-        EvaluationError: It has none there.
+        EvaluationError: The type cannot represent the value.
     """
     try:
         array = pa.array([literal.value], literal.type).cast(plain(literal.type))
@@ -169,8 +176,11 @@ def cast_scalar(literal: Literal, target: pa.DataType) -> pa.Scalar:
         ) from error
 
 
-def _lenient(values: pa.Array, target: pa.DataType) -> pa.Array:
-    """NULL where `convert` fails; found by halving, so that good stretches stay whole columns."""
+def _try_convert(values: pa.Array, target: pa.DataType) -> pa.Array:
+    """Cast values; return NULL where `convert` fails.
+
+    The failing values are found by bisection, so that runs of valid values are cast in one call.
+    """
     try:
         if is_text(values.type):
             return read_text(values, target, lenient=True)
@@ -179,7 +189,7 @@ def _lenient(values: pa.Array, target: pa.DataType) -> pa.Array:
         if len(values) == 1:
             return pa.nulls(1, target)
     half = len(values) // 2
-    parts = [_lenient(part, target) for part in (values[:half], values[half:])]
+    parts = [_try_convert(part, target) for part in (values[:half], values[half:])]
     return pa.concat_arrays(parts)
 
 
@@ -190,16 +200,17 @@ def _cast_kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
 def _try_cast_kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
     distinct = pc.dictionary_encode(arguments[0])
     if isinstance(distinct, pa.DictionaryArray):
-        return _lenient(distinct.dictionary, of).take(distinct.indices)
-    return _lenient(arguments[0], of)
+        return _try_convert(distinct.dictionary, of).take(distinct.indices)
+    return _try_convert(arguments[0], of)
 
 
-def _cast_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+def _cast_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 1, 1)
     if of is None:
-        raise refuse(name, arguments, "it needs the type to cast to, as type=...")
+        raise argument_error(name, arguments, "it needs the target type, as type=...")
     source, target = plain(arguments[0].type), plain(of)
-    if not any(test(source) and other(target) for test, other in _POSSIBLE) and source != target:
+    allowed = any(test(source) and other(target) for test, other in _ALLOWED_CASTS)
+    if not allowed and source != target:
         raise FunctionError(f"a {arguments[0].type} cannot be cast to {of}; cast to string first")
     return arguments, of
 
@@ -207,24 +218,24 @@ def _cast_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed
 _Test = Callable[[pa.DataType], bool]
 
 
-def _anything(of: pa.DataType) -> bool:
+def _is_castable(of: pa.DataType) -> bool:
     return not arrow.is_nested(of) and not arrow.is_null(of)
 
 
-def _number(of: pa.DataType) -> bool:
+def _is_number_or_bool(of: pa.DataType) -> bool:
     return is_number(of) or bool(arrow.is_boolean(of))
 
 
-def _clock(of: pa.DataType) -> bool:
+def _is_date_or_timestamp(of: pa.DataType) -> bool:
     return bool(arrow.is_date(of) or arrow.is_timestamp(of))
 
 
-_POSSIBLE: tuple[tuple[_Test, _Test], ...] = (
-    (arrow.is_null, _anything),
-    (is_text, _anything),
-    (_anything, is_text),
-    (_number, _number),
-    (_clock, _clock),
+_ALLOWED_CASTS: tuple[tuple[_Test, _Test], ...] = (
+    (arrow.is_null, _is_castable),
+    (is_text, _is_castable),
+    (_is_castable, is_text),
+    (_is_number_or_bool, _is_number_or_bool),
+    (_is_date_or_timestamp, _is_date_or_timestamp),
     (arrow.is_timestamp, arrow.is_time),
     (arrow.is_time, arrow.is_time),
     (arrow.is_duration, arrow.is_duration),

@@ -1,9 +1,10 @@
-"""Implicit casts: what happens to an argument whose type is not the one that is needed.
+"""Implicit casts of arguments whose type is not the required one.
 
-A literal adapts: text beside a date, a timestamp or a number is read as one, and a number beside a
-column takes the column's type where that changes nothing of its value (so ``price < 24`` compares
-the codes of the column, which is not cast). A column is cast only to a type that holds all its
-values. Text that cannot be read is an error here, before any row is seen.
+A literal adapts to the other arguments. A text literal is parsed as a date, a timestamp or a number
+if another argument has that type. A number literal takes the type of a column if that preserves its
+value (so ``price < 24`` compares the codes of the column, which is not cast). A column is cast only
+to a type that can represent all its values. Text that cannot be parsed is an error here, before any
+row is evaluated.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pyarrow import types as arrow
 
 from circuits.errors import EvaluationError, FunctionError
 from circuits.plan.expressions import Call, Expression, Literal
-from circuits.types.functions import casts as conversion
+from circuits.types.functions.casts import cast_scalar
 from circuits.types.functions.function import Arguments
 from circuits.types.functions.type_rules import (
     common_type,
@@ -29,12 +30,13 @@ __all__ = ["adapt", "cast_to", "constant", "unify"]
 
 
 def cast_to(expression: Expression, target: pa.DataType) -> Expression:
-    """The expression in the type ``target``; a literal is converted at once.
+    """Return the expression cast to ``target``; a literal is converted immediately.
 
-    A literal stays a call where Python has no such value, as for a date of the year 20000.
+    The cast of a literal remains a call if Python cannot represent the value, for example a date in
+    the year 20000.
 
     Raises:
-        FunctionError: A literal has no value of that type.
+        FunctionError: The type cannot represent the value of a literal.
     """
     if expression.type == target:
         return expression
@@ -43,20 +45,20 @@ def cast_to(expression: Expression, target: pa.DataType) -> Expression:
             return constant(expression, target)
         except EvaluationError as error:
             raise FunctionError(str(error)) from error
-        except (ValueError, OverflowError):  # of as_py()
+        except (ValueError, OverflowError):  # as_py() raises these
             return Call("cast", (expression,), target)
     return Call("cast", (expression,), target)
 
 
 def constant(literal: Literal, target: pa.DataType) -> Literal:
-    """The literal, cast; EvaluationError if it cannot be."""
+    """Return the literal in the type ``target``; EvaluationError if it cannot be cast."""
     if literal.value is None or literal.type == target:
         return Literal(literal.value, target)
-    return Literal(conversion.cast_scalar(literal, target).as_py(), target)
+    return Literal(cast_scalar(literal, target).as_py(), target)
 
 
 def adapt(arguments: Sequence[Expression]) -> Arguments:
-    """The arguments with each literal in the type of the others, where it fits that type."""
+    """Return the arguments with each literal in the type of the others, if its value fits."""
     fixed = [a.type for a in arguments if not isinstance(a, Literal) and not arrow.is_null(a.type)]
     if not fixed:
         typed = (a.type for a in arguments if not is_text(a.type) and not arrow.is_null(a.type))
@@ -94,7 +96,7 @@ def _adapt_literal(literal: Literal, target: pa.DataType) -> Expression:
 
 
 def unify(arguments: Sequence[Expression]) -> tuple[Arguments, pa.DataType]:
-    """The arguments in one type, and that type."""
+    """Return the arguments cast to their common type, and that type."""
     adapted = adapt(arguments)
     target = common_type(argument.type for argument in adapted)
     return tuple(cast_to(argument, target) for argument in adapted), target

@@ -1,8 +1,8 @@
-"""Comparisons: NULL if a side is NULL, and a total order on all that is not NULL.
+"""Comparisons: NULL if a side is NULL, and a total order on all other values.
 
 Floats: NaN = NaN, NaN is greater than all others, -0.0 = 0.0. Text and bytes compare by bytes.
-Columns of different integer types, of different text types and so on are compared as they are: no
-cast stands between a comparison and its columns, so that a join can use their codes.
+Columns of different integer types, of different text types and so on are compared without a cast of
+the columns, so that a join can compare their codes.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from circuits.types.functions.function import (
     Arguments,
     Function,
     Kernel,
-    Typed,
+    TypedArguments,
     Values,
-    refuse,
+    argument_error,
     require,
 )
 from circuits.types.functions.type_rules import common_type, is_binary, is_text, plain
@@ -30,82 +30,83 @@ from circuits.types.functions.type_rules import common_type, is_binary, is_text,
 __all__ = ["FUNCTIONS", "compare", "same"]
 
 
-def _rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+def _rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 2, 2)
-    left, right = _nulls_typed(adapt(arguments))
+    left, right = _type_nulls(adapt(arguments))
     target = common_type((left.type, right.type))
     if arrow.is_nested(target):
-        raise refuse(name, arguments, "nested values are not compared; compare their parts")
-    return tuple(_comparable(side, target) for side in (left, right)), pa.bool_()
+        raise argument_error(name, arguments, "nested values are not compared; compare their parts")
+    return tuple(_cast_unless_same_codes(side, target) for side in (left, right)), pa.bool_()
 
 
-def _in_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+def _in_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 2, None)
-    value, *items = _nulls_typed(adapt(arguments))
+    value, *items = _type_nulls(adapt(arguments))
     if not all(isinstance(item, Literal) for item in items):
-        raise refuse(name, arguments, "the items must be literals; use eq and or")
+        raise argument_error(name, arguments, "the items must be literals; use eq and or")
     target = common_type(argument.type for argument in (value, *items))
     return tuple(cast_to(argument, target) for argument in (value, *items)), pa.bool_()
 
 
-def _nulls_typed(arguments: Arguments) -> Arguments:
+def _type_nulls(arguments: Arguments) -> Arguments:
     if all(arrow.is_null(argument.type) for argument in arguments):
         return tuple(cast_to(argument, pa.bool_()) for argument in arguments)
     return arguments
 
 
-def _comparable(side: Expression, target: pa.DataType) -> Expression:
-    """The side itself where its codes are those of ``target``, else cast."""
-    if isinstance(side, Column) and _same_space(side.type, target):
+def _cast_unless_same_codes(side: Expression, target: pa.DataType) -> Expression:
+    """Return a column unchanged if its codes are those of ``target``; cast other sides."""
+    if isinstance(side, Column) and _has_same_codes(side.type, target):
         return side
     return cast_to(side, target)
 
 
-def _same_space(left: pa.DataType, right: pa.DataType) -> bool:
+def _has_same_codes(left: pa.DataType, right: pa.DataType) -> bool:
+    """Return True if equal values of both types have equal codes (`Codec.space`)."""
     if arrow.is_integer(left) and arrow.is_integer(right):
         return bool(arrow.is_uint64(left) == arrow.is_uint64(right))
     if arrow.is_decimal(left) and arrow.is_decimal(right):
-        words = (left.precision <= 18, right.precision <= 18)
-        return bool(left.scale == right.scale and words[0] == words[1])
+        narrow = (left.precision <= 18, right.precision <= 18)
+        return bool(left.scale == right.scale and narrow[0] == narrow[1])
     if arrow.is_timestamp(left) and arrow.is_timestamp(right):
         return bool(left.unit == right.unit and (left.tz is None) == (right.tz is None))
     return left == right or any(test(left) and test(right) for test in (is_text, is_binary))
 
 
-def _common(arguments: Sequence[Values]) -> list[Values]:
+def _cast_to_common(arguments: Sequence[Values]) -> list[Values]:
     if len({argument.type for argument in arguments}) == 1:
         return list(arguments)
     target = plain(common_type(argument.type for argument in arguments))
-    return [_converted(argument, target) for argument in arguments]
+    return [_convert_values(argument, target) for argument in arguments]
 
 
-def _converted(values: Values, target: pa.DataType) -> Values:
+def _convert_values(values: Values, target: pa.DataType) -> Values:
     if isinstance(values, pa.Scalar):
         return convert(pa.repeat(values, 1), target)[0]
     return convert(values, target)
 
 
 def compare(name: str, left: Values, right: Values) -> Values:
-    """One of eq, ne, lt, le, gt, ge, by the total order above."""
-    left, right = _common((left, right))
+    """Evaluate eq, ne, lt, le, gt or ge in the total order of the module docstring."""
+    left, right = _cast_to_common((left, right))
     if name in ("gt", "ge"):
         return compare("lt" if name == "gt" else "le", right, left)
     if name == "ne":
         return pc.invert(compare("eq", left, right))
     if name == "le":
         return pc.invert(compare("lt", right, left))
-    plainly = (pc.equal if name == "eq" else pc.less)(left, right)
+    result = (pc.equal if name == "eq" else pc.less)(left, right)
     if not arrow.is_floating(left.type):
-        return plainly
-    # An extra case: only a NaN on the right can be equal to, or greater than, what Arrow denies.
-    nan = pc.is_nan(right)
-    left_nan = pc.is_nan(left)
-    extra = pc.and_(nan, left_nan if name == "eq" else pc.invert(left_nan))
-    return pc.or_(plainly, extra)
+        return result
+    # Arrow's comparisons with NaN are false. In the total order, NaN on the right is equal to NaN
+    # and greater than every other value.
+    right_nan, left_nan = pc.is_nan(right), pc.is_nan(left)
+    nan_result = pc.and_(right_nan, left_nan if name == "eq" else pc.invert(left_nan))
+    return pc.or_(result, nan_result)
 
 
 def same(left: Values, right: Values) -> Values:
-    """IS NOT DISTINCT FROM: NULL is the same as NULL, and the answer is never NULL."""
+    """Evaluate IS NOT DISTINCT FROM: NULL is the same as NULL, and the result is never NULL."""
     nulls = pc.and_(pc.is_null(left), pc.is_null(right))
     return pc.or_(pc.fill_null(compare("eq", left, right), False), nulls)
 
@@ -123,14 +124,14 @@ def _same(arguments: Sequence[Values], of: pa.DataType) -> Values:
 
 def _in(arguments: Sequence[Values], of: pa.DataType) -> Values:
     value, *items = arguments
-    given = [item for item in items if item.is_valid]
-    values = pa.array([item.as_py() for item in given], value.type)
+    not_null = [item for item in items if item.is_valid]
+    values = pa.array([item.as_py() for item in not_null], value.type)
     if arrow.is_floating(value.type):
-        # is_in tells -0.0 from 0.0; adding 0.0 makes one of the two.
+        # is_in distinguishes -0.0 from 0.0; adding 0.0 turns both into 0.0.
         value, values = pc.add(value, 0.0), pc.add(values, pa.scalar(0.0, values.type))
     found = pc.is_in(value, value_set=values)
     unknown = pc.is_null(value)
-    if len(given) < len(items):
+    if len(not_null) < len(items):
         unknown = pc.or_(unknown, pc.invert(found))
     return pc.if_else(unknown, None, found)
 

@@ -1,9 +1,9 @@
-"""Choices: case, if, coalesce, nullif.
+"""Conditional functions: case, if, coalesce, nullif.
 
-Of ``case`` and ``coalesce`` each argument is evaluated for the rows that reach it and no others, so
-``case when b <> 0 then a // b end`` and a cast in a guarded branch do not fail; that is done by the
-evaluator (`circuits.runtime.evaluation`), there is no kernel here. ``if`` and ``nullif`` are made
-of case.
+The arguments of ``case`` and ``coalesce`` are evaluated only for the rows that reach them, so
+``case when b <> 0 then a // b end`` and a cast in a guarded branch do not fail. The evaluator does
+this (`circuits.runtime.evaluation`), so these functions have no kernel. ``if`` and ``nullif`` are
+rewritten as ``case``.
 """
 
 from __future__ import annotations
@@ -11,25 +11,31 @@ from __future__ import annotations
 import pyarrow as pa
 
 from circuits.types.functions.coercion import unify
-from circuits.types.functions.function import Arguments, Function, Typed, refuse, require
-from circuits.types.functions.logic import condition
+from circuits.types.functions.function import (
+    Arguments,
+    Function,
+    TypedArguments,
+    argument_error,
+    require,
+)
+from circuits.types.functions.logic import as_condition
 
 __all__ = ["FUNCTIONS"]
 
 
-def _case_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+def _case_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 3, None)
     if len(arguments) % 2 == 0:
-        raise refuse(
+        raise argument_error(
             name, arguments, "it takes pairs of condition and value, then the value for the rest"
         )
-    conditions = [condition(name, arguments, argument) for argument in arguments[:-1:2]]
+    conditions = [as_condition(name, arguments, argument) for argument in arguments[:-1:2]]
     values, target = unify((*arguments[1::2], arguments[-1]))
     pairs = zip(conditions, values[:-1], strict=True)
     return (*(part for pair in pairs for part in pair), values[-1]), target
 
 
-def _coalesce_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+def _coalesce_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 1, None)
     return unify(arguments)
 

@@ -1,11 +1,11 @@
-"""Sums and differences with dates, timestamps and durations: what ``+`` and ``-`` do with them.
+"""Sums and differences with dates, timestamps and durations: the operators ``+`` and ``-``.
 
 ::
 
-    date ± integer      date          the integer counts days
+    date ± integer      date          the integer is a number of days
     date - date         int64         days
-    moment ± duration   timestamp     a date is its midnight
-    moment - moment     duration      one of them a timestamp
+    moment ± duration   timestamp     a date counts as its midnight
+    moment - moment     duration      at least one of them is a timestamp
     duration ± duration duration
 
 Months and years have no fixed length: `date_add` adds them.
@@ -21,20 +21,20 @@ from pyarrow import types as arrow
 
 from circuits.plan.expressions import Expression
 from circuits.types.functions.coercion import adapt, cast_to
-from circuits.types.functions.function import Arguments, Typed, Values, refuse
+from circuits.types.functions.function import Arguments, TypedArguments, Values, argument_error
 from circuits.types.functions.time_units import MAX_DAY
 from circuits.types.functions.type_rules import common_type, is_temporal
 
-__all__ = ["days_linear", "of_time", "sum_rule"]
+__all__ = ["add_days", "is_date_or_duration", "sum_rule"]
 
 
-def of_time(of: pa.DataType) -> bool:
-    """Is it a date, a timestamp or a duration?"""
+def is_date_or_duration(of: pa.DataType) -> bool:
+    """Return True for a date, a timestamp or a duration."""
     return is_temporal(of) or bool(arrow.is_duration(of))
 
 
-def sum_rule(name: str, arguments: Arguments) -> Typed:
-    """The rule of ``add`` and ``subtract`` where an argument is of time."""
+def sum_rule(name: str, arguments: Arguments) -> TypedArguments:
+    """Type rule of ``add`` and ``subtract`` for dates, timestamps and durations."""
     left, right = adapt(arguments) if name == "subtract" else arguments
     if name == "add" and not is_temporal(left.type):
         left, right = right, left
@@ -50,11 +50,11 @@ def sum_rule(name: str, arguments: Arguments) -> Typed:
         left = cast_to(left, pa.timestamp(unit, left.type.tz))
         return (left, cast_to(right, pa.duration(unit))), left.type
     if name == "subtract" and is_temporal(left.type) and is_temporal(right.type):
-        pair, target = _in_common(left, right)
+        pair, target = _cast_to_common(left, right)
         return pair, pa.duration(target.unit)
     if arrow.is_duration(left.type) and arrow.is_duration(right.type):
-        return _in_common(left, right)
-    raise refuse(
+        return _cast_to_common(left, right)
+    raise argument_error(
         name,
         arguments,
         "a date takes days (an integer), a moment takes a duration, and two of a kind are "
@@ -62,13 +62,20 @@ def sum_rule(name: str, arguments: Arguments) -> Typed:
     )
 
 
-def _in_common(left: Expression, right: Expression) -> Typed:
+def _cast_to_common(left: Expression, right: Expression) -> TypedArguments:
     target = common_type((left.type, right.type))
     return (cast_to(left, target), cast_to(right, target)), target
 
 
-def days_linear(function: Any, left: Values, right: Values, of: pa.DataType) -> Values:
-    """A date and days, or two dates, in their numbers of days."""
+def add_days(function: Any, left: Values, right: Values, of: pa.DataType) -> Values:
+    """Add or subtract a date and days, or two dates, as numbers of days.
+
+    Args:
+        function: The Arrow function of two int64 arguments.
+        left: Dates.
+        right: Days or dates.
+        of: The type of the result.
+    """
     days = _days(left)
     if arrow.is_date(right.type):
         return function(days, _days(right))

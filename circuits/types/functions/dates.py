@@ -1,7 +1,7 @@
 """The parts of dates and times: year … second, the day of the week, the ISO week.
 
-All give int64. Of a timestamp with a zone they are read from the clock of its zone. Sunday is day 0
-of the week. Text literals are read as timestamps. An infinite date has no parts: they are NULL.
+All results are int64. The parts of a timestamp with a zone are those of its local time. Sunday is
+day 0 of the week. Text literals are parsed as timestamps. The parts of an infinite date are NULL.
 """
 
 from __future__ import annotations
@@ -19,39 +19,44 @@ from circuits.types.functions.function import (
     Arguments,
     Function,
     Kernel,
-    Typed,
+    TypedArguments,
     Values,
-    refuse,
+    argument_error,
     require,
 )
 from circuits.types.functions.time_units import infinite_rows
 from circuits.types.functions.type_rules import is_temporal, is_text
 
-__all__ = ["FUNCTIONS", "moment"]
+__all__ = ["FUNCTIONS", "as_moment"]
 
 
-def moment(name: str, arguments: Arguments, argument: Expression) -> Expression:
-    """A date or timestamp; NULL and text literals become timestamps, date64 becomes date32."""
-    literal = isinstance(argument, Literal) and is_text(argument.type)
-    if literal or arrow.is_null(argument.type):
+def as_moment(name: str, arguments: Arguments, argument: Expression) -> Expression:
+    """Return an argument as a date or timestamp; FunctionError if it is neither.
+
+    NULL and text literals are cast to timestamps, and date64 to date32.
+    """
+    is_text_literal = isinstance(argument, Literal) and is_text(argument.type)
+    if is_text_literal or arrow.is_null(argument.type):
         return cast_to(argument, pa.timestamp("us"))
     if not is_temporal(argument.type):
-        raise refuse(name, arguments, "it takes a date or a timestamp; cast the argument to one")
+        raise argument_error(
+            name, arguments, "it takes a date or a timestamp; cast the argument to one"
+        )
     return cast_to(argument, pa.date32()) if arrow.is_date(argument.type) else argument
 
 
-def _date_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+def _date_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 1, 1)
-    return (moment(name, arguments, arguments[0]),), pa.int64()
+    return (as_moment(name, arguments, arguments[0]),), pa.int64()
 
 
-def _clock_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+def _clock_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 1, 1)
     if arrow.is_time(arguments[0].type):
         return arguments, pa.int64()
-    value = moment(name, arguments, arguments[0])
-    midnight = arrow.is_date(value.type)
-    return (cast_to(value, pa.timestamp("s")) if midnight else value,), pa.int64()
+    value = as_moment(name, arguments, arguments[0])
+    is_date = arrow.is_date(value.type)  # a date counts as its midnight
+    return (cast_to(value, pa.timestamp("s")) if is_date else value,), pa.int64()
 
 
 def _part(function: Callable[..., Any], **options: Any) -> Kernel:

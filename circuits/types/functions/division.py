@@ -1,8 +1,9 @@
-"""Quotients and remainders. Division by zero is NULL, for all types.
+"""Quotients and remainders. Division by zero is NULL for all types.
 
-DuckDB agrees with ``ieee_floating_point_ops`` and ``error_on_division_by_zero`` off. Deviations:
-``int_divide`` of floats and decimals drops the fraction (DuckDB keeps it), the remainder of the
-least integer by -1 is 0 (DuckDB: an overflow), and remainders of decimals are exact at any width.
+DuckDB does the same if ``ieee_floating_point_ops`` and ``error_on_division_by_zero`` are off.
+Deviations: ``int_divide`` of floats and decimals drops the fraction (DuckDB keeps it), the
+remainder of the least integer divided by -1 is 0 (DuckDB: an overflow), and remainders of decimals
+are exact at any width.
 """
 
 from __future__ import annotations
@@ -13,23 +14,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as arrow
 
-from circuits.types.functions.arithmetic import arithmetic_rule, numbers
+from circuits.types.functions.arithmetic import arithmetic_rule, as_numbers
 from circuits.types.functions.coercion import cast_to
-from circuits.types.functions.function import Arguments, Function, Typed, Values
+from circuits.types.functions.function import Arguments, Function, TypedArguments, Values
 
 __all__ = ["FUNCTIONS"]
 
 
-def _divide_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
-    given = numbers(name, arguments, 2, 2)
-    return tuple(cast_to(argument, pa.float64()) for argument in given), pa.float64()
+def _divide_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+    operands = as_numbers(name, arguments, 2, 2)
+    return tuple(cast_to(argument, pa.float64()) for argument in operands), pa.float64()
 
 
-def _int_divide_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
-    given = numbers(name, arguments, 2, 2)
-    whole = all(arrow.is_integer(argument.type) for argument in given)
+def _int_divide_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+    operands = as_numbers(name, arguments, 2, 2)
+    whole = all(arrow.is_integer(argument.type) for argument in operands)
     target = pa.int64() if whole else pa.float64()
-    return tuple(cast_to(argument, target) for argument in given), target
+    return tuple(cast_to(argument, target) for argument in operands), target
 
 
 def _nonzero(divisor: Values) -> Values:

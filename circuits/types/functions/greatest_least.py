@@ -1,4 +1,4 @@
-"""greatest and least: by the order of comparisons (NaN greatest), NULLs left out."""
+"""greatest and least: in the order of comparisons (NaN is greatest), ignoring NULLs."""
 
 from __future__ import annotations
 
@@ -10,23 +10,30 @@ import pyarrow.compute as pc
 
 from circuits.types.functions.coercion import unify
 from circuits.types.functions.comparison import compare
-from circuits.types.functions.function import Arguments, Function, Kernel, Typed, Values, require
+from circuits.types.functions.function import (
+    Arguments,
+    Function,
+    Kernel,
+    TypedArguments,
+    Values,
+    require,
+)
 
 __all__ = ["FUNCTIONS"]
 
 
-def _rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+def _rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 1, None)
     return unify(arguments)
 
 
 def _kernel(order: str) -> Kernel:
-    def better(left: Values, right: Values) -> Values:
-        takes_left = pc.or_kleene(compare(order, left, right), pc.is_null(right))
-        return pc.if_else(pc.fill_null(takes_left, False), left, right)
+    def select(left: Values, right: Values) -> Values:
+        selects_left = pc.or_kleene(compare(order, left, right), pc.is_null(right))
+        return pc.if_else(pc.fill_null(selects_left, False), left, right)
 
     def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
-        return reduce(better, arguments)
+        return reduce(select, arguments)
 
     return kernel
 

@@ -1,15 +1,15 @@
-"""Limits of the texts that functions make: computed before any memory is taken.
+"""Length limits of the texts that functions return, checked before memory is allocated.
 
-``repeat(s, 3000000000)`` of one row would take 3 GB, and fail somewhere in an allocation. Here the
-lengths of the results are added up first. A text beyond `MAX_STRING_BYTES` is the fault of its row,
-which is found and put aside like any other row without a value. A column beyond
-`MAX_COLUMN_BYTES`, of texts which are each short enough, is the fault of no row: the micro-batch
-is too large.
+``repeat(s, 3000000000)`` of one row would need 3 GB, and some allocation would fail. Therefore the
+lengths of the results are computed first. A text longer than `MAX_STRING_BYTES` is an error of its
+row, which is handled like any other row whose evaluation fails. If all texts of a column together
+exceed `MAX_COLUMN_BYTES` and each of them is short enough, no row is at fault: the micro-batch is
+too large.
 
-The limit is far above what rows of change feeds hold, and low enough that more than a hundred
-texts of this length fit one Arrow column of strings, whose offsets have 32 bits.
+`MAX_STRING_BYTES` is far above the length of values in change feeds. It is low enough that more
+than a hundred texts of this length fit one Arrow column of strings, whose offsets have 32 bits.
 
-Cost: O(rows); nothing where the arguments are too short for any text to reach the limit.
+Cost: O(rows); none if the arguments are too short for any text to reach the limit.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from circuits.types.functions.function import Values
 
 __all__ = ["MAX_COLUMN_BYTES", "MAX_STRING_BYTES", "byte_lengths", "check_lengths", "upper_bound"]
 
-#: Bytes (UTF-8) of a text that a function makes.
+#: Maximum bytes (UTF-8) of a text that a function returns.
 MAX_STRING_BYTES: Final = 16 * 2**20
-#: Bytes of all texts of one column that a function makes in a step: what Arrow's strings can hold.
+#: Maximum bytes of one column of texts that a function returns in a step: the limit of Arrow.
 MAX_COLUMN_BYTES: Final = 2**31 - 2
 
 Lengths: TypeAlias = npt.NDArray[np.int64]
 
 
 def byte_lengths(values: Values, rows: int) -> Lengths:
-    """Return the bytes of each text, 0 for NULL."""
+    """Return the number of bytes of each text, 0 for NULL."""
     if isinstance(values, pa.Scalar):
         return np.full(rows, upper_bound(values, 1), np.int64)
     return np.asarray(pc.fill_null(pc.binary_length(values), 0).to_numpy(), np.int64)
 
 
 def upper_bound(values: Values, rows: int) -> int:
-    """Return a number of bytes that the texts of a column, or a scalar's copies, do not exceed."""
+    """Return an upper bound of the bytes of a column, or of ``rows`` copies of a scalar."""
     if isinstance(values, pa.Scalar):
         return rows * (len(values.as_buffer()) if values.is_valid else 0)
     return int(values.nbytes)
 
 
 def check_lengths(lengths: Lengths) -> None:
-    """Check the bytes of the texts that a function is about to make, each at most 2**62.
+    """Check the lengths in bytes of the texts that a function will return, each at most 2**62.
 
     Raises:
-        ArrowInvalid: One is too long.
-        ArrowCapacityError: All together are too long, though each is short enough.
+        ArrowInvalid: A text is too long.
+        ArrowCapacityError: No text is too long, but all texts together are.
     """
     if not len(lengths):
         return

@@ -1,7 +1,7 @@
-"""LIKE and ILIKE: ``%`` is any text, ``_`` any character; the escape character makes them plain.
+"""LIKE and ILIKE: ``%`` matches any text and ``_`` any character, unless they are escaped.
 
-Without an escape nothing is escaped (SQL, DuckDB), whereas Arrow's ``match_like`` always takes the
-backslash for one; so the pattern is rewritten. Patterns may be columns.
+In SQL and DuckDB, a pattern has no escape character by default. Arrow's ``match_like`` always uses
+the backslash as the escape character, so the pattern is rewritten. Patterns may be columns.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from circuits.types.functions.text_functions import text_rule
 __all__ = ["FUNCTIONS"]
 
 
-def _rewritten(pattern: str, escape: str) -> str:
-    r"""The pattern with the backslash as its escape.
+def _rewrite_escapes(pattern: str, escape: str) -> str:
+    r"""Return the pattern with the backslash as its escape character.
 
-    >>> print(_rewritten("50$%\\_", "$"))
+    >>> print(_rewrite_escapes("50$%\\_", "$"))
     50\%\\_
     """
     if len(escape) > 1:
         raise pa.ArrowInvalid(f"the escape is one character, not {escape!r}")
-    shown, characters = [], iter(pattern)
+    rewritten, characters = [], iter(pattern)
     for character in characters:
         if character == escape:
             literal = next(characters, None)
             if literal is None:
                 raise pa.ArrowInvalid(f"the pattern {pattern!r} ends with its escape {escape!r}")
-            shown.append(f"\\{literal}" if literal in "%_\\" else literal)
+            rewritten.append(f"\\{literal}" if literal in "%_\\" else literal)
         else:
-            shown.append("\\\\" if character == "\\" else character)
-    return "".join(shown)
+            rewritten.append("\\\\" if character == "\\" else character)
+    return "".join(rewritten)
 
 
 def _like(*, ignore_case: bool) -> Kernel:
     def like(values: pa.Array, pattern: str, escape: str = "") -> pa.Array:
-        return pc.match_like(values, _rewritten(pattern, escape), ignore_case=ignore_case)
+        return pc.match_like(values, _rewrite_escapes(pattern, escape), ignore_case=ignore_case)
 
     return by_constants(like)
 

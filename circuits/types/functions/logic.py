@@ -1,4 +1,4 @@
-"""Kleene's logic: and, or, not, and the tests that are never NULL (is_null, is_true)."""
+"""Three-valued (Kleene) logic: and, or, not; and is_null and is_true, which are never NULL."""
 
 from __future__ import annotations
 
@@ -11,35 +11,44 @@ from pyarrow import types as arrow
 
 from circuits.plan.expressions import Call, Expression
 from circuits.types.functions.coercion import cast_to
-from circuits.types.functions.function import Arguments, Function, Typed, Values, refuse, require
+from circuits.types.functions.function import (
+    Arguments,
+    Function,
+    TypedArguments,
+    Values,
+    argument_error,
+    require,
+)
 
-__all__ = ["FUNCTIONS", "condition"]
+__all__ = ["FUNCTIONS", "as_condition"]
 
 
-def condition(name: str, arguments: Arguments, argument: Expression) -> Expression:
-    """An argument that must be a condition: of type bool, or NULL."""
+def as_condition(name: str, arguments: Arguments, argument: Expression) -> Expression:
+    """Return an argument as a condition; FunctionError if it is neither a bool nor NULL."""
     if arrow.is_null(argument.type):
         return cast_to(argument, pa.bool_())
     if not arrow.is_boolean(argument.type):
-        raise refuse(name, arguments, f"{argument.type} is no condition; compare it with a value")
+        raise argument_error(
+            name, arguments, f"{argument.type} is no condition; compare it with a value"
+        )
     return argument
 
 
-def _connective_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+def _connective_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 1, None)
     flat: list[Expression] = []
     for argument in arguments:
         nested = isinstance(argument, Call) and argument.function == name
         flat.extend(argument.arguments if nested else [argument])  # type: ignore[union-attr]
-    return tuple(condition(name, arguments, argument) for argument in flat), pa.bool_()
+    return tuple(as_condition(name, arguments, argument) for argument in flat), pa.bool_()
 
 
-def _not_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+def _not_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 1, 1)
-    return (condition(name, arguments, arguments[0]),), pa.bool_()
+    return (as_condition(name, arguments, arguments[0]),), pa.bool_()
 
 
-def _is_null_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+def _is_null_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 1, 1)
     return arguments, pa.bool_()
 

@@ -1,8 +1,8 @@
-"""Decimals of long texts and of texts with an exponent, digit by digit.
+"""Parse long texts and texts with an exponent as decimals, exactly.
 
-Arrow's parser is exact for texts of up to 38 characters without an exponent. Of others it drops
-digits or wraps around without an error: ``1.5`` with 41 zeros behind it becomes 0.00, and ``1e45``
-a negative number. They are rare, so Python reads them.
+Arrow's parser is exact for texts of up to 38 characters without an exponent. For other texts it
+drops digits or wraps around without an error: ``1.5`` followed by 41 zeros becomes 0.00, and
+``1e45`` becomes a negative number. Such texts are rare, so Python parses them.
 
 Cost: O(characters) for each text, in Python.
 """
@@ -18,22 +18,22 @@ from circuits.excerpt import excerpt
 
 __all__ = ["MAX_ARROW_CHARACTERS", "read_long_decimals"]
 
-#: Characters of a number up to which Arrow's parser of decimals is exact.
+#: The length up to which Arrow's parser of decimals is exact.
 MAX_ARROW_CHARACTERS: Final = 38
 
 _EXACT: Final = Context(prec=4000, Emax=10**9, Emin=-(10**9), rounding=ROUND_HALF_UP)
 
 
 def read_long_decimals(texts: pa.Array, target: pa.DataType, wanted: str) -> pa.Array:
-    """Read texts of numbers as decimals, rounded half away from zero.
+    """Parse texts of numbers as decimals, rounded half away from zero.
 
     Args:
-        texts: Texts without NULL and without blanks around them, of a bounded length.
+        texts: Texts of a bounded length, without NULL and without surrounding blanks.
         target: The decimal type.
-        wanted: The name of the type in errors.
+        wanted: The name of the type in error messages.
 
     Raises:
-        ArrowInvalid: A text is no number, or has more digits than the type.
+        ArrowInvalid: A text is not a number, or has more digits than the type.
 
     >>> read_long_decimals(pa.array(["1.5" + 50 * "0"]), pa.decimal128(5, 2), "")[0].as_py()
     Decimal('1.50')

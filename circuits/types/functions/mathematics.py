@@ -1,8 +1,9 @@
 """Functions of one number: signs, rounding, roots and logarithms; and powers.
 
-``round`` takes a half away from zero, as DuckDB; its digits are a literal. Of integers, signs and
-roundings give int64; of decimals a decimal. Roots and logarithms follow IEEE: the root of a
-negative number is NaN, the logarithm of zero -inf (as DuckDB does with its default settings).
+``round`` rounds half away from zero, as DuckDB does; its number of digits is a literal. ``negate``,
+``abs`` and the rounding functions return int64 for integers and a decimal for decimals. Roots and
+logarithms follow IEEE: the root of a negative number is NaN, the logarithm of zero is -inf (as in
+DuckDB with its default settings).
 
 Deviations from DuckDB: ``floor`` and ``ceil`` of an integer stay integers; ``sign`` is int64.
 """
@@ -18,7 +19,7 @@ import pyarrow.compute as pc
 from pyarrow import types as arrow
 
 from circuits.plan.expressions import Literal
-from circuits.types.functions.arithmetic import numbers
+from circuits.types.functions.arithmetic import as_numbers
 from circuits.types.functions.casts import round_half_away
 from circuits.types.functions.coercion import cast_to
 from circuits.types.functions.function import (
@@ -26,24 +27,24 @@ from circuits.types.functions.function import (
     Function,
     Kernel,
     Rule,
-    Typed,
+    TypedArguments,
     Values,
-    refuse,
+    argument_error,
     require,
 )
 from circuits.types.functions.type_rules import decimal_type
 
 __all__ = ["FUNCTIONS"]
 
-_HALF_UP = "half_towards_infinity"
+_HALF_AWAY_FROM_ZERO = "half_towards_infinity"
 
 
-def _number_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
-    """int64, a decimal of 128 bits or more, or float64."""
+def _number_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+    """Type rule: int64 for integers, a decimal of at least 128 bits for decimals, else float64."""
     require(name, arguments, 1, 1)
     if arrow.is_duration(arguments[0].type) and name in ("negate", "abs"):
         return arguments, arguments[0].type
-    (value,) = numbers(name, arguments, 1, 1)
+    (value,) = as_numbers(name, arguments, 1, 1)
     target = pa.int64() if arrow.is_integer(value.type) else value.type
     if arrow.is_floating(target):
         target = pa.float64()
@@ -52,20 +53,20 @@ def _number_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typ
     return (cast_to(value, target),), target
 
 
-def _whole_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+def _whole_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
     typed, target = _number_rule(name, arguments, of)
     return typed, decimal_type(target.precision, 0) if arrow.is_decimal(target) else target
 
 
-def _sign_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+def _sign_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
     return _number_rule(name, arguments, of)[0], pa.int64()
 
 
-def _round_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+def _round_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 1, 2)
     digits = arguments[1] if len(arguments) > 1 else Literal(0, pa.int64())
     if not isinstance(digits, Literal) or not isinstance(digits.value, int):
-        raise refuse(name, arguments, "the digits to round to are an integer literal")
+        raise argument_error(name, arguments, "the digits to round to are an integer literal")
     (value,), target = _number_rule(name, arguments[:1], of)
     if arrow.is_decimal(target):
         scale = min(max(digits.value, 0), target.scale)
@@ -74,9 +75,9 @@ def _round_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Type
 
 
 def _float_rule(count: int) -> Rule:
-    def rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
-        given = numbers(name, arguments, count, count)
-        return tuple(cast_to(argument, pa.float64()) for argument in given), pa.float64()
+    def rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+        operands = as_numbers(name, arguments, count, count)
+        return tuple(cast_to(argument, pa.float64()) for argument in operands), pa.float64()
 
     return rule
 
@@ -118,31 +119,34 @@ def _round(arguments: Sequence[Values], of: pa.DataType) -> Values:
 
 
 def _round_floats(values: pa.Array, digits: int) -> pa.Array:
-    """Scaled by a power of ten, rounded, scaled back, as DuckDB; kept where that overflows."""
+    """Scale by a power of ten, round and scale back, as DuckDB does.
+
+    A value for which that overflows is returned unchanged.
+    """
     if digits == 0:
-        return pc.round(values, round_mode=_HALF_UP)
+        return pc.round(values, round_mode=_HALF_AWAY_FROM_ZERO)
     if abs(digits) > 308:
         return values if digits > 0 else pc.multiply(values, 0.0)
     factor = pa.scalar(10.0 ** abs(digits))
     up, down = (pc.multiply, pc.divide) if digits > 0 else (pc.divide, pc.multiply)
-    result = down(pc.round(up(values, factor), round_mode=_HALF_UP), factor)
+    result = down(pc.round(up(values, factor), round_mode=_HALF_AWAY_FROM_ZERO), factor)
     return pc.if_else(pc.is_finite(result), result, values)
 
 
-def _whole(function: Callable[..., Any]) -> Kernel:
+def _whole_kernel(function: Callable[..., Any]) -> Kernel:
     def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
         (value,) = arguments
         if arrow.is_integer(of):
             return value
         if not arrow.is_decimal(of) or value.type.scale == 0:
             return function(value)
-        roomy = decimal_type(min(value.type.precision + 1, 76), value.type.scale)
-        return pc.cast(function(pc.cast(value, roomy)), of)
+        wider = decimal_type(min(value.type.precision + 1, 76), value.type.scale)
+        return pc.cast(function(pc.cast(value, wider)), of)
 
     return kernel
 
 
-def _floats(function: Callable[..., Any]) -> Kernel:
+def _float_kernel(function: Callable[..., Any]) -> Kernel:
     def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
         return function(*arguments)
 
@@ -156,12 +160,12 @@ FUNCTIONS = (
     Function(
         "round", "a rounded to b digits (default 0), half away from zero", _round_rule, _round
     ),
-    Function("floor", "a rounded down to a whole number", _whole_rule, _whole(pc.floor)),
-    Function("ceil", "a rounded up to a whole number", _whole_rule, _whole(pc.ceil)),
-    Function("trunc", "the integer part", _whole_rule, _whole(pc.trunc)),
-    Function("power", "a to the power of b, as a float64", _float_rule(2), _floats(pc.power)),
-    Function("sqrt", "the square root", _float_rule(1), _floats(pc.sqrt)),
-    Function("exp", "e to the power of a", _float_rule(1), _floats(pc.exp)),
-    Function("ln", "the natural logarithm", _float_rule(1), _floats(pc.ln)),
-    Function("log10", "the logarithm to base 10", _float_rule(1), _floats(pc.log10)),
+    Function("floor", "a rounded down to a whole number", _whole_rule, _whole_kernel(pc.floor)),
+    Function("ceil", "a rounded up to a whole number", _whole_rule, _whole_kernel(pc.ceil)),
+    Function("trunc", "the integer part", _whole_rule, _whole_kernel(pc.trunc)),
+    Function("power", "a to the power of b, as a float64", _float_rule(2), _float_kernel(pc.power)),
+    Function("sqrt", "the square root", _float_rule(1), _float_kernel(pc.sqrt)),
+    Function("exp", "e to the power of a", _float_rule(1), _float_kernel(pc.exp)),
+    Function("ln", "the natural logarithm", _float_rule(1), _float_kernel(pc.ln)),
+    Function("log10", "the logarithm to base 10", _float_rule(1), _float_kernel(pc.log10)),
 )

@@ -1,4 +1,4 @@
-"""All functions by name, each family in a file of its own."""
+"""All functions by name. Each family of functions is a module."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from types import MappingProxyType
 from circuits.types.functions import (
     arithmetic,
     calendar,
+    casts,
     comparison,
     conditional,
     dates,
     division,
+    greatest_least,
+    like_patterns,
     logic,
     mathematics,
+    text_functions,
 )
-from circuits.types.functions import casts as conversion
-from circuits.types.functions import greatest_least as extremes
-from circuits.types.functions import like_patterns as like
-from circuits.types.functions import text_functions as text
 
 __all__ = ["TABLE"]
 
 _FAMILIES = (
     logic,
     comparison,
-    like,
+    like_patterns,
     arithmetic,
     division,
     mathematics,
-    extremes,
-    text,
+    greatest_least,
+    text_functions,
     conditional,
-    conversion,
+    casts,
     dates,
     calendar,
 )

@@ -1,9 +1,9 @@
-"""Values written as text, in the way that DuckDB writes them.
+"""Format values as text, in the format of DuckDB.
 
-Floats have a point or an exponent (``1.0``, ``1e+16``, ``nan``, ``inf``), timestamps a space and no
-trailing zeros in their fraction, decimals all digits of their scale, and no zero before the point
-where their type has no digit there. Years before 1 are written ``0044-03-15 (BC)``, and the
-greatest date or timestamp and its negative ``infinity`` and ``-infinity``.
+Floats have a point or an exponent (``1.0``, ``1e+16``, ``nan``, ``inf``). Timestamps have a space
+and no trailing zeros in their fraction. Decimals have all digits of their scale, and no zero before
+the point if their type has no digit there. A date before the year 1 is formatted as
+``0044-03-15 (BC)``. The greatest date or timestamp is ``infinity``, and its negative ``-infinity``.
 """
 
 from __future__ import annotations
@@ -26,23 +26,27 @@ _LAST_DAY: Final = 2_932_896  # 9999-12-31
 
 
 def write_text(values: pa.Array, target: pa.DataType) -> pa.Array:
-    """The values as text of type ``target``; ArrowInvalid for bytes that are no UTF-8."""
+    """Return values as text of type ``target``; ArrowInvalid for bytes that are not UTF-8."""
     source = values.type
     if arrow.is_floating(source):
-        return _float(values, target)
+        return _format_floats(values, target)
     if arrow.is_decimal(source) and (source.scale > 6 or source.scale == source.precision):
-        return _decimal(values, target)
+        return _format_decimals(values, target)
     if arrow.is_date(source):
-        return _unusual(values, pc.cast(values, target), target)
+        return _format_unusual_years(values, pc.cast(values, target), target)
     if arrow.is_timestamp(source):
-        return _unusual(values, _timestamp(values, target), target)
+        return _format_unusual_years(values, _format_timestamps(values, target), target)
     if arrow.is_time(source):
-        return _trimmed(pc.cast(values, target))
+        return _strip_trailing_zeros(pc.cast(values, target))
     return pc.cast(values, target)
 
 
 def format_scalar(scalar: pa.Scalar) -> str:
-    """A value for an error's text; as text where Python has no such value, as of the year 20000."""
+    """Return a value as it is shown in error messages.
+
+    The value is formatted by `write_text` if Python cannot represent it, for example a date in the
+    year 20000.
+    """
     try:
         return excerpt(scalar.as_py())
     except (ValueError, OverflowError):
@@ -50,7 +54,7 @@ def format_scalar(scalar: pa.Scalar) -> str:
 
 
 def readable(table: pa.Table) -> pa.Table:
-    """The table with dates and timestamps as text in columns of which Python lacks a value.
+    """Return the table with date and timestamp columns as text if Python cannot represent a value.
 
     >>> readable(pa.table({"d": pa.array([3 * 10**6], pa.int32()).view(pa.date32())})).to_pylist()
     [{'d': '10183-09-21'}]
@@ -67,12 +71,12 @@ def readable(table: pa.Table) -> pa.Table:
     return table
 
 
-def _float(values: pa.Array, target: pa.DataType) -> pa.Array:
-    """By numpy, whose shortest digits have an exponent where DuckDB's have one."""
+def _format_floats(values: pa.Array, target: pa.DataType) -> pa.Array:
+    """Format floats with numpy, which uses an exponent for the same values as DuckDB."""
     floats = values.to_numpy(zero_copy_only=False)
     texts = floats.astype(str)
     if floats.dtype == np.float32:
-        # numpy writes 1e+10 of a float32, DuckDB all digits up to 1e+16.
+        # For a float32, numpy writes 1e+10, and DuckDB writes all digits up to 1e+16.
         long = np.char.find(texts, "e+") >= 0
         long &= np.abs(floats) < np.float32(1e16)
         whole = [np.format_float_positional(value, trim="0") for value in floats[long]]
@@ -81,8 +85,8 @@ def _float(values: pa.Array, target: pa.DataType) -> pa.Array:
     return pc.if_else(pc.is_valid(values), pa.array(texts, target), pa.scalar(None, target))
 
 
-def _decimal(values: pa.Array, target: pa.DataType) -> pa.Array:
-    """Arrow writes small values of a scale above 6 as ``1E-7``; so the point is put in here."""
+def _format_decimals(values: pa.Array, target: pa.DataType) -> pa.Array:
+    """Insert the point into the digits: Arrow formats small values of scale > 6 as ``1E-7``."""
     scale = values.type.scale
     positive = pc.abs(values)
     digits = pc.utf8_lpad(pc.cast(unscaled_digits(positive), target), scale + 1, "0")
@@ -95,11 +99,11 @@ def _decimal(values: pa.Array, target: pa.DataType) -> pa.Array:
     return pc.binary_join_element_wise(sign, text, pa.scalar("", target))
 
 
-def _timestamp(values: pa.Array, target: pa.DataType) -> pa.Array:
+def _format_timestamps(values: pa.Array, target: pa.DataType) -> pa.Array:
     zone = values.type.tz is not None
     if zone:
         values = pc.cast(values, pa.timestamp(values.type.unit))
-    text = _trimmed(pc.cast(values, target))
+    text = _strip_trailing_zeros(pc.cast(values, target))
     return (
         pc.binary_join_element_wise(text, *(pa.scalar(s, target) for s in ("+00", "")))
         if zone
@@ -107,8 +111,8 @@ def _timestamp(values: pa.Array, target: pa.DataType) -> pa.Array:
     )
 
 
-def _unusual(values: pa.Array, text: pa.Array, target: pa.DataType) -> pa.Array:
-    """The text, with years outside 1 to 9999 and infinities as Arrow does not write them."""
+def _format_unusual_years(values: pa.Array, text: pa.Array, target: pa.DataType) -> pa.Array:
+    """Return the text with years outside 1 to 9999 and infinities replaced by DuckDB's format."""
     of = values.type
     ticks = ticks_of(values)
     per_day = 1 if arrow.is_date32(of) else 86_400_000
@@ -118,12 +122,12 @@ def _unusual(values: pa.Array, text: pa.Array, target: pa.DataType) -> pa.Array:
     odd = (days < _FIRST_DAY) | (days > _LAST_DAY) | is_infinite(ticks, of)
     if not odd.any():
         return text
-    written = [_moment(int(tick), of) for tick in ticks[odd]]
-    return pc.replace_with_mask(text, pa.array(odd), pa.array(written, target))
+    formatted = [_format_moment(int(tick), of) for tick in ticks[odd]]
+    return pc.replace_with_mask(text, pa.array(odd), pa.array(formatted, target))
 
 
-def _moment(tick: int, of: pa.DataType) -> str:
-    """A date or timestamp of any year."""
+def _format_moment(tick: int, of: pa.DataType) -> str:
+    """Format a date or timestamp of any year."""
     if bool(is_infinite(np.array([tick]), of)[0]):
         return "infinity" if tick > 0 else "-infinity"
     per_second = PER_SECOND[of.unit] if arrow.is_timestamp(of) else 1000
@@ -144,6 +148,6 @@ def _moment(tick: int, of: pa.DataType) -> str:
     return f"{text} {clock}{'.' if digits else ''}{digits}{zone}"
 
 
-def _trimmed(text: pa.Array) -> pa.Array:
+def _strip_trailing_zeros(text: pa.Array) -> pa.Array:
     whole = pc.replace_substring_regex(text, r"\.0+$", "")
     return pc.replace_substring_regex(whole, r"(\.\d*?)0+$", r"\1")

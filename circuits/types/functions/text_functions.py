@@ -1,9 +1,9 @@
 """Functions of text. Positions and lengths count characters (code points), from 1.
 
-Deviations from DuckDB: ``reverse`` turns code points, not clusters of them with their accents;
-``lpad`` and ``rpad`` pad with a space if nothing is given; ``concat`` with a NULL is NULL, as
-``||`` is. Bounds, needles and pads may be columns; that costs one pass per distinct value. A text
-that would be longer than `circuits.types.functions.length_limits` allows is an error of its row.
+Deviations from DuckDB: ``reverse`` reverses code points, not grapheme clusters; ``lpad`` and
+``rpad`` pad with a space by default; ``concat`` with a NULL is NULL, as ``||`` is. Positions,
+search texts and padding may be columns; the cost is one pass per distinct value. A result that is
+longer than `circuits.types.functions.length_limits` allows is an error of its row.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from circuits.types.functions.function import (
     Function,
     Kernel,
     Rule,
-    Typed,
+    TypedArguments,
     Values,
-    refuse,
+    argument_error,
     require,
 )
 from circuits.types.functions.length_limits import (
@@ -40,20 +40,23 @@ from circuits.types.functions.type_rules import common_type, is_text, plain
 
 __all__ = ["FUNCTIONS", "text_rule"]
 
-#: Characters that a text of Arrow's strings never has.
+#: More characters than a text in an Arrow string column can have.
 MAX_CHARACTERS: Final = 2**31
 
 
 def text_rule(kinds: str, least: int, result: pa.DataType | None = None) -> Rule:
-    """A rule by a letter per argument: ``t`` text, ``i`` integer; the first is text.
+    """Return a type rule.
 
-    The result is of type ``result``, or text like the first argument.
+    Args:
+        kinds: A letter per argument: ``t`` for text, ``i`` for an integer. The first is ``t``.
+        least: The least number of arguments.
+        result: The type of the result; None for the type of the first argument.
     """
 
-    def rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+    def rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
         require(name, arguments, least, len(kinds))
         typed = tuple(
-            _typed(name, arguments, argument, kind)
+            _cast_argument(name, arguments, argument, kind)
             for argument, kind in zip(arguments, kinds, strict=False)
         )
         return typed, result or plain(typed[0].type)
@@ -61,19 +64,19 @@ def text_rule(kinds: str, least: int, result: pa.DataType | None = None) -> Rule
     return rule
 
 
-def _typed(name: str, arguments: Arguments, argument: Expression, kind: str) -> Expression:
+def _cast_argument(name: str, arguments: Arguments, argument: Expression, kind: str) -> Expression:
     if kind == "i":
         if not arrow.is_integer(argument.type) and not arrow.is_null(argument.type):
-            raise refuse(name, arguments, "positions and lengths are integers")
+            raise argument_error(name, arguments, "positions and lengths are integers")
         return cast_to(argument, pa.int64())
     if arrow.is_null(argument.type):
         return cast_to(argument, pa.string())
     if not is_text(argument.type):
-        raise refuse(name, arguments, "it takes text; cast the argument to string")
+        raise argument_error(name, arguments, "it takes text; cast the argument to string")
     return argument
 
 
-def _concat_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+def _concat_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 1, None)
     texts = tuple(a if is_text(a.type) else cast_to(a, pa.string()) for a in arguments)
     target = plain(common_type(text.type for text in texts))
@@ -87,7 +90,7 @@ def _concat(arguments: Sequence[Values], of: pa.DataType) -> Values:
     return pc.binary_join_element_wise(*arguments, pa.scalar("", of))
 
 
-def _unary(function: Callable[..., Any], **options: Any) -> Kernel:
+def _unary_kernel(function: Callable[..., Any], **options: Any) -> Kernel:
     def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
         result = function(arguments[0], **options)
         return result if result.type == of else pc.cast(result, of)
@@ -96,19 +99,23 @@ def _unary(function: Callable[..., Any], **options: Any) -> Kernel:
 
 
 def _slice(values: pa.Array, start: int, stop: int | None) -> pa.Array:
-    # No text is longer than MAX_CHARACTERS, so a position beyond is as good as the last one.
+    # No text is longer than MAX_CHARACTERS, so a greater position has the same result.
     start = min(max(start, -MAX_CHARACTERS), MAX_CHARACTERS)
     if stop is not None:
         stop = min(max(stop, -MAX_CHARACTERS), MAX_CHARACTERS)
     return pc.utf8_slice_codeunits(values, start, stop)
 
 
-def _nothing(values: pa.Array) -> pa.Array:
+def _empty(values: pa.Array) -> pa.Array:
     return _slice(values, 0, 0)
 
 
 def _substring(values: pa.Array, start: int, length: int | None = None) -> pa.Array:
-    """``length`` characters from ``start``; negative: from the end, and before the start."""
+    """Return ``length`` characters from ``start``.
+
+    A negative start counts from the end. With a negative length, the characters before the start
+    are returned.
+    """
     if length is None:
         return _slice(values, start - (start > 0), None)
     first = start - (start > 0)
@@ -117,7 +124,7 @@ def _substring(values: pa.Array, start: int, length: int | None = None) -> pa.Ar
         low, high = low - 1, high - 1
     if start < 0:
         return _slice(values, low, None if high >= 0 else high)
-    return _slice(values, max(low, 0), max(high, 0)) if high > 0 else _nothing(values)
+    return _slice(values, max(low, 0), max(high, 0)) if high > 0 else _empty(values)
 
 
 def _left(values: pa.Array, count: int) -> pa.Array:
@@ -125,15 +132,15 @@ def _left(values: pa.Array, count: int) -> pa.Array:
 
 
 def _right(values: pa.Array, count: int) -> pa.Array:
-    return _slice(values, -count, None) if count else _nothing(values)
+    return _slice(values, -count, None) if count else _empty(values)
 
 
-def _trimmer(function: Callable[..., Any]) -> Kernel:
+def _trim_kernel(function: Callable[..., Any]) -> Kernel:
     return by_constants(lambda values, characters=" ": function(values, characters=characters))
 
 
 def _replace(values: pa.Array, pattern: str, replacement: str) -> pa.Array:
-    if not pattern:  # Arrow would find it without end
+    if not pattern:  # Arrow would find the empty text endlessly
         return values
     old, new = len(pattern.encode()), len(replacement.encode())
     if new > old and upper_bound(values, len(values)) // old * new > MAX_STRING_BYTES:
@@ -143,12 +150,12 @@ def _replace(values: pa.Array, pattern: str, replacement: str) -> pa.Array:
     return pc.replace_substring(values, pattern=pattern, replacement=replacement)
 
 
-def _tester(function: Callable[..., Any]) -> Kernel:
+def _test_kernel(function: Callable[..., Any]) -> Kernel:
     return by_constants(lambda values, pattern: function(values, pattern=pattern))
 
 
 def _position(values: pa.Array, needle: str) -> pa.Array:
-    """The characters before the needle, plus one; 0 if it is not there."""
+    """Return the number of characters before the needle plus one; 0 if there is no needle."""
     if not needle:
         return pc.if_else(pc.is_valid(values), pa.scalar(1), None)
     before = pc.list_element(pc.split_pattern(values, needle, max_splits=1), 0)
@@ -158,7 +165,7 @@ def _position(values: pa.Array, needle: str) -> pa.Array:
 
 def _split_part(values: pa.Array, separator: str, index: int) -> pa.Array:
     if index == 0:
-        return _nothing(values)
+        return _empty(values)
     if not separator:
         return _substring(values, index, 1)
     parts = pc.split_pattern(values, separator)
@@ -170,7 +177,7 @@ def _split_part(values: pa.Array, separator: str, index: int) -> pa.Array:
     return pc.if_else(pc.is_valid(values), pc.fill_null(found, ""), None)
 
 
-def _padder(*, before: bool) -> Kernel:
+def _pad_kernel(*, before: bool) -> Kernel:
     def pad(values: pa.Array, length: int, padding: str = " ") -> pa.Array:
         length = max(length, 0)
         missing = pc.subtract(pa.scalar(length), pc.cast(pc.utf8_length(values), pa.int64()))
@@ -190,7 +197,7 @@ def _padder(*, before: bool) -> Kernel:
 
 
 def _padding_bytes(padding: str, characters: int) -> int:
-    """The bytes of so many characters of a padding that is repeated."""
+    """Return the number of bytes of this many characters of repeated padding."""
     if not padding:
         return 0
     times, rest = divmod(characters, len(padding))
@@ -202,7 +209,8 @@ def _repeat(arguments: Sequence[Values], of: pa.DataType) -> Values:
     text, count = (fill_rows(values, rows) for values in arguments)
     lengths = byte_lengths(text, rows)
     times = np.asarray(pc.fill_null(count, 0).to_numpy(), np.int64)
-    # An empty text stays empty, and no other can be repeated more often than it has room.
+    # An empty text stays empty. A text of at least one byte that is repeated more often than
+    # MAX_STRING_BYTES exceeds the limit in any case.
     times = np.where(lengths, np.clip(times, 0, MAX_STRING_BYTES + 1), 0)
     check_lengths(lengths * times)
     return pc.binary_repeat(text, pa.array(times, pa.int64(), mask=~_is_valid(count)))
@@ -218,10 +226,12 @@ _TEST = text_rule("tt", 2, _BOOL)
 
 FUNCTIONS = (
     Function("concat", "the arguments joined to one string", _concat_rule, _concat),
-    Function("lower", "in lower case", _ONE, _unary(pc.utf8_lower)),
-    Function("upper", "in upper case", _ONE, _unary(pc.utf8_upper)),
-    Function("reverse", "the characters in reverse order", _ONE, _unary(pc.utf8_reverse)),
-    Function("length", "the number of characters", text_rule("t", 1, _INT), _unary(pc.utf8_length)),
+    Function("lower", "in lower case", _ONE, _unary_kernel(pc.utf8_lower)),
+    Function("upper", "in upper case", _ONE, _unary_kernel(pc.utf8_upper)),
+    Function("reverse", "the characters in reverse order", _ONE, _unary_kernel(pc.utf8_reverse)),
+    Function(
+        "length", "the number of characters", text_rule("t", 1, _INT), _unary_kernel(pc.utf8_length)
+    ),
     Function(
         "substring",
         "c characters from position b on (1 is the first, -1 the last)",
@@ -234,14 +244,16 @@ FUNCTIONS = (
         "trim",
         "a without spaces, or without the characters of b, at both ends",
         text_rule("tt", 1),
-        _trimmer(pc.utf8_trim),
+        _trim_kernel(pc.utf8_trim),
     ),
-    Function("ltrim", "as trim, at the start only", text_rule("tt", 1), _trimmer(pc.utf8_ltrim)),
-    Function("rtrim", "as trim, at the end only", text_rule("tt", 1), _trimmer(pc.utf8_rtrim)),
+    Function(
+        "ltrim", "as trim, at the start only", text_rule("tt", 1), _trim_kernel(pc.utf8_ltrim)
+    ),
+    Function("rtrim", "as trim, at the end only", text_rule("tt", 1), _trim_kernel(pc.utf8_rtrim)),
     Function("replace", "a with each b replaced by c", text_rule("ttt", 3), by_constants(_replace)),
-    Function("starts_with", "true if a starts with b", _TEST, _tester(pc.starts_with)),
-    Function("ends_with", "true if a ends with b", _TEST, _tester(pc.ends_with)),
-    Function("contains", "true if a contains b", _TEST, _tester(pc.match_substring)),
+    Function("starts_with", "true if a starts with b", _TEST, _test_kernel(pc.starts_with)),
+    Function("ends_with", "true if a ends with b", _TEST, _test_kernel(pc.ends_with)),
+    Function("contains", "true if a contains b", _TEST, _test_kernel(pc.match_substring)),
     Function(
         "position",
         "the position of the first b in a, from 1; 0 if there is none",
@@ -252,13 +264,13 @@ FUNCTIONS = (
         "lpad",
         "a padded with c at the start to b characters",
         text_rule("tit", 2),
-        _padder(before=True),
+        _pad_kernel(before=True),
     ),
     Function(
         "rpad",
         "a padded with c at the end to b characters",
         text_rule("tit", 2),
-        _padder(before=False),
+        _pad_kernel(before=False),
     ),
     Function("repeat", "a repeated b times", text_rule("ti", 2), _repeat),
     Function(

@@ -1,15 +1,15 @@
-"""Text read as values of another type, by whole columns, as DuckDB reads it.
+"""Parse columns of text as values of another type, in the formats of DuckDB.
 
-White space of ASCII around a number is ignored. Well-formed columns take Arrow's parsers; only
-where these fail is the text taken apart by regular expressions: ``1.5``, ``1e3`` and ``1_000`` as
-integers, digits beyond a decimal's scale. Dates and times are in
+ASCII white space around a number is ignored. Arrow's parsers read well-formed columns. Columns for
+which they fail are parsed with regular expressions: ``1.5``, ``1e3`` and ``1_000`` as integers,
+more fractional digits than the scale of a decimal. Dates and times are in
 `circuits.types.functions.time_parsing`.
 
-A text of more than `MAX_VALUE_CHARACTERS` spells no value of another type, and no parser sees it:
-Arrow's parser of decimals ends the process for fractions of ten million digits.
+A text of more than `MAX_VALUE_CHARACTERS` is an error before any parser reads it: Arrow's parser of
+decimals terminates the process for fractions of ten million digits.
 
-Deviations from DuckDB: ``0b11`` and ``+-1`` are no numbers; an exponent is exact in a decimal
-(DuckDB refuses ``149e-2`` as DECIMAL(4, 2)).
+Deviations from DuckDB: ``0b11`` and ``+-1`` are not numbers; an exponent is exact in a decimal
+(DuckDB does not accept ``149e-2`` as DECIMAL(4, 2)).
 """
 
 from __future__ import annotations
@@ -28,42 +28,42 @@ from circuits.types.functions.type_rules import is_text
 
 __all__ = ["MAX_VALUE_CHARACTERS", "read_text"]
 
-#: Characters of a text that is read as a number, a time or a boolean, without blanks around it.
+#: Maximum length of a text that is parsed as a value, without surrounding blanks.
 MAX_VALUE_CHARACTERS: Final = 1000
 
-_BLANKS = " \t\n\v\f\r"
+_BLANK_CHARACTERS = " \t\n\v\f\r"
 _TRUE = pa.array(["true", "t", "yes", "y", "1"])
 _FALSE = pa.array(["false", "f", "no", "n", "0"])
 _NUMBER = r"^[+-]?(?:\d+(?:_\d+)*(?:\.(?:\d+(?:_\d+)*)?)?|\.\d+(?:_\d+)*)(?:[eE][+-]?\d+)?$"
 
 
 def read_text(values: pa.Array, target: pa.DataType, *, lenient: bool = False) -> pa.Array:
-    """The values that a column of text spells; ArrowInvalid if one is no ``target``.
+    """Parse a column of text; ArrowInvalid if a text is not a value of type ``target``.
 
-    With ``lenient`` a text that is no date, timestamp or time is NULL.
+    With ``lenient``, a text that is not a date, timestamp or time is NULL.
     """
     if is_text(target) or arrow.is_binary(target) or arrow.is_large_binary(target):
         return pc.cast(values, target)
     _check_lengths(values, target)
     if arrow.is_boolean(target):
-        return _boolean(values)
+        return _parse_booleans(values)
     if arrow.is_date(target):
         return pc.cast(read_date(values, lenient=lenient), target)
     if arrow.is_timestamp(target):
         return read_timestamp(values, target, lenient=lenient)
     if arrow.is_time(target):
         return read_time(values, target, lenient=lenient)
-    values = pc.utf8_trim(values, characters=_BLANKS)
+    values = pc.utf8_trim(values, characters=_BLANK_CHARACTERS)
     if arrow.is_decimal(target):
-        return _decimal(values, target, str(target))
+        return _parse_decimals(values, target, str(target))
     try:
         return pc.cast(values, target)
     except pa.ArrowInvalid:
         if arrow.is_integer(target):
-            whole = _decimal(values, pa.decimal256(76, 0), str(target))
+            whole = _parse_decimals(values, pa.decimal256(76, 0), str(target))
             return pc.cast(whole, target)
         if arrow.is_floating(target):
-            return pc.cast(_digits(values), target)
+            return pc.cast(_remove_underscores(values), target)
         raise
 
 
@@ -71,7 +71,7 @@ def _check_lengths(values: pa.Array, target: pa.DataType) -> None:
     if values.nbytes <= MAX_VALUE_CHARACTERS:
         return
     long = pc.greater(pc.binary_length(values), MAX_VALUE_CHARACTERS)
-    if pc.any(long).as_py():  # perhaps blanks
+    if pc.any(long).as_py():  # the text may have surrounding blanks
         long = pc.greater(pc.binary_length(pc.utf8_trim_whitespace(values)), MAX_VALUE_CHARACTERS)
     if pc.any(long).as_py():
         wrong = values.filter(long)[0].as_py()
@@ -81,46 +81,46 @@ def _check_lengths(values: pa.Array, target: pa.DataType) -> None:
         )
 
 
-def _boolean(values: pa.Array) -> pa.Array:
+def _parse_booleans(values: pa.Array) -> pa.Array:
     lower = pc.utf8_lower(values)
     true = pc.is_in(lower, value_set=_TRUE.cast(values.type))
     known = pc.or_(true, pc.is_in(lower, value_set=_FALSE.cast(values.type)))
-    _all_valid(values, pc.or_(known, pc.is_null(values)), "bool")
+    _check_all_valid(values, pc.or_(known, pc.is_null(values)), "bool")
     return pc.if_else(pc.is_valid(values), true, None)
 
 
-def _digits(values: pa.Array) -> pa.Array:
-    """Numbers without the underscores between their digits."""
+def _remove_underscores(values: pa.Array) -> pa.Array:
+    """Return the texts; remove the underscores between digits from those that are numbers."""
     if not pc.any(pc.match_substring(values, "_")).as_py():
         return values
     numbers = pc.match_substring_regex(values, _NUMBER)
     return pc.if_else(numbers, pc.replace_substring(values, "_", ""), values)
 
 
-def _decimal(values: pa.Array, target: pa.DataType, wanted: str) -> pa.Array:
-    """Decimals rounded half away from zero; exponents move the point, digit for digit.
+def _parse_decimals(values: pa.Array, target: pa.DataType, wanted: str) -> pa.Array:
+    """Parse decimals, rounded half away from zero.
 
-    All of it in 256 bits: Arrow's reader of 128 bits drops the bits that do not fit. Long texts and
-    those with an exponent are read one by one.
+    Values are parsed in 256 bits, because Arrow's parser of 128 bits drops the bits that do not
+    fit. Long texts and texts with an exponent are parsed one by one.
     """
     before = target.precision - target.scale
     if before > 0:
         part = rf"(\.\d{{1,{target.scale}}})?" if target.scale else ""
-        plainly = rf"^-?\d{{1,{before}}}{part}$"
-        short = pc.fill_null(pc.match_substring_regex(values, plainly), True)
+        pattern = rf"^-?\d{{1,{before}}}{part}$"
+        short = pc.fill_null(pc.match_substring_regex(values, pattern), True)
         if pc.all(short, min_count=0).as_py():
             return pc.cast(values, target)
     valid = pc.match_substring_regex(values, _NUMBER)
-    _all_valid(values, pc.or_(valid, pc.is_null(values)), wanted)
-    shown = pc.replace_substring_regex(_digits(values), r"^\+", "")
-    inexact = _is_inexact(shown)
+    _check_all_valid(values, pc.or_(valid, pc.is_null(values)), wanted)
+    texts = pc.replace_substring_regex(_remove_underscores(values), r"^\+", "")
+    inexact = _is_inexact(texts)
     if pc.any(inexact).as_py():
-        short = pc.if_else(inexact, pa.scalar(None, shown.type), shown)
-        read = read_long_decimals(shown.filter(inexact), target, wanted)
-        return pc.replace_with_mask(_decimal(short, target, wanted), inexact, read)
+        short = pc.if_else(inexact, pa.scalar(None, texts.type), texts)
+        read = read_long_decimals(texts.filter(inexact), target, wanted)
+        return pc.replace_with_mask(_parse_decimals(short, target, wanted), inexact, read)
     wide = pa.decimal256(76, target.scale)
     scale = min(target.scale + 1, 75)
-    cut = pc.replace_substring_regex(shown, rf"(\.\d{{0,{scale}}})\d*$", r"\1")
+    cut = pc.replace_substring_regex(texts, rf"(\.\d{{0,{scale}}})\d*$", r"\1")
     read = pc.cast(cut, pa.decimal256(76, scale))
     rounded = pc.round(read, ndigits=target.scale, round_mode="half_towards_infinity")
     return fit_precision(pc.cast(rounded, wide), target)
@@ -133,7 +133,7 @@ def _is_inexact(values: pa.Array) -> pa.Array:
     return pc.fill_null(pc.or_(scientific, long), False)
 
 
-def _all_valid(values: pa.Array, valid: pa.Array, wanted: str) -> None:
+def _check_all_valid(values: pa.Array, valid: pa.Array, wanted: str) -> None:
     if not pc.all(valid, min_count=0).as_py():
         wrong = pc.filter(values, pc.invert(valid))[0].as_py()
         raise pa.ArrowInvalid(f"{excerpt(wrong)} is no {wanted}")

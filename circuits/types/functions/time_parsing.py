@@ -12,9 +12,9 @@ seconds or milliseconds is rounded from microseconds. The offset of a text shift
 target type has a time zone, and is ignored if it has none. A text with a date and a time can be
 parsed as a date; its time must be valid and is then ignored.
 
-Deviations from DuckDB: the name of a zone other than UTC and GMT is refused (DuckDB accepts any
+Deviations from DuckDB: the name of a zone other than UTC and GMT is an error (DuckDB accepts any
 word there, even ``PM``, and ignores it if the target type has no zone); a time followed by other
-words is refused; 24:00 is not accepted as a TIME, since Arrow's time types cannot represent it.
+words is an error; 24:00 is not accepted as a TIME, since Arrow's time types cannot represent it.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ _ISO_STAMP: Final = r"^\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?$"
 
 def read_date(values: pa.Array, *, lenient: bool = False) -> pa.Array:
     """Parse text as date32; a text that is not a date is NULL if ``lenient``, else ArrowInvalid."""
-    quick = _quickly(values, _ISO_DATE, pa.date32())
-    if quick is not None:
-        return quick
+    parsed = _parse_iso(values, _ISO_DATE, pa.date32())
+    if parsed is not None:
+        return parsed
     parts = _Parts(values, _STAMP)
     days, good = _days(parts)
     _, _, clock = _clock(parts)
@@ -87,9 +87,9 @@ def read_timestamp(values: pa.Array, target: pa.DataType, *, lenient: bool = Fal
     ArrowInvalid.
     """
     if target.unit != "ns" and target.tz is None:
-        quick = _quickly(values, _ISO_STAMP, target)
-        if quick is not None:
-            return quick
+        parsed = _parse_iso(values, _ISO_STAMP, target)
+        if parsed is not None:
+            return parsed
     parts = _Parts(values, _STAMP)
     days, good = _days(parts)
     micros, nanos, clock = _clock(parts)
@@ -151,7 +151,7 @@ def read_time(values: pa.Array, target: pa.DataType, *, lenient: bool = False) -
     return _with_nulls(pa.array(ticks).cast(width), valid).view(target)
 
 
-def _quickly(values: pa.Array, pattern: str, target: pa.DataType) -> pa.Array | None:
+def _parse_iso(values: pa.Array, pattern: str, target: pa.DataType) -> pa.Array | None:
     """Parse a column by Arrow's parser if all its texts match ``pattern``; None if it cannot."""
     well_formed = pc.fill_null(pc.match_substring_regex(values, pattern), True)
     if not pc.all(well_formed, min_count=0).as_py():

@@ -1,13 +1,13 @@
-"""Dates and timestamps as whole numbers: units, infinities, and casts between them.
+"""Dates and timestamps as integers: units, infinities, and casts between them.
 
-A date is a number of days, a timestamp a number of ticks since 1970. As in DuckDB the greatest
-number of each type and its negative are the infinities, which stay infinite in every cast.
+A date is a number of days, a timestamp a number of ticks since 1970. As in DuckDB, the greatest
+number of each type and its negative are infinities, which remain infinite in every cast.
 
 ::
 
     date -> timestamp       midnight; ArrowInvalid outside the years -290308 to 294247
-    timestamp -> date       the day that the moment is in, however far before 1970
-    to a finer unit         multiplied; ArrowInvalid where that leaves 64 bits
+    timestamp -> date       the day that contains the moment, also before 1970
+    to a finer unit         multiplied; ArrowInvalid if the result exceeds 64 bits
     to a coarser unit       rounded to the nearest, half away from 1970
 """
 
@@ -41,49 +41,54 @@ Bools = npt.NDArray[np.bool_]
 INFINITE: Final = 2**63 - 1
 MAX_DAY: Final = 2**31 - 1  # an infinite date
 DAY_US: Final = 86_400_000_000
-MAX_DAY_US: Final = 106_751_991  # the last day of which 64 bits count the microseconds
+MAX_DAY_US: Final = 106_751_991  # the last day whose microseconds since 1970 fit 64 bits
 PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def ticks_of(values: pa.Array) -> Int64s:
-    """The numbers of dates or timestamps, 0 for NULL."""
+    """Return dates or timestamps as integers, 0 for NULL."""
     width = pa.int32() if values.type.bit_width == 32 else pa.int64()
     numbers = pc.fill_null(values.view(width), 0)
     return np.asarray(numbers.to_numpy(zero_copy_only=False)).astype(np.int64, copy=False)
 
 
 def is_infinite(ticks: Int64s, of: pa.DataType) -> Bools:
-    """Which numbers of a date or timestamp type are infinities."""
+    """Return a mask of the integers of a date or timestamp type that are infinities."""
     found: Bools = np.abs(ticks) == (MAX_DAY if arrow.is_date32(of) else INFINITE)
     return found
 
 
 def infinite_rows(values: pa.Array) -> pa.Array | None:
-    """Which dates or timestamps are infinities, as a mask; None if none is."""
+    """Return a mask of the dates or timestamps that are infinities; None if there are none."""
     found = is_infinite(ticks_of(values), values.type)
     return pa.array(found) if found.any() else None
 
 
 def to_unit(ticks: Int64s, source: str, target: str) -> tuple[Int64s, Bools]:
-    """Ticks of another unit, and which of them fit 64 bits; infinities stay."""
+    """Convert ticks to another unit; infinities are unchanged.
+
+    Returns:
+        The ticks, and a mask of those that fit 64 bits.
+    """
     infinite = np.abs(ticks) == INFINITE
     old, new = PER_SECOND[source], PER_SECOND[target]
     if new >= old:
         factor = new // old
         fits = np.abs(ticks) <= (INFINITE - 1) // factor
-        moved_ = np.where(fits, ticks, 0) * factor
+        converted = np.where(fits, ticks, 0) * factor
     else:
         size = old // new
         fits = np.ones(len(ticks), np.bool_)
         whole, rest = np.abs(ticks) // size, np.abs(ticks) % size
-        moved_ = np.sign(ticks) * (whole + (2 * rest >= size))
-    return np.where(infinite, ticks, moved_), fits | infinite
+        converted = np.sign(ticks) * (whole + (2 * rest >= size))
+    return np.where(infinite, ticks, converted), fits | infinite
 
 
 def convert_unit(values: pa.Array, target: pa.DataType) -> pa.Array:
-    """Dates or timestamps as another of these types, by the same clock.
+    """Cast dates or timestamps to another of these types, with the same local time.
 
-    ArrowInvalid if a moment does not fit the target.
+    Raises:
+        ArrowInvalid: The target cannot represent a moment.
     """
     source = values.type
     ticks = ticks_of(values)
@@ -108,10 +113,11 @@ def convert_unit(values: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def clock_of(values: pa.Array, target: pa.DataType) -> pa.Array:
-    """The time of day of timestamps; ArrowInvalid for an infinity, which has none."""
+    """Return the time of day of timestamps; ArrowInvalid for an infinity, which has none."""
     source = values.type
     ticks = ticks_of(values)
-    # A time of nanoseconds keeps those of its source; all others are of whole microseconds.
+    # From nanoseconds to nanoseconds nothing is lost; in all other cases, the time is first rounded
+    # to microseconds.
     unit = "ns" if source.unit == target.unit == "ns" else "us"
     moments, fits = to_unit(ticks, source.unit, unit)
     _check(values, fits & ~is_infinite(ticks, source), target)

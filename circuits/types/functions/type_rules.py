@@ -1,16 +1,17 @@
 """Types of expressions: families of types, the common type of two types, types of aggregates.
 
-The common type of two types holds every value of both: integers widen, an integer and a decimal
-make a decimal with room for both, anything and a float makes a float64 (the one lossy step, as in
-SQL), timestamps take the finer unit, NULL's type gives way to any other. Text is never a number or
-a date, and a bool is no number, but by an explicit cast.
+The common type of two types can represent every value of both. For integers it is the wider type,
+for an integer and a decimal a decimal with enough digits for both, for a float and any other number
+float64 (the only lossy case, as in SQL), for timestamps the type with the finer unit, and for the
+null type the other type. Text is never a number or a date, and a bool is never a number, except by
+an explicit cast.
 
-Deviations from DuckDB: uint64 beside a signed integer makes decimal(20, 0), not a 128-bit integer;
-decimals that need more than 38 digits in common become decimal256 (DuckDB drops digits); an integer
-beside a float32 makes float64; a timestamp with a zone and one without do not meet, since there is
-no session whose zone could decide.
+Deviations from DuckDB: the common type of uint64 and a signed integer is decimal(20, 0), not a
+128-bit integer; decimals that together need more than 38 digits become decimal256 (DuckDB drops
+digits); the common type of an integer and a float32 is float64; a timestamp with a zone and one
+without have no common type, since there is no session zone.
 
-``plain`` is the type in which kernels compute; Arrow has few kernels for some types.
+``plain`` is the type in which kernels compute, because Arrow has few kernels for some types.
 """
 
 from __future__ import annotations
@@ -42,27 +43,27 @@ _UNITS = ("s", "ms", "us", "ns")
 
 
 def is_text(of: pa.DataType) -> bool:
-    """Whether it is one of the string types."""
+    """Return True for a string type."""
     return family_of(of) is Family.STRING
 
 
 def is_binary(of: pa.DataType) -> bool:
-    """Whether it is one of the binary types."""
+    """Return True for a binary type."""
     return family_of(of) is Family.BINARY
 
 
 def is_number(of: pa.DataType) -> bool:
-    """Whether it is an integer, a decimal or a float; a bool is not a number."""
+    """Return True for an integer, a decimal or a float; a bool is not a number."""
     return family_of(of) in NUMBERS
 
 
 def is_temporal(of: pa.DataType) -> bool:
-    """Whether it is a date or a timestamp."""
+    """Return True for a date or a timestamp."""
     return family_of(of) in (Family.DATE, Family.TIMESTAMP)
 
 
 def plain(of: pa.DataType) -> pa.DataType:
-    """The type in which kernels compute with values of a type.
+    """Return the type in which kernels compute with values of a type.
 
     >>> plain(pa.decimal64(15, 2)), plain(pa.string_view()), plain(pa.int8())
     (Decimal128Type(decimal128(15, 2)), DataType(large_string), DataType(int8))
@@ -71,7 +72,7 @@ def plain(of: pa.DataType) -> pa.DataType:
 
 
 def digits_of(of: pa.DataType) -> tuple[int, int]:
-    """Precision and scale of the decimal that holds an integer or decimal type."""
+    """Return precision and scale of the decimal that can represent an integer or decimal type."""
     if arrow.is_decimal(of):
         return of.precision, of.scale
     digits = type_row(of).digits
@@ -81,22 +82,23 @@ def digits_of(of: pa.DataType) -> tuple[int, int]:
 
 
 def decimal_type(precision: int, scale: int) -> pa.DataType:
-    """The decimal of 128 bits with this precision and scale, or of 256 where that is too small."""
+    """Return the decimal type with this precision and scale, of 128 bits if they suffice."""
     return (pa.decimal128 if precision <= 38 else pa.decimal256)(precision, scale)
 
 
 def common_type(types: Iterable[pa.DataType]) -> pa.DataType:
-    """The type that values of all these types are compared in, or put into one column in.
+    """Return the type to which values of all these types are cast to compare or combine them.
 
     >>> common_type([pa.int32(), pa.null(), pa.decimal128(10, 2)])
     Decimal128Type(decimal128(12, 2))
 
     Raises:
-        FunctionError: There is none, for example for text and numbers, or no types are given.
+        FunctionError: The types have no common type, for example text and numbers, or ``types`` is
+            empty.
     """
     some = list(types)
     if not some:
-        raise FunctionError("no type is common to no types; give at least one")
+        raise FunctionError("no types have no common type; give at least one type")
     return reduce(_common, some)
 
 
@@ -173,13 +175,13 @@ def _time(unit: str) -> pa.DataType:
 
 
 def aggregate_type(function: str, argument: pa.DataType | None = None) -> pa.DataType:
-    """The type of an aggregate; ``argument`` is None for ``count(*)``.
+    """Return the type of an aggregate; ``argument`` is None for ``count(*)``.
 
     >>> aggregate_type("sum", pa.decimal64(15, 2))
     Decimal128Type(decimal128(38, 2))
 
     Raises:
-        FunctionError: The aggregate does not exist, or does not take this type.
+        FunctionError: The aggregate does not exist, or does not accept this type.
     """
     if function not in ("count", "sum", "avg", "min", "max"):
         raise FunctionError(

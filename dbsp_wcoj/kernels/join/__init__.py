@@ -1,1 +1,1 @@
-"""Kernels of the generic join: prefix enumeration, intersection, sums over trailing variables."""
+"""Kernels of the generic join: prefix extension, intersection, sums over trailing variables."""

@@ -1,11 +1,11 @@
-"""Calls of a kernel from another one, by its address.
+"""Calls from one kernel to another by address.
 
-numba compiles a function into each kernel that calls it, and optimizes and translates its code once
-more at each level of calls. So the kernels that sum a join's innermost variables, and the join
-itself, are compiled by themselves: each once, and only where a plan needs it. A call by address
-costs a few nanoseconds, and each of these calls is one for a whole prefix or a whole join.
+numba compiles a function into each kernel that calls it, and optimizes and translates its code
+again at each level of calls. Therefore the join and the kernels that sum its innermost variables
+are compiled separately: each once, and only if a plan needs it. A call by address costs a few
+nanoseconds, and each call handles a whole prefix or a whole join.
 
-Arguments are int64, given as one tuple; addresses are those of `dbsp_wcoj.kernels.compiled`.
+Arguments are int64, passed as one tuple; addresses come from `dbsp_wcoj.kernels.compilation`.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 
-def _calls(result: Any) -> Any:
+def _make_call(result: Any) -> Any:
     @intrinsic
     def call(typingctx: Any, address: Any, arguments: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -30,6 +30,6 @@ def _calls(result: Any) -> Any:
 
 
 #: Call a kernel that returns a sum.
-call_sum = _calls(types.int64)
+call_sum = _make_call(types.int64)
 #: Call `dbsp_wcoj.kernels.join.join`.
-call_join = _calls(types.UniTuple(types.int64, 3))
+call_join = _make_call(types.UniTuple(types.int64, 3))

@@ -1,16 +1,16 @@
-"""The walk's cursors: where every run of every atom stands among the extensions of the prefix.
+"""The cursors of a join: the position of every run among the extensions of the prefix.
 
-A slot is one run of one atom; it has a cell per depth (`dbsp_wcoj.kernels.join.program`). An atom
-is the sum of its slots: it proposes the union of their values, and a value's weight is the sum of
-theirs. ``state``, ``program`` and ``cells`` are addresses.
+A slot is one run of one atom; it has one cell per depth (`dbsp_wcoj.kernels.join.join_layout`). An
+atom is the sum of its slots: it proposes the union of their values, and the weight of a value is
+the sum of its weights in the slots. ``state``, ``program`` and ``cells`` are addresses.
 """
 
 from typing import Any
 
 import numpy as np
 
-from dbsp_wcoj.kernels.compiled import inlined, subroutine
-from dbsp_wcoj.kernels.join.program import (
+from dbsp_wcoj.kernels.compilation import inline_subroutine, subroutine
+from dbsp_wcoj.kernels.join.join_layout import (
     AT_LEAST,
     AT_MOST,
     ATOM_DEPTHS,
@@ -18,23 +18,24 @@ from dbsp_wcoj.kernels.join.program import (
     CELL_BYTES,
     COMPARISON_WORDS,
     CONSTANT,
-    DELTA,
-    DEPTHS,
+    DELTA_INDEX,
     END,
     EQUAL,
     FIRST_SLOT,
     GREATER,
     HIGH,
     INTERSECTIONS,
+    IS_MATCHED,
     LESS,
     LEVEL_STATE_WORDS,
     LOW,
-    MATCHED,
+    MAX_ATOM_DEPTH,
     OFFSETS,
     PARTICIPANT_WORDS,
     PARTICIPANTS,
     POSITION,
     PROPOSALS,
+    READS_DELTA,
     RUN,
     SOURCE_WORDS,
     TABLE,
@@ -42,23 +43,22 @@ from dbsp_wcoj.kernels.join.program import (
     VALUE,
     VALUES,
     WEIGHT,
-    WITH_DELTA,
 )
-from dbsp_wcoj.kernels.memory import count_up, load, prefetch, store
-from dbsp_wcoj.kernels.storage import run_layout as layout
+from dbsp_wcoj.kernels.memory import increment, load, prefetch, store
+from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.kernels.storage.search import root_seek, seek
-from dbsp_wcoj.kernels.values.arithmetic import add, difference, fits, multiply
+from dbsp_wcoj.kernels.values.arithmetic import add, is_product_safe, multiply, wrapping_subtract
 
-LOWEST = np.int64(-(2**63))
-HIGHEST = np.int64(2**63 - 1)
+MIN_INT64 = np.int64(-(2**63))
+MAX_INT64 = np.int64(2**63 - 1)
 ROOT = np.int64(0)
 
-# How many values ahead of the cursor each stage of fetching is.
-AHEAD = 4
-LINE_WORDS = 8
+# Number of values that each stage of prefetching is ahead of the next one.
+PREFETCH_DISTANCE = 4
+CACHE_LINE_WORDS = 8
 
 
-@inlined
+@inline_subroutine
 def advance(state, cell, depth, low, value):
     """Return the first position from ``low`` on whose value is at least ``value``."""
     if depth == 0:
@@ -69,44 +69,44 @@ def advance(state, cell, depth, low, value):
 @subroutine
 def subtree_weight(run, depth, first, last):
     """Return the weight of the rows under the nodes ``[first, last)`` at ``depth``."""
-    for level in range(depth, load(run, layout.ARITY) - 1):
-        entry = layout.LEVELS + layout.LEVEL_WORDS * level
-        offsets = load(run, entry + layout.LEVEL_OFFSETS)
+    for level in range(depth, load(run, run_layout.ARITY) - 1):
+        entry = run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * level
+        offsets = load(run, entry + run_layout.LEVEL_OFFSETS)
         first = load(run, offsets + first)
         last = load(run, offsets + last)
-    sums = load(run, layout.WEIGHTS)
+    sums = load(run, run_layout.WEIGHT_SUMS)
     if sums == 0:
-        return multiply(last - first, load(run, layout.UNIFORM))
-    if fits(last - first, load(run, layout.MAX_ABS_WEIGHT), 1):
-        return difference(load(run, sums + last), load(run, sums + first))
+        return multiply(last - first, load(run, run_layout.UNIFORM_WEIGHT))
+    if is_product_safe(last - first, load(run, run_layout.MAX_ABS_WEIGHT), 1):
+        return wrapping_subtract(load(run, sums + last), load(run, sums + first))
     total = np.int64(0)
     for row in range(first, last):
-        weight = difference(load(run, sums + row + 1), load(run, sums + row))
+        weight = wrapping_subtract(load(run, sums + row + 1), load(run, sums + row))
         total = add(total, weight)
     return total
 
 
 @subroutine
 def bind_run(state, cells, slot, depths, run):
-    """Make ``run`` the given slot: fill its cells with what the walk needs of the header."""
-    arity = load(run, layout.ARITY)
+    """Bind ``run`` to a slot: fill the cells with the header fields that the walk needs."""
+    arity = load(run, run_layout.ARITY)
     for depth in range(depths):
         cell = cells + CELL_BYTES * (slot * depths + depth)
         store(cell, RUN, run)
         store(cell, LOW, 0)
         store(cell, HIGH, 0)
         if depth < arity:
-            entry = layout.LEVELS + layout.LEVEL_WORDS * depth
-            store(cell, VALUES, run + (load(run, entry + layout.LEVEL_VALUES) << 3))
-            store(cell, OFFSETS, run + (load(run, entry + layout.LEVEL_OFFSETS) << 3))
+            entry = run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * depth
+            store(cell, VALUES, run + (load(run, entry + run_layout.LEVEL_VALUES) << 3))
+            store(cell, OFFSETS, run + (load(run, entry + run_layout.LEVEL_OFFSETS) << 3))
             if depth == 0:
-                store(cell, HIGH, load(run, entry + layout.LEVEL_SIZE))
+                store(cell, HIGH, load(run, entry + run_layout.LEVEL_NODES))
 
 
 @subroutine
 def open_join(program, sources, deltas, state, cells, levels):
-    """Bind all runs to slots; level 0 starts with the weight of the atoms that bind no column."""
-    depths = load(program, DEPTHS)
+    """Bind all runs to slots; level 0 gets the weight of the atoms that bind no column."""
+    depths = load(program, MAX_ATOM_DEPTH)
     slot = np.int64(0)
     weight = np.int64(1)
     for atom in range(load(program, ATOMS)):
@@ -114,8 +114,8 @@ def open_join(program, sources, deltas, state, cells, levels):
         table = load(sources, atom * SOURCE_WORDS + TABLE)
         runs = load(table, 0) if table != 0 else np.int64(0)
         delta = np.int64(0)
-        if load(sources, atom * SOURCE_WORDS + WITH_DELTA) != 0:
-            delta = load(deltas, load(sources, atom * SOURCE_WORDS + DELTA))
+        if load(sources, atom * SOURCE_WORDS + READS_DELTA) != 0:
+            delta = load(deltas, load(sources, atom * SOURCE_WORDS + DELTA_INDEX))
         factor = np.int64(0)
         for index in range(runs + 1):
             run = load(table, 1 + index) if index < runs else delta
@@ -124,7 +124,7 @@ def open_join(program, sources, deltas, state, cells, levels):
             if load(program, load(program, ATOM_DEPTHS) + atom) > 0:
                 bind_run(state, cells, slot, depths, run)
             else:
-                nodes = load(run, layout.LEVELS + layout.LEVEL_SIZE)
+                nodes = load(run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_NODES)
                 factor = add(factor, subtree_weight(run, ROOT, ROOT, nodes))
             slot += 1
         if load(program, load(program, ATOM_DEPTHS) + atom) == 0:
@@ -144,14 +144,14 @@ def value_range(program, state, block, levels, low, high):
         if load(program, word + 1) != CONSTANT:
             other = load(state, levels + LEVEL_STATE_WORDS * other + VALUE)
         if operator == LESS:
-            if other == LOWEST:
-                return HIGHEST, LOWEST
+            if other == MIN_INT64:
+                return MAX_INT64, MIN_INT64
             high = min(high, other - 1)
         elif operator == AT_MOST:
             high = min(high, other)
         elif operator == GREATER:
-            if other == HIGHEST:
-                return HIGHEST, LOWEST
+            if other == MAX_INT64:
+                return MAX_INT64, MIN_INT64
             low = max(low, other + 1)
         elif operator == AT_LEAST:
             low = max(low, other)
@@ -161,9 +161,9 @@ def value_range(program, state, block, levels, low, high):
     return low, high
 
 
-@inlined
-def excluded(program, state, block, levels, value):
-    """Return whether a ``!=`` of the level rules ``value`` out."""
+@inline_subroutine
+def is_excluded(program, state, block, levels, value):
+    """Return whether a ``!=`` comparison of the level excludes ``value``."""
     start = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * load(program, block + PARTICIPANTS)
     for index in range(load(program, start)):
         word = start + 1 + COMPARISON_WORDS * index
@@ -177,14 +177,14 @@ def excluded(program, state, block, levels, value):
 
 
 @subroutine
-def enter(program, state, cells, block, low, high):
-    """Count: set every participant's cursors to ``[low, high]``.
+def enter_level(program, state, cells, block, low, high):
+    """Count: set the cursors of every participant to the values ``[low, high]``.
 
     Returns ``(proposer, count)``: the participant with the fewest extensions.
     """
-    depths = load(program, DEPTHS)
+    depths = load(program, MAX_ATOM_DEPTH)
     proposer: Any = np.int64(-1)
-    fewest = HIGHEST
+    fewest = MAX_INT64
     for index in range(load(program, block + PARTICIPANTS)):
         word = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * index
         atom = load(program, word)
@@ -195,9 +195,9 @@ def enter(program, state, cells, block, low, high):
             first = load(cell, LOW)
             last = load(cell, HIGH)
             store(cell, END, last)
-            if first < last and low > LOWEST:
+            if first < last and low > MIN_INT64:
                 first = advance(state, cell, depth, first, low)
-            if first < last and high < HIGHEST:
+            if first < last and high < MAX_INT64:
                 last = advance(state, cell, depth, first, high + 1)
             store(cell, POSITION, first)
             store(cell, END, last)
@@ -208,11 +208,11 @@ def enter(program, state, cells, block, low, high):
     return proposer, fewest
 
 
-@inlined
-def smallest(state, cells, atom, depth, depths):
-    """Return ``(found, value)``: the least value under the cursors of an atom."""
+@inline_subroutine
+def find_least(state, cells, atom, depth, depths):
+    """Return ``(found, value)``: the least value under the cursors of an atom, if any."""
     found = False
-    value = HIGHEST
+    value = MAX_INT64
     for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
         cell = cells + CELL_BYTES * (slot * depths + depth)
         position = load(cell, POSITION)
@@ -222,19 +222,19 @@ def smallest(state, cells, atom, depth, depths):
     return found, value
 
 
-@inlined
-def move(state, cells, atom, depth, depths, value):
-    """Move an atom's cursors to ``value`` or beyond, and mark the runs that have it.
+@inline_subroutine
+def move_cursors(state, cells, atom, depth, depths, value):
+    """Move the cursors of an atom to ``value`` or beyond, and mark the runs that contain it.
 
-    Returns ``(matched, found, least)``: whether any run has the value, and the least value at or
-    after it if there is one.
+    Returns ``(matched, found, least)``: whether any run contains the value, and the least value
+    at or after it, if there is one.
     """
     matched = False
     found = False
-    least = HIGHEST
+    least = MAX_INT64
     for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
         cell = cells + CELL_BYTES * (slot * depths + depth)
-        store(cell, MATCHED, 0)
+        store(cell, IS_MATCHED, 0)
         position = load(cell, POSITION)
         if position >= load(cell, END):
             continue
@@ -246,51 +246,51 @@ def move(state, cells, atom, depth, depths, value):
             least = min(least, here)
             if here == value:
                 matched = True
-                store(cell, MATCHED, 1)
+                store(cell, IS_MATCHED, 1)
     return matched, found, least
 
 
-@inlined
-def bucket_of(run, value):
-    """Return the directory entry of ``value`` at the root of ``run``, or -1 beyond its values."""
-    distance = difference(value, load(run, layout.LOWEST))
-    shift = load(run, layout.SHIFT)
+@inline_subroutine
+def find_bucket(run, value):
+    """Return the directory entry of ``value`` at the root of ``run``, or -1 out of its range."""
+    distance = wrapping_subtract(value, load(run, run_layout.LOWEST_VALUE))
+    shift = load(run, run_layout.DIRECTORY_SHIFT)
     if shift > 0:
         distance = (distance >> shift) & ((1 << (64 - shift)) - 1)
-    return distance if 0 <= distance < load(run, layout.DIRECTORY_SIZE) - 1 else np.int64(-1)
+    return distance if 0 <= distance < load(run, run_layout.DIRECTORY_SIZE) - 1 else np.int64(-1)
 
 
 @subroutine
-def fetch(run, cell, values, position, last, goes_on):
-    """Ask for what the values some places ahead will be looked up in, in three stages.
+def prefetch_lookup(run, cell, values, position, last, goes_on):
+    """Prefetch the data for the look-ups of the next values, in three stages.
 
     A look-up at the root of a large run misses the cache three times in a row (directory, node,
-    list). The values that will be looked up are known, so each of the three is asked for in time.
+    list). The next values to look up are known, so each of the three is prefetched in time.
     """
-    directory = load(run, layout.DIRECTORY)
-    bucket = bucket_of(run, load(values, min(position + 3 * AHEAD, last)))
+    directory = load(run, run_layout.DIRECTORY)
+    bucket = find_bucket(run, load(values, min(position + 3 * PREFETCH_DISTANCE, last)))
     prefetch(run, directory + bucket)
-    bucket = bucket_of(run, load(values, min(position + 2 * AHEAD, last)))
+    bucket = find_bucket(run, load(values, min(position + 2 * PREFETCH_DISTANCE, last)))
     if bucket >= 0:
         node = load(run, directory + bucket)
         prefetch(load(cell, VALUES), node)
         prefetch(load(cell, OFFSETS), node)
-    bucket = bucket_of(run, load(values, min(position + AHEAD, last)))
+    bucket = find_bucket(run, load(values, min(position + PREFETCH_DISTANCE, last)))
     if bucket >= 0 and goes_on:
         node = load(run, directory + bucket)
         if node < load(cell, HIGH):
             first = load(load(cell, OFFSETS), node)
             prefetch(load(cell + CELL_BYTES, VALUES), first)
-            prefetch(load(cell + CELL_BYTES, VALUES), first + LINE_WORDS)
+            prefetch(load(cell + CELL_BYTES, VALUES), first + CACHE_LINE_WORDS)
 
 
 @subroutine
-def look_ahead(program, state, cells, block, proposer):
-    """Fetch what the next values of the proposer will be looked up in.
+def prefetch_next(program, state, cells, block, proposer):
+    """Prefetch the data for the look-ups of the next values of the proposer.
 
-    The proposer's nodes are contiguous across its parents, so this reaches beyond the prefix.
+    The nodes of the proposer are contiguous across parents, so this reaches beyond the prefix.
     """
-    depths = load(program, DEPTHS)
+    depths = load(program, MAX_ATOM_DEPTH)
     first = block + PARTICIPANTS + 1
     word = first + PARTICIPANT_WORDS * proposer
     slot = load(state, FIRST_SLOT + load(program, word))
@@ -298,7 +298,9 @@ def look_ahead(program, state, cells, block, proposer):
         return
     depth = load(program, word + 1)
     cell = cells + CELL_BYTES * (slot * depths + depth)
-    entry = layout.LEVELS + layout.LEVEL_WORDS * depth + layout.LEVEL_SIZE
+    entry = (
+        run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * depth + run_layout.LEVEL_NODES
+    )
     last = load(load(cell, RUN), entry) - 1
     values = load(cell, VALUES)
     position = load(cell, POSITION)
@@ -308,34 +310,39 @@ def look_ahead(program, state, cells, block, proposer):
         absent = slot == load(state, FIRST_SLOT + load(program, word) + 1)
         if index == proposer or load(program, word + 1) != 0 or absent:
             continue
-        # The oldest run is the largest, and the one that is not in the cache.
+        # The oldest run is the largest, and the one that is unlikely to be in the cache.
         cell = cells + CELL_BYTES * (slot * depths)
         run = load(cell, RUN)
-        if load(run, layout.DIRECTORY) != 0:
-            fetch(run, cell, values, position, last, load(program, word + 2) == 0)
+        if load(run, run_layout.DIRECTORY) != 0:
+            prefetch_lookup(run, cell, values, position, last, load(program, word + 2) == 0)
 
 
 @subroutine
 def next_value(program, state, cells, block, proposer, counters):
-    """Propose and intersect: return ``(found, value)``, all participants' cursors on the value."""
-    depths = load(program, DEPTHS)
+    """Propose and intersect: move all cursors to the next common value.
+
+    Returns ``(found, value)``.
+    """
+    depths = load(program, MAX_ATOM_DEPTH)
     participants = load(program, block + PARTICIPANTS)
     first = block + PARTICIPANTS + 1
     word = first + PARTICIPANT_WORDS * proposer
-    look_ahead(program, state, cells, block, proposer)
+    prefetch_next(program, state, cells, block, proposer)
     while True:
-        found, value = smallest(state, cells, load(program, word), load(program, word + 1), depths)
+        found, value = find_least(
+            state, cells, load(program, word), load(program, word + 1), depths
+        )
         if not found:
             return False, value
-        count_up(counters, PROPOSALS, 1)
+        increment(counters, PROPOSALS, 1)
         agreed = True
         target = value
         for index in range(participants):
             if index == proposer:
                 continue
             other = first + PARTICIPANT_WORDS * index
-            count_up(counters, INTERSECTIONS, 1)
-            matched, found, least = move(
+            increment(counters, INTERSECTIONS, 1)
+            matched, found, least = move_cursors(
                 state, cells, load(program, other), load(program, other + 1), depths, value
             )
             if not found:
@@ -344,19 +351,19 @@ def next_value(program, state, cells, block, proposer, counters):
                 agreed = False
                 target = least
                 break
-        # On a miss the proposer leaps to the value that the other atom has next.
-        move(state, cells, load(program, word), load(program, word + 1), depths, target)
+        # On a miss the proposer leaps to the next value of the other atom.
+        move_cursors(state, cells, load(program, word), load(program, word + 1), depths, target)
         if agreed:
             return True, value
 
 
 @subroutine
 def bind_value(program, state, cells, block, weight):
-    """Descend below the matched value, which every cursor leaves.
+    """Descend below the matched value and move every cursor past it.
 
-    Returns ``weight`` times the weights of the atoms that are complete here.
+    Returns ``weight`` times the weights of the atoms that are complete at this level.
     """
-    depths = load(program, DEPTHS)
+    depths = load(program, MAX_ATOM_DEPTH)
     for index in range(load(program, block + PARTICIPANTS)):
         word = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * index
         atom = load(program, word)
@@ -366,7 +373,7 @@ def bind_value(program, state, cells, block, weight):
         for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
             cell = cells + CELL_BYTES * (slot * depths + depth)
             position = load(cell, POSITION)
-            matched = position < load(cell, END) and load(cell, MATCHED) != 0
+            matched = position < load(cell, END) and load(cell, IS_MATCHED) != 0
             if last:
                 if matched:
                     run = load(cell, RUN)
@@ -381,7 +388,7 @@ def bind_value(program, state, cells, block, weight):
                     store(below, HIGH, load(offsets, position + 1))
             if matched:
                 store(cell, POSITION, position + 1)
-                store(cell, MATCHED, 0)
+                store(cell, IS_MATCHED, 0)
         if last:
             weight = multiply(weight, factor)
     return weight

@@ -1,15 +1,15 @@
-"""The last two variables of a cycle, summed in one loop: where live counting spends its time.
+"""The last two variables of a cycle, summed in one loop, where live counting spends its time.
 
     sum over v of  w(v) * ( sum over c of  m(v, c) * f(c) )
 
-At the first of the two variables exactly two atoms meet: one is complete there (weight ``w``), the
-other, ``m``, goes on to the innermost variable, where it meets an atom ``f`` that ``v`` does not
-move. A triangle closes this way (``e(a, b)`` complete at b, ``e(b, c)`` goes on, ``e(a, c)`` is
-fixed), and so does every longer cycle.
+Exactly two atoms meet at the first of the two variables. One is complete there (weight ``w``). The
+other, ``m``, continues to the innermost variable, where it meets an atom ``f`` that does not depend
+on ``v``. A triangle closes this way (``e(a, b)`` is complete at b, ``e(b, c)`` continues, and
+``e(a, c)`` is fixed), and so does every longer cycle.
 
-The sum is linear in each atom and each atom is the sum of its runs, so the runs are taken one by
-one: no union is formed, and for one triple of runs everything but the cursor is in registers. A
-join of whole relations gets ``m`` packed and takes it word by word
+The sum is linear in each atom and each atom is the sum of its runs, so the runs are processed one
+by one: no union is formed, and for one triple of runs everything but the cursor is in registers. A
+join of whole relations packs ``m`` and processes it word by word
 (`dbsp_wcoj.kernels.join.packed_lists`).
 """
 
@@ -17,23 +17,22 @@ from typing import Any
 
 import numpy as np
 
-from dbsp_wcoj.kernels.compiled import compiled, subroutine
-from dbsp_wcoj.kernels.join.cursors import excluded, fetch, subtree_weight
-from dbsp_wcoj.kernels.join.packed_lists import sum_packed
-from dbsp_wcoj.kernels.join.program import (
+from dbsp_wcoj.kernels.compilation import kernel, subroutine
+from dbsp_wcoj.kernels.join.cursors import is_excluded, prefetch_lookup, subtree_weight
+from dbsp_wcoj.kernels.join.join_layout import (
+    BITMAP_WORDS,
     BLOCKS,
     CELL_BYTES,
     COUNTER_BYTES,
-    DEPTHS,
     END,
     FIRST_SLOT,
     HIGH,
     INTERSECTIONS,
     LEVEL_STATE_WORDS,
     LOW,
-    MARK_WORDS,
+    MAX_ATOM_DEPTH,
     OFFSETS,
-    PACKED,
+    PACKED_RUN,
     PARTICIPANT_WORDS,
     PARTICIPANTS,
     POSITION,
@@ -42,16 +41,17 @@ from dbsp_wcoj.kernels.join.program import (
     VALUE,
     VALUES,
 )
-from dbsp_wcoj.kernels.join.sums import choose_marked, multiply_lists, set_marks
-from dbsp_wcoj.kernels.memory import count_up, load, store
-from dbsp_wcoj.kernels.storage import run_layout as layout
+from dbsp_wcoj.kernels.join.packed_lists import sum_packed
+from dbsp_wcoj.kernels.join.sums import choose_marked, multiply_lists, update_bitmap
+from dbsp_wcoj.kernels.memory import increment, load, store
+from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.kernels.storage.search import root_seek, seek
 from dbsp_wcoj.kernels.values.arithmetic import add, multiply
 
 
 @subroutine
-def only_cell(state, cells, depths, atom, depth):
-    """Return the cell of the only run of an atom at a depth, 0 when it has several or none."""
+def find_only_cell(state, cells, depths, atom, depth):
+    """Return the cell of the only run of an atom at a depth, 0 if it has several or none."""
     slot = load(state, FIRST_SLOT + atom)
     if load(state, FIRST_SLOT + atom + 1) - slot != 1:
         return np.int64(0)
@@ -59,67 +59,72 @@ def only_cell(state, cells, depths, atom, depth):
 
 
 @subroutine
-def sum_whole(state, cells, depths, leaf, leaf_depth, moving, fixed, fixed_depth, marks, counters):
-    """`sum_closing` where the atom that goes on is packed, and each atom one run of one weight.
+def sum_packed_cycle(
+    state, cells, depths, leaf, leaf_depth, moving, fixed, fixed_depth, bitmap, counters
+):
+    """Compute `sum_cycle` if ``m`` is packed and each atom is one run of uniform weight.
 
     Args:
         state: The stack.
         cells: Its cells.
-        depths: How many for each run.
-        leaf: The atom that is complete, and proposes.
+        depths: Number of cells of each run.
+        leaf: The atom that is complete; it proposes.
         leaf_depth: Its depth.
-        moving: The atom that goes on from its root.
-        fixed: The atom that is met at the innermost variable.
+        moving: The atom that continues, from its root.
+        fixed: The other atom of the innermost variable.
         fixed_depth: Its depth.
-        marks: Bitmap, room for a list, and the packed run.
+        bitmap: Bitmap, room for a list, and the packed run.
         counters: Of the level.
 
     Returns:
         ``(done, sum)``.
     """
     nothing = np.int64(0)
-    packed = load(marks, PACKED)
-    to = only_cell(state, cells, depths, moving, nothing)
-    proposed = only_cell(state, cells, depths, leaf, leaf_depth)
-    held = only_cell(state, cells, depths, fixed, fixed_depth)
-    if to == 0 or proposed == 0 or held == 0 or load(to, RUN) != load(packed, nothing):
+    packed = load(bitmap, PACKED_RUN)
+    moving_cell = find_only_cell(state, cells, depths, moving, nothing)
+    leaf_cell = find_only_cell(state, cells, depths, leaf, leaf_depth)
+    fixed_cell = find_only_cell(state, cells, depths, fixed, fixed_depth)
+    if (
+        moving_cell == 0
+        or leaf_cell == 0
+        or fixed_cell == 0
+        or load(moving_cell, RUN) != load(packed, nothing)
+    ):
         return False, nothing
-    leaf_run, fixed_run = load(proposed, RUN), load(held, RUN)
-    if load(leaf_run, layout.WEIGHTS) != 0 or load(fixed_run, layout.WEIGHTS) != 0:
+    leaf_run, fixed_run = load(leaf_cell, RUN), load(fixed_cell, RUN)
+    if load(leaf_run, run_layout.WEIGHT_SUMS) != 0 or load(fixed_run, run_layout.WEIGHT_SUMS) != 0:
         return False, nothing
-    if leaf_depth != load(leaf_run, layout.ARITY) - 1:
+    if leaf_depth != load(leaf_run, run_layout.ARITY) - 1:
         return False, nothing
-    start, end = load(proposed, POSITION), load(proposed, END)
+    start, end = load(leaf_cell, POSITION), load(leaf_cell, END)
     common, inner = sum_packed(
         packed,
-        marks,
-        marks + 8 * MARK_WORDS,
-        load(held, VALUES),
-        load(held, LOW),
-        load(held, HIGH),
-        load(proposed, VALUES),
+        bitmap,
+        bitmap + 8 * BITMAP_WORDS,
+        load(fixed_cell, VALUES),
+        load(fixed_cell, LOW),
+        load(fixed_cell, HIGH),
+        load(leaf_cell, VALUES),
         start,
         end,
-        load(to, POSITION),
-        load(to, END),
+        load(moving_cell, POSITION),
+        load(moving_cell, END),
     )
     if common < 0:
         return False, nothing
-    count_up(counters, PROPOSALS, end - start)
-    count_up(counters, INTERSECTIONS, end - start)
-    count_up(counters + COUNTER_BYTES, PROPOSALS, inner)
-    count_up(counters + COUNTER_BYTES, INTERSECTIONS, inner)
-    total = multiply(common, load(leaf_run, layout.UNIFORM))
-    total = multiply(total, load(load(to, RUN), layout.UNIFORM))
-    return True, multiply(total, load(fixed_run, layout.UNIFORM))
+    increment(counters, PROPOSALS, end - start)
+    increment(counters, INTERSECTIONS, end - start)
+    increment(counters + COUNTER_BYTES, PROPOSALS, inner)
+    increment(counters + COUNTER_BYTES, INTERSECTIONS, inner)
+    total = multiply(common, load(leaf_run, run_layout.UNIFORM_WEIGHT))
+    total = multiply(total, load(load(moving_cell, RUN), run_layout.UNIFORM_WEIGHT))
+    return True, multiply(total, load(fixed_run, run_layout.UNIFORM_WEIGHT))
 
 
-@compiled
-def sum_closing(
-    program, state, cells, levels, level, proposer, count, least, most, marks, counters
-):
-    """As `dbsp_wcoj.kernels.join.sums.sum_pairs`, for a level that is ``SUM_CLOSING``."""
-    depths = load(program, DEPTHS)
+@kernel
+def sum_cycle(program, state, cells, levels, level, proposer, count, least, most, bitmap, counters):
+    """Like `dbsp_wcoj.kernels.join.sums.sum_pairs`, for a level of kind ``SUM_CYCLE``."""
+    depths = load(program, MAX_ATOM_DEPTH)
     block = load(program, load(program, BLOCKS) + level)
     inner = load(program, load(program, BLOCKS) + level + 1)
     first = block + PARTICIPANTS + 1
@@ -144,24 +149,24 @@ def sum_closing(
     if fixed_length == 0:
         return np.int64(0)
     direct = proposer_complete and other_depth == 0 and not compared
-    if direct and load(marks, PACKED) != 0:
+    if direct and load(bitmap, PACKED_RUN) != 0:
         leaf = load(program, word)
-        done, whole = sum_whole(
-            state, cells, depths, leaf, depth, moving, fixed, fixed_depth, marks, counters
+        done, whole = sum_packed_cycle(
+            state, cells, depths, leaf, depth, moving, fixed, fixed_depth, bitmap, counters
         )
         if done:
             return whole
 
-    marked = choose_marked(program, state, cells, block, inner, count)
+    marked_cell = choose_marked(program, state, cells, block, inner, count)
     mark_first: Any = np.int64(0)
     mark_last: Any = np.int64(0)
     lowest: Any = np.int64(0)
     highest: Any = np.int64(0)
-    if marked != 0:
-        mark_first, mark_last = load(marked, LOW), load(marked, HIGH)
-        lowest = load(load(marked, VALUES), mark_first)
-        highest = load(load(marked, VALUES), mark_last - 1)
-        set_marks(marks, load(marked, VALUES), mark_first, mark_last, lowest, False)
+    if marked_cell != 0:
+        mark_first, mark_last = load(marked_cell, LOW), load(marked_cell, HIGH)
+        lowest = load(load(marked_cell, VALUES), mark_first)
+        highest = load(load(marked_cell, VALUES), mark_last - 1)
+        update_bitmap(bitmap, load(marked_cell, VALUES), mark_first, mark_last, lowest, False)
 
     total: Any = np.int64(0)
     proposals = np.int64(0)
@@ -179,7 +184,11 @@ def sum_closing(
             continue
         run = load(cell, RUN)
         values = load(cell, VALUES)
-        entry = layout.LEVELS + layout.LEVEL_WORDS * depth + layout.LEVEL_SIZE
+        entry = (
+            run_layout.LEVEL_HEADERS
+            + run_layout.LEVEL_HEADER_WORDS * depth
+            + run_layout.LEVEL_NODES
+        )
         last = load(run, entry) - 1
         for other_slot in range(
             load(state, FIRST_SLOT + other_atom), load(state, FIRST_SLOT + other_atom + 1)
@@ -191,17 +200,17 @@ def sum_closing(
                 continue
             other_run = load(other, RUN)
             other_values = load(other, VALUES)
-            direct = other_depth == 0 and load(other_run, layout.DIRECTORY) != 0
+            direct = other_depth == 0 and load(other_run, run_layout.DIRECTORY) != 0
             complete = run if proposer_complete else other_run
             complete_depth = depth if proposer_complete else other_depth
-            plain = load(complete, layout.WEIGHTS) == 0
-            plain &= complete_depth == load(complete, layout.ARITY) - 1
+            plain = load(complete, run_layout.WEIGHT_SUMS) == 0
+            plain &= complete_depth == load(complete, run_layout.ARITY) - 1
             proposals += end - start
             looked_up += end - start
             for position in range(start, end):
                 value = load(values, position)
                 if direct:
-                    fetch(other_run, other, values, position, last, proposer_complete)
+                    prefetch_lookup(other_run, other, values, position, last, proposer_complete)
                     at = root_seek(other_run, at, other_end, value)
                 else:
                     at = seek(other_values, at, other_end, value)
@@ -211,20 +220,20 @@ def sum_closing(
                     continue
                 if compared:
                     store(state, levels + LEVEL_STATE_WORDS * level + VALUE, value)
-                    if excluded(program, state, block, levels, value):
+                    if is_excluded(program, state, block, levels, value):
                         continue
                 if proposer_complete:
                     leaf_run, leaf_depth, leaf = run, depth, position
-                    going, node = other, at
+                    moving_cell, node = other, at
                 else:
                     leaf_run, leaf_depth, leaf = other_run, other_depth, at
-                    going, node = cell, position
+                    moving_cell, node = cell, position
                 if plain:
-                    weight = load(leaf_run, layout.UNIFORM)
+                    weight = load(leaf_run, run_layout.UNIFORM_WEIGHT)
                 else:
                     weight = subtree_weight(leaf_run, leaf_depth, leaf, leaf + 1)
-                child = load(load(going, OFFSETS), node)
-                child_end = load(load(going, OFFSETS), node + 1)
+                child = load(load(moving_cell, OFFSETS), node)
+                child_end = load(load(moving_cell, OFFSETS), node + 1)
                 inner_proposals += min(child_end - child, fixed_length)
                 for fixed_slot in range(fixed_first, fixed_end):
                     fixed_cell = cells + CELL_BYTES * (fixed_slot * depths + fixed_depth)
@@ -237,19 +246,19 @@ def sum_closing(
                         load(fixed_cell, VALUES),
                         low,
                         high,
-                        load(going, RUN),
-                        load(going + CELL_BYTES, VALUES),
+                        load(moving_cell, RUN),
+                        load(moving_cell + CELL_BYTES, VALUES),
                         child,
                         child_end,
-                        marks if fixed_cell == marked else np.int64(0),
+                        bitmap if fixed_cell == marked_cell else np.int64(0),
                         lowest,
                         highest,
                     )
                     total = add(total, multiply(part, weight))
-    count_up(counters, PROPOSALS, proposals)
-    count_up(counters, INTERSECTIONS, looked_up)
-    count_up(counters + COUNTER_BYTES, PROPOSALS, inner_proposals)
-    count_up(counters + COUNTER_BYTES, INTERSECTIONS, inner_proposals)
-    if marked != 0:
-        set_marks(marks, load(marked, VALUES), mark_first, mark_last, lowest, True)
+    increment(counters, PROPOSALS, proposals)
+    increment(counters, INTERSECTIONS, looked_up)
+    increment(counters + COUNTER_BYTES, PROPOSALS, inner_proposals)
+    increment(counters + COUNTER_BYTES, INTERSECTIONS, inner_proposals)
+    if marked_cell != 0:
+        update_bitmap(bitmap, load(marked_cell, VALUES), mark_first, mark_last, lowest, True)
     return total

@@ -1,23 +1,24 @@
 """Intersecting two sorted lists without listing the result: ``sum over v of wa(v) * wb(v)``.
 
-This is where a cyclic join spends its time. Two strategies, chosen by the lengths ``m <= n``:
+A cyclic join spends its time here. The lengths ``m <= n`` choose one of two strategies:
 
-- lengths within a factor `GALLOP_RATIO`: blocks of four against blocks of four, O(m + n) compares
-  of vectors and no branch that depends on the data but the advance;
-- otherwise: for each value of the shorter list gallop over the last values of the longer list's
-  blocks, then compare one block at once: O(m log(n / m)).
+- Lengths within a factor `GALLOP_RATIO`: compare blocks of four with blocks of four. This takes
+  O(m + n) vector comparisons, and only the advance branches on the data.
+- Otherwise, for each value of the shorter list: gallop over the last values of the blocks of the
+  longer list, then compare one block at once. This takes O(m log(n / m)).
 
-Lists of one weight each only count their matches; others multiply the weights at each match.
+Two lists of uniform weight only count their matches; others multiply the weights at each match.
 """
 
 import numpy as np
 
-from dbsp_wcoj.kernels.compiled import subroutine
-from dbsp_wcoj.kernels.memory import LANES, contains, load, match_count
-from dbsp_wcoj.kernels.storage.run_layout import UNIFORM, WEIGHTS
+from dbsp_wcoj.kernels.compilation import subroutine
+from dbsp_wcoj.kernels.memory import VECTOR_LANES, block_contains, count_block_matches, load
+from dbsp_wcoj.kernels.storage.run_layout import UNIFORM_WEIGHT, WEIGHT_SUMS
 from dbsp_wcoj.kernels.storage.search import seek
-from dbsp_wcoj.kernels.values.arithmetic import add, difference, multiply
+from dbsp_wcoj.kernels.values.arithmetic import add, multiply, wrapping_subtract
 
+# A list longer than this many times the other one is searched by galloping.
 GALLOP_RATIO = 12
 
 
@@ -25,21 +26,21 @@ GALLOP_RATIO = 12
 def seek_block(values, low, blocks, value):
     """Return the first block whose last value is at least ``value``; block 0 starts at ``low``.
 
-    Returns ``blocks`` when there is none.
+    Returns ``blocks`` if there is no such block.
     """
-    last = low + LANES - 1
+    last = low + VECTOR_LANES - 1
     if load(values, last) >= value:
         return np.int64(0)
     below = np.int64(0)
     step = np.int64(1)
-    while below + step < blocks and load(values, last + (below + step) * LANES) < value:
+    while below + step < blocks and load(values, last + (below + step) * VECTOR_LANES) < value:
         below += step
         step += step
     high = min(below + step, blocks)
     low_block = below + 1
     while low_block < high:
         middle = (low_block + high) >> 1
-        if load(values, last + middle * LANES) < value:
+        if load(values, last + middle * VECTOR_LANES) < value:
             low_block = middle + 1
         else:
             high = middle
@@ -53,21 +54,21 @@ def count_common(a, i, end_a, b, j, end_b):
         a, i, end_a, b, j, end_b = b, j, end_b, a, i, end_a
     common = np.int64(0)
     if (end_a - i) * GALLOP_RATIO < end_b - j:
-        while i < end_a and j + LANES <= end_b:
+        while i < end_a and j + VECTOR_LANES <= end_b:
             value = load(a, i)
-            blocks = (end_b - j) // LANES
+            blocks = (end_b - j) // VECTOR_LANES
             skipped = seek_block(b, j, blocks, value)
-            j += skipped * LANES
+            j += skipped * VECTOR_LANES
             if skipped < blocks:
-                common += contains(b, j, value)
+                common += block_contains(b, j, value)
                 i += 1
     else:
-        while i + LANES <= end_a and j + LANES <= end_b:
-            common += match_count(a, i, b, j)
-            last_a = load(a, i + LANES - 1)
-            last_b = load(b, j + LANES - 1)
-            i += LANES * np.int64(last_a <= last_b)
-            j += LANES * np.int64(last_b <= last_a)
+        while i + VECTOR_LANES <= end_a and j + VECTOR_LANES <= end_b:
+            common += count_block_matches(a, i, b, j)
+            last_a = load(a, i + VECTOR_LANES - 1)
+            last_b = load(b, j + VECTOR_LANES - 1)
+            i += VECTOR_LANES * np.int64(last_a <= last_b)
+            j += VECTOR_LANES * np.int64(last_b <= last_a)
     while i < end_a and j < end_b:
         x = load(a, i)
         y = load(b, j)
@@ -80,17 +81,17 @@ def count_common(a, i, end_a, b, j, end_b):
 @subroutine
 def leaf_weight(run, leaf):
     """Return the weight of a leaf of a run."""
-    sums = load(run, WEIGHTS)
+    sums = load(run, WEIGHT_SUMS)
     if sums == 0:
-        return load(run, UNIFORM)
-    return difference(load(run, sums + leaf + 1), load(run, sums + leaf))
+        return load(run, UNIFORM_WEIGHT)
+    return wrapping_subtract(load(run, sums + leaf + 1), load(run, sums + leaf))
 
 
 @subroutine
 def dot_common(a, run_a, i, end_a, b, run_b, j, end_b):
-    """Return the sum of products of the weights of the common values, unchecked.
+    """Return the sum over the common values of the products of their weights, unchecked.
 
-    The caller has made sure that ``length * max|wa| * max|wb|`` fits in int64.
+    The caller guarantees that ``length * max|wa| * max|wb|`` fits in int64.
     """
     if end_a - i > end_b - j:
         a, run_a, i, end_a, b, run_b, j, end_b = b, run_b, j, end_b, a, run_a, i, end_a
@@ -106,14 +107,18 @@ def dot_common(a, run_a, i, end_a, b, run_b, j, end_b):
             i += 1
         return total
     while i < end_a and j < end_b:
-        if i + LANES <= end_a and j + LANES <= end_b and match_count(a, i, b, j) == 0:
-            last_a = load(a, i + LANES - 1)
-            last_b = load(b, j + LANES - 1)
-            i += LANES * np.int64(last_a <= last_b)
-            j += LANES * np.int64(last_b <= last_a)
+        if (
+            i + VECTOR_LANES <= end_a
+            and j + VECTOR_LANES <= end_b
+            and count_block_matches(a, i, b, j) == 0
+        ):
+            last_a = load(a, i + VECTOR_LANES - 1)
+            last_b = load(b, j + VECTOR_LANES - 1)
+            i += VECTOR_LANES * np.int64(last_a <= last_b)
+            j += VECTOR_LANES * np.int64(last_b <= last_a)
             continue
-        stop_a = min(i + LANES, end_a)
-        stop_b = min(j + LANES, end_b)
+        stop_a = min(i + VECTOR_LANES, end_a)
+        stop_b = min(j + VECTOR_LANES, end_b)
         while i < stop_a and j < stop_b:
             x = load(a, i)
             y = load(b, j)
@@ -126,7 +131,7 @@ def dot_common(a, run_a, i, end_a, b, run_b, j, end_b):
 
 @subroutine
 def dot_checked(a, run_a, i, end_a, b, run_b, j, end_b):
-    """As `dot_common` for weights of any size; the sum may be `OVERFLOWED`."""
+    """Like `dot_common`, for weights of any size; the sum may be `OVERFLOWED`."""
     total = np.int64(0)
     while i < end_a and j < end_b:
         x = load(a, i)

@@ -1,32 +1,33 @@
-"""Generic join, compiled: one kernel for every query, any number of atoms, columns and runs.
+"""The generic join as one compiled kernel for every query, any number of atoms, columns and runs.
 
     for each variable in order:
-        count:      the atom with the fewest extensions of the prefix
-        propose:    walks them,
-        intersect:  every other atom seeks each of them from its last position
+        count:      choose the atom with the fewest extensions of the prefix
+        propose:    iterate over its extensions
+        intersect:  every other atom seeks each extension from its last position
 
-depth first, so that memory is the stack (Ngo, Ré, Rudra, "Skew Strikes Back", SIGMOD Record 42(4),
-2013, section 3; the seeks within a level are those of Veldhuizen, "Leapfrog Triejoin", ICDT 2014,
-section 3). An atom is the sum of its runs, each a weighted trie: it proposes the union of their
-values and a value's weight is the sum of theirs. The weight of a prefix is multiplied by an atom's
-weight where the atom binds its last needed column; columns that nothing else needs are never
-walked, their subtree's weight is read from the running sums. Variables after the last head variable
-are summed, the innermost of them without being listed (`dbsp_wcoj.kernels.join.sums`), and where
-the sum depends on one bound value only it is remembered (`dbsp_wcoj.kernels.join.memo`).
+The walk is depth first, so its memory is the stack (Ngo, Ré, Rudra, "Skew Strikes Back", SIGMOD
+Record 42(4), 2013, section 3; the seeks within a level are those of Veldhuizen, "Leapfrog
+Triejoin", ICDT 2014, section 3). An atom is the sum of its runs, each a weighted trie: it proposes
+the union of their values, and the weight of a value is the sum of its weights in the runs. The
+weight of a prefix is multiplied by the weight of an atom at the last column of the atom that the
+query needs. The columns after it are never walked: the running sums give the weight of the subtree.
+Variables after the last head variable are summed. The innermost of them are summed without being
+listed (`dbsp_wcoj.kernels.join.sums`), and a sum that depends on only one bound value is memoized
+(`dbsp_wcoj.kernels.join.memo`).
 
 Comparisons with bound variables and constants narrow the range of a level before it is walked.
 """
 
 import numpy as np
 
-from dbsp_wcoj.kernels.compiled import compiled, subroutine
+from dbsp_wcoj.kernels.compilation import kernel, subroutine
 from dbsp_wcoj.kernels.join.calls import call_sum
 from dbsp_wcoj.kernels.join.cursors import (
-    HIGHEST,
-    LOWEST,
+    MAX_INT64,
+    MIN_INT64,
     bind_value,
-    enter,
-    excluded,
+    enter_level,
+    is_excluded,
     next_value,
     open_join,
     value_range,
@@ -35,66 +36,66 @@ from dbsp_wcoj.kernels.join.delta_rows import (
     GROUP,
     NO_ROW,
     is_driven,
+    is_pair_sum,
     next_row,
     open_level,
-    sums_pair,
 )
-from dbsp_wcoj.kernels.join.memo import recall, remember
-from dbsp_wcoj.kernels.join.program import (
+from dbsp_wcoj.kernels.join.join_layout import (
+    ACTIVE_DRIVER_LEVELS,
     ATOMS,
     BLOCKS,
     COUNTER_BYTES,
     DONE,
-    DRIVEN,
-    DRIVEN_LEVELS,
-    EMITTED,
-    ENTERING,
+    DRIVER_LEVELS,
+    EMITTED_LEVELS,
     FIRST_SLOT,
     FULL,
     GENERATION,
-    HEAD,
+    HEAD_LEVELS,
     HEAD_SIZE,
+    IS_ENTERING,
+    IS_MEMOIZED,
     LEVEL,
     LEVEL_STATE_WORDS,
     LEVELS,
-    NOT_SUMMED,
+    MEMO_KEY_LEVEL,
     OVERFLOW,
     PAUSED,
     PROPOSALS,
     PROPOSER,
-    REMEMBERED,
-    SEPARATOR,
-    SPLIT,
+    ROWS_WRITTEN,
+    SPLIT_LEVEL,
     SUM_KERNEL,
-    SUMMED,
+    SUM_KIND,
+    SUM_NONE,
     TOTAL,
     TOTAL_BEFORE,
     VALUE,
     WEIGHT,
     WEIGHT_BEFORE,
-    WRITTEN,
 )
+from dbsp_wcoj.kernels.join.memo import look_up_sum, memoize_sum
 from dbsp_wcoj.kernels.join.sums import NO_PROPOSER, sum_one
-from dbsp_wcoj.kernels.memory import count_up, load, store
+from dbsp_wcoj.kernels.memory import increment, load, store
 from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED, add, multiply
 
 
 @subroutine
 def emit(program, state, levels, weight, out, capacity):
     """Append the bound head values and the weight to ``out``, of shape ``(head + 1, capacity)``."""
-    row = load(state, WRITTEN)
+    row = load(state, ROWS_WRITTEN)
     size = load(program, HEAD_SIZE)
     for column in range(size):
-        level = load(program, load(program, HEAD) + column)
+        level = load(program, load(program, HEAD_LEVELS) + column)
         value = load(state, levels + LEVEL_STATE_WORDS * level + VALUE)
         store(out, capacity * column + row, value)
     store(out, capacity * size + row, weight)
-    store(state, WRITTEN, row + 1)
+    store(state, ROWS_WRITTEN, row + 1)
 
 
 @subroutine
 def proposals_of_two(counters, level, depth_count):
-    """Return the proposals counted so far at a level and at the next one."""
+    """Return the number of proposals so far at a level and at the next one."""
     counters += COUNTER_BYTES * level
     found = load(counters, PROPOSALS)
     if level + 1 < depth_count:
@@ -102,7 +103,7 @@ def proposals_of_two(counters, level, depth_count):
     return found
 
 
-@compiled
+@kernel
 def join(
     program,
     sources,
@@ -113,8 +114,8 @@ def join(
     state,
     out,
     capacity,
-    marks,
-    sums,
+    bitmap,
+    memo,
     counters,
     work,
 ):
@@ -123,70 +124,70 @@ def join(
     All arguments are int64; arrays are given by their addresses.
 
     Args:
-        program: the plan (`dbsp_wcoj.kernels.join.program`).
-        sources: what each atom reads.
+        program: the plan (`dbsp_wcoj.kernels.join.join_layout`).
+        sources: the source of each atom.
         deltas: addresses of the step's delta runs, 0 for none.
-        low: least value of the level ``program[SPLIT]``.
+        low: least value of the level ``program[SPLIT_LEVEL]``.
         high: greatest value of that level.
-        resumed: 0 to start, 1 to go on after ``FULL`` or ``PAUSED``.
+        resumed: 0 to start, 1 to continue after ``FULL`` or ``PAUSED``.
         state: the stack.
         out: array of shape ``(head + 1, capacity)``; the last row holds weights.
-        capacity: how many rows fit in ``out``.
-        marks: bitmap of `MOST_MARKS` bits, all zero before and after, then room for lists, then
+        capacity: number of rows that fit in ``out``.
+        bitmap: bitmap of `BITMAP_BITS` bits, all zero before and after, then room for lists, then
             the address of a packed run or 0.
-        sums: room for remembered sums (`dbsp_wcoj.kernels.join.memo`), if a level has a separator.
-        counters: proposals and intersections of each level are added here.
-        work: After so many values bound or proposed the join pauses. The two innermost variables,
-            where they are summed together, are finished first.
+        memo: room for memoized sums (`dbsp_wcoj.kernels.join.memo`), if a level memoizes.
+        counters: accumulates the proposals and intersections of each level.
+        work: number of values bound or proposed after which the join pauses. If the two innermost
+            variables are summed together, that sum is completed first.
 
     Returns:
         ``(status, rows written, total)``: ``DONE``, ``FULL`` or ``PAUSED`` (take the rows, call
         again), or ``OVERFLOW``. With an empty head the weight of the empty row is the total.
     """
     depth_count = load(program, LEVELS)
-    emitted = load(program, EMITTED)
+    emitted = load(program, EMITTED_LEVELS)
     levels = FIRST_SLOT + load(program, ATOMS) + 1
     cells = state + 8 * (levels + LEVEL_STATE_WORDS * (depth_count + 1))
-    store(state, WRITTEN, 0)
+    store(state, ROWS_WRITTEN, 0)
     if resumed == 0:
         store(state, TOTAL, 0)
-        if sums != 0:
-            store(sums, GENERATION, load(sums, GENERATION) + 1)
+        if memo != 0:
+            store(memo, GENERATION, load(memo, GENERATION) + 1)
         open_join(program, sources, deltas, state, cells, levels)
         weight = load(state, levels + WEIGHT)
         if depth_count == 0 or weight == 0:
             return OVERFLOW if weight == OVERFLOWED else DONE, 0, weight
-        driven = load(program, DRIVEN) if is_driven(program, state) else np.int64(0)
-        store(state, DRIVEN_LEVELS, driven)
+        driven = load(program, DRIVER_LEVELS) if is_driven(program, state) else np.int64(0)
+        store(state, ACTIVE_DRIVER_LEVELS, driven)
         store(state, LEVEL, 0)
-        store(state, ENTERING, 1)
+        store(state, IS_ENTERING, 1)
         if driven > 0:
             open_level(program, state, cells, levels, np.int64(0), low, high)
-            grouped = driven == 1 and load(program, load(program, load(program, BLOCKS)) + SUMMED)
-            store(state, ENTERING, 1 if grouped else 0)
-    driven = load(state, DRIVEN_LEVELS)
-    paired = driven > 0 and emitted == 0 and sums_pair(program, driven)
+            grouped = driven == 1 and load(program, load(program, load(program, BLOCKS)) + SUM_KIND)
+            store(state, IS_ENTERING, 1 if grouped else 0)
+    driven = load(state, ACTIVE_DRIVER_LEVELS)
+    paired = driven > 0 and emitted == 0 and is_pair_sum(program, driven)
     level = load(state, LEVEL)
-    entering = load(state, ENTERING) != 0
+    entering = load(state, IS_ENTERING) != 0
     total = load(state, TOTAL)
     while True:
-        if emitted > 0 and load(state, WRITTEN) == capacity:
+        if emitted > 0 and load(state, ROWS_WRITTEN) == capacity:
             store(state, LEVEL, level)
-            store(state, ENTERING, 1 if entering else 0)
+            store(state, IS_ENTERING, 1 if entering else 0)
             store(state, TOTAL, total)
             return FULL, capacity, 0
         work -= 1
         if work < 0:
             store(state, LEVEL, level)
-            store(state, ENTERING, 1 if entering else 0)
+            store(state, IS_ENTERING, 1 if entering else 0)
             store(state, TOTAL, total)
-            return PAUSED, load(state, WRITTEN), 0
+            return PAUSED, load(state, ROWS_WRITTEN), 0
         if level < driven and not entering:
             found_row = next_row(program, state, cells, levels, level, low, high, counters)
             if found_row == NO_ROW:
                 if total == OVERFLOWED and emitted == 0:
                     return OVERFLOW, 0, 0
-                return DONE, load(state, WRITTEN), total
+                return DONE, load(state, ROWS_WRITTEN), total
             level = driven - 1
             if found_row == GROUP:
                 entering = True
@@ -196,9 +197,9 @@ def join(
                     store(state, LEVEL, driven)
                     block = load(program, load(program, BLOCKS) + driven)
                     counted = counters + COUNTER_BYTES * driven
-                    whole = (program, state, cells, levels, driven, NO_PROPOSER, np.int64(0))
-                    free = (LOWEST, HIGHEST, marks, counted)
-                    part = call_sum(load(program, block + SUM_KERNEL), whole + free)
+                    position = (program, state, cells, levels, driven, NO_PROPOSER, np.int64(0))
+                    bounds = (MIN_INT64, MAX_INT64, bitmap, counted)
+                    part = call_sum(load(program, block + SUM_KERNEL), position + bounds)
                     total = add(total, multiply(weight, part))
                     continue
                 if driven < depth_count:
@@ -212,52 +213,52 @@ def join(
                 else:
                     total = add(total, weight)
                     continue
-        # Where the walk stands, for those who watch it.
+        # For the sampler, `dbsp_wcoj.kernels.join.progress_board`.
         store(state, LEVEL, level)
         block = load(program, load(program, BLOCKS) + level)
         here = levels + LEVEL_STATE_WORDS * level
         found = True
-        separator = load(program, block + SEPARATOR)
+        memo_level = load(program, block + MEMO_KEY_LEVEL)
         if entering:
             entering = False
-            if separator >= 0:
-                store(state, here + REMEMBERED, 0)
-                key = load(state, levels + LEVEL_STATE_WORDS * separator + VALUE)
-                known, part = recall(sums, level, key)
+            if memo_level >= 0:
+                store(state, here + IS_MEMOIZED, 0)
+                key = load(state, levels + LEVEL_STATE_WORDS * memo_level + VALUE)
+                known, part = look_up_sum(memo, level, key)
                 if known:
                     total = add(total, multiply(load(state, here + WEIGHT), part))
                     found = False
             if found:
-                least = low if level == load(program, SPLIT) else LOWEST
-                most = high if level == load(program, SPLIT) else HIGHEST
+                least = low if level == load(program, SPLIT_LEVEL) else MIN_INT64
+                most = high if level == load(program, SPLIT_LEVEL) else MAX_INT64
                 least, most = value_range(program, state, block, levels, least, most)
                 found = least <= most
             if found:
-                proposer, count = enter(program, state, cells, block, least, most)
+                proposer, count = enter_level(program, state, cells, block, least, most)
                 store(state, here + PROPOSER, proposer)
                 found = count > 0
-                summed = load(program, block + SUMMED)
-                if found and summed == NOT_SUMMED and separator >= 0:
-                    store(state, here + REMEMBERED, 1)
+                summed = load(program, block + SUM_KIND)
+                if found and summed == SUM_NONE and memo_level >= 0:
+                    store(state, here + IS_MEMOIZED, 1)
                     store(state, here + TOTAL_BEFORE, total)
                     store(state, here + WEIGHT_BEFORE, load(state, here + WEIGHT))
                     store(state, here + WEIGHT, 1)
                     total = np.int64(0)
-                if found and summed != NOT_SUMMED:
+                if found and summed != SUM_NONE:
                     proposed = proposals_of_two(counters, level, depth_count)
                     kernel = load(program, block + SUM_KERNEL)
                     counted = counters + COUNTER_BYTES * level
                     if kernel == 0:
-                        count_up(counted, PROPOSALS, count)
+                        increment(counted, PROPOSALS, count)
                         part = sum_one(program, state, cells, block)
                     else:
-                        rest = (program, state, cells, levels, level, proposer, count)
-                        restricted = (least, most, marks, counted)
-                        part = call_sum(kernel, rest + restricted)
+                        position = (program, state, cells, levels, level, proposer, count)
+                        bounds = (least, most, bitmap, counted)
+                        part = call_sum(kernel, position + bounds)
                     work -= proposals_of_two(counters, level, depth_count) - proposed
-                    if separator >= 0:
-                        key = load(state, levels + LEVEL_STATE_WORDS * separator + VALUE)
-                        remember(sums, level, key, part)
+                    if memo_level >= 0:
+                        key = load(state, levels + LEVEL_STATE_WORDS * memo_level + VALUE)
+                        memoize_sum(memo, level, key, part)
                     total = add(total, multiply(load(state, here + WEIGHT), part))
                     found = False
         if found:
@@ -270,16 +271,16 @@ def join(
                 counters + COUNTER_BYTES * level,
             )
         if not found:
-            # All extensions of this prefix are done: back to the level above.
-            if separator >= 0 and load(state, here + REMEMBERED) != 0:
-                key = load(state, levels + LEVEL_STATE_WORDS * separator + VALUE)
-                remember(sums, level, key, total)
+            # All extensions of this prefix are done: return to the previous level.
+            if memo_level >= 0 and load(state, here + IS_MEMOIZED) != 0:
+                key = load(state, levels + LEVEL_STATE_WORDS * memo_level + VALUE)
+                memoize_sum(memo, level, key, total)
                 part = multiply(load(state, here + WEIGHT_BEFORE), total)
                 total = add(load(state, here + TOTAL_BEFORE), part)
             if total == OVERFLOWED and level <= emitted:
                 return OVERFLOW, 0, 0
             if level == 0:
-                return DONE, load(state, WRITTEN), total
+                return DONE, load(state, ROWS_WRITTEN), total
             level -= 1
             if level == emitted - 1 and total != 0:
                 emit(program, state, levels, total, out, capacity)
@@ -287,7 +288,7 @@ def join(
             continue
         store(state, here + VALUE, value)
         weight = bind_value(program, state, cells, block, load(state, here + WEIGHT))
-        if weight == 0 or excluded(program, state, block, levels, value):
+        if weight == 0 or is_excluded(program, state, block, levels, value):
             continue
         if level < depth_count - 1:
             level += 1

@@ -1,26 +1,26 @@
 """Short lists with weights: the product of the lists that several atoms read below a prefix.
 
-An atom is the sum of its runs, so it has a list in each of them. The lists of the atom with the
-fewest values are added up; every other atom then gives each of these values a weight, the sum of
-what its lists have, and values that get none are dropped. No union of long lists is formed.
+An atom is the sum of its runs, so it has one list per run. The lists of the atom with the fewest
+values are added up. Every other atom then gives each of these values a weight, the sum over its
+lists, and a value without weight is dropped. No union of long lists is formed.
 
-A product's ``room`` holds its values, then its weights; ``scratch`` what is needed on the way.
+The ``room`` of a product holds its values, then its weights; ``scratch`` holds intermediate lists.
 """
 
 from typing import Any
 
 import numpy as np
 
-from dbsp_wcoj.kernels.compiled import subroutine
-from dbsp_wcoj.kernels.join.cursors import excluded
+from dbsp_wcoj.kernels.compilation import subroutine
+from dbsp_wcoj.kernels.join.cursors import is_excluded
 from dbsp_wcoj.kernels.join.intersect import GALLOP_RATIO, leaf_weight
-from dbsp_wcoj.kernels.join.program import (
+from dbsp_wcoj.kernels.join.join_layout import (
     CELL_BYTES,
-    DEPTHS,
     END,
     FIRST_SLOT,
     INTERSECTIONS,
     LIST_WORDS,
+    MAX_ATOM_DEPTH,
     PARTICIPANT_WORDS,
     PARTICIPANTS,
     POSITION,
@@ -28,13 +28,13 @@ from dbsp_wcoj.kernels.join.program import (
     RUN,
     VALUES,
 )
-from dbsp_wcoj.kernels.memory import count_up, load, store
-from dbsp_wcoj.kernels.storage import run_layout as layout
+from dbsp_wcoj.kernels.memory import increment, load, store
+from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.kernels.storage.search import seek
 from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED, add, multiply
 
-# Where the weights of a room begin, and the parts of the scratch, in words.
-WEIGHTS = LIST_WORDS
+# Start of the weights in a room, and of the parts of the scratch, in words.
+LIST_WEIGHTS = LIST_WORDS
 OTHER_VALUES = 0
 OTHER_WEIGHTS = LIST_WORDS
 FACTORS = 2 * LIST_WORDS
@@ -42,15 +42,15 @@ FACTORS = 2 * LIST_WORDS
 
 @subroutine
 def add_list(room, scratch, size, run, values, first, end):
-    """Add a list to the one in ``room``; return the new size. The room holds both together."""
+    """Add a list to the list in ``room``; return the new size. The room can hold both."""
     if size == 0:
         for position in range(first, end):
             store(room, position - first, load(values, position))
-            store(room, WEIGHTS + position - first, leaf_weight(run, position))
+            store(room, LIST_WEIGHTS + position - first, leaf_weight(run, position))
         return end - first
     for position in range(size):
         store(scratch, OTHER_VALUES + position, load(room, position))
-        store(scratch, OTHER_WEIGHTS + position, load(room, WEIGHTS + position))
+        store(scratch, OTHER_WEIGHTS + position, load(room, LIST_WEIGHTS + position))
     i = np.int64(0)
     written = np.int64(0)
     while i < size or first < end:
@@ -73,14 +73,14 @@ def add_list(room, scratch, size, run, values, first, end):
             first += 1
         if weight != 0:
             store(room, written, value)
-            store(room, WEIGHTS + written, weight)
+            store(room, LIST_WEIGHTS + written, weight)
             written += 1
     return written
 
 
 @subroutine
 def add_factors(room, scratch, size, run, values, j, end):
-    """Add a list's weights to the factors of the values in ``room`` that it has."""
+    """Add the weights of a list to the factors of the values that it shares with ``room``."""
     i = np.int64(0)
     gallop = size * GALLOP_RATIO < end - j
     while i < size and j < end:
@@ -99,41 +99,41 @@ def add_factors(room, scratch, size, run, values, j, end):
 
 @subroutine
 def apply_factors(room, scratch, size):
-    """Multiply the weights by the factors; return how many values are left."""
+    """Multiply the weights by the factors; return how many values remain."""
     kept = np.int64(0)
     for position in range(size):
         factor = load(scratch, FACTORS + position)
         if factor != 0:
-            weight = multiply(load(room, WEIGHTS + position), factor)
+            weight = multiply(load(room, LIST_WEIGHTS + position), factor)
             store(room, kept, load(room, position))
-            store(room, WEIGHTS + kept, weight)
+            store(room, LIST_WEIGHTS + kept, weight)
             kept += 1
     return kept
 
 
 @subroutine
 def drop_excluded(program, state, block, levels, room, size):
-    """Drop the values that a ``!=`` of the block rules out; return how many are left."""
+    """Drop the values that a ``!=`` of the block excludes; return how many remain."""
     kept = np.int64(0)
     for position in range(size):
         value = load(room, position)
-        if not excluded(program, state, block, levels, value):
+        if not is_excluded(program, state, block, levels, value):
             store(room, kept, value)
-            store(room, WEIGHTS + kept, load(room, WEIGHTS + position))
+            store(room, LIST_WEIGHTS + kept, load(room, LIST_WEIGHTS + position))
             kept += 1
     return kept
 
 
 @subroutine
-def only_list(program, state, cells, word):
-    """Return the cell of a participant's only list of one weight, 0 when it is not so."""
-    depths = load(program, DEPTHS)
+def find_only_list(program, state, cells, word):
+    """Return the cell of a participant's only list if it has uniform weight, else 0."""
+    depths = load(program, MAX_ATOM_DEPTH)
     atom, depth = load(program, word), load(program, word + 1)
     only = np.int64(0)
     for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
         cell = cells + CELL_BYTES * (slot * depths + depth)
         if load(cell, POSITION) < load(cell, END):
-            if only != 0 or load(load(cell, RUN), layout.WEIGHTS) != 0:
+            if only != 0 or load(load(cell, RUN), run_layout.WEIGHT_SUMS) != 0:
                 return np.int64(0)
             only = cell
     return only
@@ -141,9 +141,9 @@ def only_list(program, state, cells, word):
 
 @subroutine
 def write_common(a, i, end_a, b, j, end_b, out):
-    """Write the values that two lists have in common, and return how many.
+    """Write the common values of two lists, and return how many there are.
 
-    ``out`` may be ``a`` itself, for it is never ahead of ``i``.
+    ``out`` may be ``a`` itself: writing never gets ahead of ``i``.
     """
     common = np.int64(0)
     if (end_a - i) * GALLOP_RATIO < end_b - j:
@@ -170,27 +170,27 @@ def write_common(a, i, end_a, b, j, end_b, out):
 
 @subroutine
 def collect_single(program, state, cells, block, proposer, without, room, counters):
-    """As `collect_lists` where each participant has one list of one weight; its ``weight`` holds.
+    """Like `collect_lists` if each participant has one list of uniform weight.
 
-    Returns ``(done, values, weight)``; weights are not written.
+    Returns ``(done, values, weight)``; ``weight`` applies to all values and is not written.
     """
     first = block + PARTICIPANTS + 1
-    shortest = only_list(program, state, cells, first + PARTICIPANT_WORDS * proposer)
+    shortest = find_only_list(program, state, cells, first + PARTICIPANT_WORDS * proposer)
     if shortest == 0:
         return False, np.int64(0), np.int64(0)
-    weight = load(load(shortest, RUN), layout.UNIFORM)
+    weight = load(load(shortest, RUN), run_layout.UNIFORM_WEIGHT)
     values, low, high = load(shortest, VALUES), load(shortest, POSITION), load(shortest, END)
     participants = load(program, block + PARTICIPANTS)
     for index in range(participants):
         word = first + PARTICIPANT_WORDS * index
         if index == proposer or load(program, word) == without:
             continue
-        cell = only_list(program, state, cells, word)
+        cell = find_only_list(program, state, cells, word)
         if cell == 0:
             return False, np.int64(0), np.int64(0)
-        weight = multiply(weight, load(load(cell, RUN), layout.UNIFORM))
-        count_up(counters, PROPOSALS, high - low)
-        count_up(counters, INTERSECTIONS, high - low)
+        weight = multiply(weight, load(load(cell, RUN), run_layout.UNIFORM_WEIGHT))
+        increment(counters, PROPOSALS, high - low)
+        increment(counters, INTERSECTIONS, high - low)
         others = load(cell, VALUES)
         high = write_common(values, low, high, others, load(cell, POSITION), load(cell, END), room)
         values, low = room, np.int64(0)
@@ -201,9 +201,9 @@ def collect_single(program, state, cells, block, proposer, without, room, counte
 
 
 @subroutine
-def length_of(program, state, cells, word):
-    """Return how many values a participant, whose cursors have been set, has in all its lists."""
-    depths = load(program, DEPTHS)
+def count_values(program, state, cells, word):
+    """Return how many values the lists of a participant have between their cursors."""
+    depths = load(program, MAX_ATOM_DEPTH)
     atom, depth = load(program, word), load(program, word + 1)
     length = np.int64(0)
     for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
@@ -214,15 +214,15 @@ def length_of(program, state, cells, word):
 
 @subroutine
 def collect_lists(program, state, cells, levels, block, without, room, scratch, counters):
-    """Write the product of a block's participants, whose cursors have been set, to ``room``.
+    """Write the product of a block's participants, whose cursors are set, to ``room``.
 
-    All of them but the atom ``without`` (-1: none) have to be complete, at their leaves.
+    All participants except the atom ``without`` (-1: none) are complete, at their leaves.
 
     Returns:
-        ``(done, values, weight)``: whether there was room for it, how many values it has, and the
-        weight of each of them, or 0 where they differ and have been written.
+        ``(done, values, weight)``: whether the product fits in the room, its number of values, and
+        the weight of each value, or 0 if the weights differ and have been written.
     """
-    depths = load(program, DEPTHS)
+    depths = load(program, MAX_ATOM_DEPTH)
     participants = load(program, block + PARTICIPANTS)
     first = block + PARTICIPANTS + 1
     proposer: Any = np.int64(-1)
@@ -230,7 +230,7 @@ def collect_lists(program, state, cells, levels, block, without, room, scratch, 
     for index in range(participants):
         word = first + PARTICIPANT_WORDS * index
         if load(program, word) != without:
-            length = length_of(program, state, cells, word)
+            length = count_values(program, state, cells, word)
             if length < fewest:
                 proposer, fewest = index, length
     if proposer < 0:
@@ -255,8 +255,8 @@ def collect_lists(program, state, cells, levels, block, without, room, scratch, 
         atom, depth = load(program, word), load(program, word + 1)
         if index == proposer or atom == without or size == 0:
             continue
-        count_up(counters, PROPOSALS, size)
-        count_up(counters, INTERSECTIONS, size)
+        increment(counters, PROPOSALS, size)
+        increment(counters, INTERSECTIONS, size)
         for position in range(size):
             store(scratch, FACTORS + position, 0)
         for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
@@ -269,8 +269,8 @@ def collect_lists(program, state, cells, levels, block, without, room, scratch, 
         size = drop_excluded(program, state, block, levels, room, size)
     weight = np.int64(0)
     if size > 0:
-        weight = load(room, WEIGHTS)
+        weight = load(room, LIST_WEIGHTS)
         for position in range(size):
-            if load(room, WEIGHTS + position) != weight or weight == OVERFLOWED:
+            if load(room, LIST_WEIGHTS + position) != weight or weight == OVERFLOWED:
                 weight = np.int64(0)
     return True, size, weight

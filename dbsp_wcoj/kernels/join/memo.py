@@ -1,12 +1,12 @@
-"""Sums that are remembered: the rest of a join depends on one bound value more often than not.
+"""Memoized sums: the rest of a join often depends on one bound value only.
 
-In a chain ``r(a, b), s(b, c), t(c, d)`` the sum over c and d depends on b alone, which many a have.
-The kernel keeps it by (level, value of b) and does not walk the tails again: for acyclic queries
-the work is then bounded by the relations and not by the rows of the join, as with the
-passed-up messages of Yannakakis, and without a plan of its own.
+In a chain ``r(a, b), s(b, c), t(c, d)`` the sum over c and d depends on b alone, and many values of
+a share one b. The kernel stores the sum by (level, value of b) and does not walk the tails again.
+For acyclic queries the work is then bounded by the relations and not by the rows of the join, as
+with the upward messages of Yannakakis' algorithm, without a separate plan.
 
-Direct-mapped: an entry is overwritten by the next one that falls on it. Entries carry the number of
-the running join, so that nothing has to be erased; they are valid for one join only.
+The table is direct-mapped: a new entry overwrites the old entry of its slot. Each entry carries the
+number of its join and is valid for that join only, so nothing has to be erased.
 
 Reference: Olteanu, Závodný. Size bounds for factorised representations of query results. TODS
 40(1), 2015 (d-representations share what depends on the same values).
@@ -14,48 +14,50 @@ Reference: Olteanu, Závodný. Size bounds for factorised representations of que
 
 import numpy as np
 
-from dbsp_wcoj.kernels.compiled import inlined, subroutine
-from dbsp_wcoj.kernels.join.program import (
-    FIRST_SUM,
+from dbsp_wcoj.kernels.compilation import inline_subroutine, subroutine
+from dbsp_wcoj.kernels.join.join_layout import (
+    FIRST_MEMO_ENTRY,
     GENERATION,
-    MOST_SUMS,
-    SUM,
-    SUM_KEY,
-    SUM_OWNER,
-    SUM_WORDS,
+    MAX_MEMO_ENTRIES,
+    MEMO_ENTRY_WORDS,
+    MEMO_KEY,
+    MEMO_OWNER,
+    MEMO_SUM,
 )
 from dbsp_wcoj.kernels.memory import load, store
 
-# Levels of a join are fewer.
-LEVELS_BITS = 16
+# A join has fewer than 2**LEVEL_BITS levels.
+LEVEL_BITS = 16
 
 
-@inlined
-def entry_of(value, level):
-    """Where the sum of a level for a value of its separator is kept."""
+@inline_subroutine
+def entry_position(value, level):
+    """Return the position of the entry of a level for a value of the variable it depends on."""
     mixed = (np.uint64(value) + np.uint64(level)) * np.uint64(0x9E3779B97F4A7C15)
-    return FIRST_SUM + SUM_WORDS * np.int64((mixed >> np.uint64(40)) & np.uint64(MOST_SUMS - 1))
+    return FIRST_MEMO_ENTRY + MEMO_ENTRY_WORDS * np.int64(
+        (mixed >> np.uint64(40)) & np.uint64(MAX_MEMO_ENTRIES - 1)
+    )
 
 
-@inlined
-def owner_of(sums, level):
-    """What marks the entries of a level of the running join."""
-    return (load(sums, GENERATION) << LEVELS_BITS) | level
-
-
-@subroutine
-def recall(sums, level, value):
-    """Return whether the sum is remembered, and it."""
-    entry = entry_of(value, level)
-    found = load(sums, entry + SUM_OWNER) == owner_of(sums, level)
-    found = found and load(sums, entry + SUM_KEY) == value
-    return found, load(sums, entry + SUM)
+@inline_subroutine
+def owner_tag(memo, level):
+    """Return the tag of the entries of a level of the running join."""
+    return (load(memo, GENERATION) << LEVEL_BITS) | level
 
 
 @subroutine
-def remember(sums, level, value, total):
-    """Keep a sum."""
-    entry = entry_of(value, level)
-    store(sums, entry + SUM_KEY, value)
-    store(sums, entry + SUM_OWNER, owner_of(sums, level))
-    store(sums, entry + SUM, total)
+def look_up_sum(memo, level, value):
+    """Return ``(found, sum)`` of a level for ``value``."""
+    entry = entry_position(value, level)
+    found = load(memo, entry + MEMO_OWNER) == owner_tag(memo, level)
+    found = found and load(memo, entry + MEMO_KEY) == value
+    return found, load(memo, entry + MEMO_SUM)
+
+
+@subroutine
+def memoize_sum(memo, level, value, total):
+    """Store the sum of a level for ``value``."""
+    entry = entry_position(value, level)
+    store(memo, entry + MEMO_KEY, value)
+    store(memo, entry + MEMO_OWNER, owner_tag(memo, level))
+    store(memo, entry + MEMO_SUM, total)

@@ -2,77 +2,80 @@
 
     list of a node:   v, v', v'', …      ->      (word, bits)*,   word = v >> 6
 
-A cycle of a whole relation holds the lists of its vertices against each other, each list as often
-as its vertex has predecessors. Packed once, a list takes one step for all its values that share a
-word: neighbours of a page or of a member of a community are numbered close to each other, and a
-graph of few vertices has few words. Held against a bitmap of another list, a step is one AND and
-one count of bits, and it is never more steps than values.
+A cycle over a whole relation intersects the lists of its vertices with each other, each list as
+often as its vertex has predecessors. A packed list takes one step for all its values that share a
+word: the neighbours of a page or of a member of a community have close numbers, and a graph of few
+vertices has few words. Against the bitmap of another list, a step is one AND and one bit count, and
+there are never more steps than values.
 
-    sum over b in the list of a  of  | marks(a) AND packed list of b |
+    sum over b in the list of a  of  | bitmap(a) AND packed list of b |
 
-Cost: O(rows) to pack, about what counting once through the lists takes; each count then costs the
-words of a list. It is not done for a delta's joins, which read few lists of a large state, nor kept
-in a run, where merging would have to maintain it: a run of a delta is seldom read twice.
+Cost: O(rows) to pack, about as much as one pass over the lists; each intersection then costs the
+words of a list. Lists are not packed for the joins of a delta, which read few lists of a large
+state. They are not stored in a run either, because merging would have to maintain them and the run
+of a delta is seldom read twice.
 
-What a join is given is one int64 array: the run's address, then for each node of the root the word
-where its pairs begin and where its children begin (and so once more for the end), then the pairs.
+The packed form is one int64 array: the address of the run; for each node of the root, the word
+where its pairs begin and where its children begin (and once more for the end); then the pairs.
 """
 
 import numpy as np
 
-from dbsp_wcoj.kernels.compiled import compiled, subroutine
+from dbsp_wcoj.kernels.compilation import kernel, subroutine
 from dbsp_wcoj.kernels.join.intersect import count_common
-from dbsp_wcoj.kernels.join.program import MARK_WORDS
+from dbsp_wcoj.kernels.join.join_layout import BITMAP_WORDS
 from dbsp_wcoj.kernels.memory import count_ones, load, prefetch, store
-from dbsp_wcoj.kernels.storage import run_layout as layout
+from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.kernels.storage.search import bisect
 
 # The words of the array.
 RUN = 0
-NODES = 1
-NODE_WORDS = 2  # where a node's pairs begin, where its children begin
+FIRST_NODE = 1
+NODE_WORDS = 2  # start of its pairs, start of its children
 
-# Values that are looked up together, so that their misses of the cache overlap.
-TOGETHER = 64
-# Lists ahead that are fetched.
-AHEAD = 4
-# More pairs than this are narrowed to the marked range first; fewer are faster held against it all.
-NARROWED = 32
-# A list of more pairs than this times the values of the marked one is galloped through.
-PACKED_RATIO = 32
+# Number of values that are looked up together, so that their cache misses overlap.
+LOOKUP_BATCH_VALUES = 64
+# Number of lists that prefetching is ahead.
+PREFETCH_DISTANCE = 4
+# More pairs than this are narrowed to the range of the bitmap first; fewer are scanned as a whole.
+MIN_PAIRS_TO_NARROW = 32
+# A list with more pairs than this times the values of the marked list is searched by galloping.
+MAX_SCAN_RATIO = 32
 
 
 def packed_words(nodes: int, rows: int) -> int:
-    """Return how many words a packed run has at most; those it does not need stay untouched."""
-    return NODES + NODE_WORDS * (nodes + 1) + 2 * rows
+    """Return the maximum number of words of a packed run; it leaves unused words untouched."""
+    return FIRST_NODE + NODE_WORDS * (nodes + 1) + 2 * rows
 
 
-@compiled
-def pack(run, packed):
-    """Pack the lists below the root of a run; return whether it can be.
+@kernel
+def pack_run(run, packed):
+    """Pack the lists below the root of a run; return whether the run can be packed.
 
-    It can where the run has two columns, one weight and a directory.
+    It needs two columns, a uniform weight and a directory.
 
     Args:
         run: its address.
         packed: address of an array of at least `packed_words`.
     """
-    there = load(run, layout.DIRECTORY) != 0 and load(run, layout.WEIGHTS) == 0
-    if not there or load(run, layout.ARITY) != 2:
+    there = load(run, run_layout.DIRECTORY) != 0 and load(run, run_layout.WEIGHT_SUMS) == 0
+    if not there or load(run, run_layout.ARITY) != 2:
         return False
-    nodes = load(run, layout.LEVELS + layout.LEVEL_SIZE)
-    offsets = run + 8 * load(run, layout.LEVELS + layout.LEVEL_OFFSETS)
-    leaves = run + 8 * load(run, layout.LEVELS + layout.LEVEL_WORDS + layout.LEVEL_VALUES)
+    nodes = load(run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_NODES)
+    offsets = run + 8 * load(run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_OFFSETS)
+    leaves = run + 8 * load(
+        run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS + run_layout.LEVEL_VALUES
+    )
     store(packed, RUN, run)
-    end = NODES + NODE_WORDS * (nodes + 1)
+    end = FIRST_NODE + NODE_WORDS * (nodes + 1)
     child = load(offsets, 0)
     for node in range(nodes):
-        store(packed, NODES + NODE_WORDS * node, end)
-        store(packed, NODES + NODE_WORDS * node + 1, child)
+        store(packed, FIRST_NODE + NODE_WORDS * node, end)
+        store(packed, FIRST_NODE + NODE_WORDS * node + 1, child)
         last = load(offsets, node + 1)
         word = load(leaves, child) >> 6
         bits = np.int64(0)
-        # Written for each value, without asking whether it is the last of its word.
+        # Each value writes, so that no branch asks whether it is the last value of its word.
         while child < last:
             value = load(leaves, child)
             same = np.int64(value >> 6 == word)
@@ -83,21 +86,21 @@ def pack(run, packed):
             store(packed, end + 1, bits)
             child += 1
         end += 2
-    store(packed, NODES + NODE_WORDS * nodes, end)
-    store(packed, NODES + NODE_WORDS * nodes + 1, child)
+    store(packed, FIRST_NODE + NODE_WORDS * nodes, end)
+    store(packed, FIRST_NODE + NODE_WORDS * nodes + 1, child)
     return True
 
 
 @subroutine
-def mark_words(marks, values, first, last, lowest, erase):
-    """Mark or erase the values ``[first, last)`` in the bitmap whose first word is ``lowest``."""
+def mark_words(bitmap, values, first, last, lowest, erase):
+    """Set or erase the values ``[first, last)`` in the bitmap, whose first word is ``lowest``."""
     for position in range(first, last):
         value = load(values, position)
         word = (value >> 6) - lowest
         if erase:
-            store(marks, word, 0)
+            store(bitmap, word, 0)
         else:
-            store(marks, word, load(marks, word) | (np.int64(1) << (value & 63)))
+            store(bitmap, word, load(bitmap, word) | (np.int64(1) << (value & 63)))
 
 
 @subroutine
@@ -114,44 +117,44 @@ def seek_word(packed, pair, end, word):
 
 
 @subroutine
-def count_packed(marks, lowest, highest, packed, pair, end):
+def count_packed(bitmap, lowest, highest, packed, pair, end):
     """Return how many values of a packed list are marked in the words ``lowest`` to ``highest``."""
-    if end - pair > 2 * NARROWED:
+    if end - pair > 2 * MIN_PAIRS_TO_NARROW:
         pair = seek_word(packed, pair, end, lowest)
         end = seek_word(packed, pair, end, highest + 1)
-    # Words outside are held against the one after the last, which is zero.
+    # Words out of range are compared with the word after the last, which is zero.
     outside = np.uint64(highest) - np.uint64(lowest) + np.uint64(1)
     common = np.int64(0)
     while pair < end:
         word = min(np.uint64(load(packed, pair)) - np.uint64(lowest), outside)
-        common += count_ones(load(marks, np.int64(word)) & load(packed, pair + 1))
+        common += count_ones(load(bitmap, np.int64(word)) & load(packed, pair + 1))
         pair += 2
     return common
 
 
 @subroutine
-def look_up(run, packed, values, position, size, low, high, found):
-    """Write where ``packed`` describes the nodes of some values; return how many have one.
+def find_nodes(run, packed, values, position, size, low, high, found):
+    """Write the positions in ``packed`` of the nodes of some values; return how many have a node.
 
     Args:
         run: The packed run.
-        packed: It, packed.
+        packed: Its packed form.
         values: Ascending values, looked up from ``position`` on.
-        position: The first of them.
-        size: How many.
+        position: Index of the first value.
+        size: Number of values.
         low: The first node that counts.
         high: The node after the last that does.
         found: Result.
     """
-    nodes = run + 8 * load(run, layout.LEVELS + layout.LEVEL_VALUES)
-    directory = run + 8 * load(run, layout.DIRECTORY)
-    buckets = load(run, layout.DIRECTORY_SIZE) - 1
-    lowest = np.uint64(load(run, layout.LOWEST))
-    shift = np.uint64(load(run, layout.SHIFT))
+    nodes = run + 8 * load(run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_VALUES)
+    directory = run + 8 * load(run, run_layout.DIRECTORY)
+    buckets = load(run, run_layout.DIRECTORY_SIZE) - 1
+    lowest = np.uint64(load(run, run_layout.LOWEST_VALUE))
+    shift = np.uint64(load(run, run_layout.DIRECTORY_SHIFT))
     written = np.int64(0)
     for ahead in range(position, position + size):
         value = load(values, ahead)
-        # Values before the first node's are far beyond the last bucket.
+        # As unsigned numbers, values below the first node are far beyond the last bucket.
         bucket = np.int64(min((np.uint64(value) - lowest) >> shift, np.uint64(buckets)))
         bucket = min(bucket, buckets - 1)
         node = load(directory, bucket)
@@ -159,7 +162,7 @@ def look_up(run, packed, values, position, size, low, high, found):
         if shift != np.uint64(0):
             node = bisect(nodes, node, after, value)
         there = node < after and load(nodes, node) == value and low <= node < high
-        where = NODES + NODE_WORDS * node
+        where = FIRST_NODE + NODE_WORDS * node
         prefetch(packed, where)
         store(found, written, where)
         written += np.int64(there)
@@ -167,51 +170,53 @@ def look_up(run, packed, values, position, size, low, high, found):
 
 
 @subroutine
-def sum_packed(packed, marks, room, fixed, first, last, values, start, end, low, high):
-    """Sum over the values that have a node in the packed run: the common values of two lists.
+def sum_packed(packed, bitmap, room, fixed, first, last, values, start, end, low, high):
+    """Count the common values of a fixed list and the list of each node of the packed run.
 
     Args:
         packed: The packed run.
-        marks: Bitmap, all zero before and after.
-        room: Room for `TOGETHER` words.
-        fixed: The list that each node's list is held against: its values,
-        first: from here
-        last: to here, at least one.
-        values: The list of nodes,
-        start: from here
-        end: to here.
+        bitmap: Bitmap, all zero before and after.
+        room: Scratch of `LOOKUP_BATCH_VALUES` words.
+        fixed: The values of the fixed list.
+        first: Its start.
+        last: Its end; it is not empty.
+        values: The values of the nodes.
+        start: Their start.
+        end: Their end.
         low: The first node that counts.
         high: The node after the last that does.
 
     Returns:
-        ``(common values, proposals)``, a proposal for each value of the shorter list; -1 common
-        values when the fixed list is spread too wide to be marked.
+        ``(common values, proposals)``, one proposal per value of the shorter list; -1 common
+        values if the range of the fixed list is too wide for the bitmap.
     """
     lowest = load(fixed, first) >> 6
     highest = load(fixed, last - 1) >> 6
-    if np.uint64(highest) - np.uint64(lowest) >= np.uint64(MARK_WORDS - 1):
+    if np.uint64(highest) - np.uint64(lowest) >= np.uint64(BITMAP_WORDS - 1):
         return np.int64(-1), np.int64(0)
     run = load(packed, RUN)
-    leaves = run + 8 * load(run, layout.LEVELS + layout.LEVEL_WORDS + layout.LEVEL_VALUES)
-    mark_words(marks, fixed, first, last, lowest, False)
+    leaves = run + 8 * load(
+        run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS + run_layout.LEVEL_VALUES
+    )
+    mark_words(bitmap, fixed, first, last, lowest, False)
     length = last - first
     common = np.int64(0)
     proposals = np.int64(0)
     position = start
     while position < end:
-        size = min(end - position, TOGETHER)
-        found = look_up(run, packed, values, position, size, low, high, room)
+        size = min(end - position, LOOKUP_BATCH_VALUES)
+        found = find_nodes(run, packed, values, position, size, low, high, room)
         position += size
         for place in range(found):
-            ahead = load(packed, load(room, min(place + AHEAD, found - 1)))
+            ahead = load(packed, load(room, min(place + PREFETCH_DISTANCE, found - 1)))
             prefetch(packed, ahead)
             node = load(room, place)
             pair, child = load(packed, node), load(packed, node + 1)
             pair_end, child_end = load(packed, node + 2), load(packed, node + 3)
             proposals += min(child_end - child, length)
-            if pair_end - pair > 2 * PACKED_RATIO * length:
+            if pair_end - pair > 2 * MAX_SCAN_RATIO * length:
                 common += count_common(fixed, first, last, leaves, child, child_end)
             else:
-                common += count_packed(marks, lowest, highest, packed, pair, pair_end)
-    mark_words(marks, fixed, first, last, lowest, True)
+                common += count_packed(bitmap, lowest, highest, packed, pair, pair_end)
+    mark_words(bitmap, fixed, first, last, lowest, True)
     return common, proposals

@@ -1,30 +1,30 @@
-"""Whether the last two variables of a clique read the same lists, below the same prefix.
+"""Detecting that the last two variables of a clique read the same lists, below the same prefix.
 
-Then the values of the one before the last are those of the intersection that they share
+In that case the values of the last variable but one are those of the intersection that both share
 (`dbsp_wcoj.kernels.join.clique_sums`).
 """
 
 import numpy as np
 
-from dbsp_wcoj.kernels.compiled import subroutine
-from dbsp_wcoj.kernels.join.program import (
+from dbsp_wcoj.kernels.compilation import subroutine
+from dbsp_wcoj.kernels.join.join_layout import (
     CELL_BYTES,
-    DEPTHS,
     FIRST_SLOT,
     HIGH,
     LOW,
+    MAX_ATOM_DEPTH,
     PARTICIPANT_WORDS,
     PARTICIPANTS,
     RUN,
     VALUES,
 )
 from dbsp_wcoj.kernels.memory import load
-from dbsp_wcoj.kernels.storage import run_layout as layout
+from dbsp_wcoj.kernels.storage import run_layout
 
 
 @subroutine
 def next_list(state, cells, depths, depth, slot, end):
-    """Return the first of the slots from ``slot`` on that has a list, or ``end``."""
+    """Return the first slot from ``slot`` on with a non-empty list, or ``end``."""
     while slot < end:
         cell = cells + CELL_BYTES * (slot * depths + depth)
         if load(cell, LOW) < load(cell, HIGH):
@@ -34,9 +34,9 @@ def next_list(state, cells, depths, depth, slot, end):
 
 
 @subroutine
-def read_alike(program, state, cells, word, other_word):
-    """Whether two participants read the very same lists."""
-    depths = load(program, DEPTHS)
+def have_same_lists(program, state, cells, word, other_word):
+    """Return whether two participants read the same lists in memory."""
+    depths = load(program, MAX_ATOM_DEPTH)
     atom, depth = load(program, word), load(program, word + 1)
     other, other_depth = load(program, other_word), load(program, other_word + 1)
     end, other_end = load(state, FIRST_SLOT + atom + 1), load(state, FIRST_SLOT + other + 1)
@@ -55,8 +55,8 @@ def read_alike(program, state, cells, word, other_word):
 
 @subroutine
 def are_leaves(program, state, cells, block):
-    """Whether all that is complete at a level is so at the leaves of its runs."""
-    depths = load(program, DEPTHS)
+    """Return whether all participants that are complete at a level are at their leaves there."""
+    depths = load(program, MAX_ATOM_DEPTH)
     for index in range(load(program, block + PARTICIPANTS)):
         word = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * index
         atom, depth = load(program, word), load(program, word + 1)
@@ -65,14 +65,14 @@ def are_leaves(program, state, cells, block):
         if empty or load(program, word + 2) == 0:
             continue
         cell = cells + CELL_BYTES * (slot * depths + depth)
-        if load(load(cell, RUN), layout.ARITY) != depth + 1:
+        if load(load(cell, RUN), run_layout.ARITY) != depth + 1:
             return False
     return True
 
 
 @subroutine
 def are_shared(program, state, cells, block, fixed, moving):
-    """Whether the level reads just the lists that the product is made of, and compares nothing."""
+    """Return whether a level reads exactly the lists of the product and has no comparison."""
     first = block + PARTICIPANTS + 1
     participants = load(program, block + PARTICIPANTS)
     other_first = fixed + PARTICIPANTS + 1
@@ -83,19 +83,19 @@ def are_shared(program, state, cells, block, fixed, moving):
         return False
     if load(program, other_first + PARTICIPANT_WORDS * others) != 0:
         return False
-    taken = np.int64(0)
+    used = np.int64(0)
     for index in range(participants):
         word = first + PARTICIPANT_WORDS * index
         if load(program, word) == moving:
             continue
         found = False
         for other in range(others):
-            if (taken >> other) & 1 == 0 and not found:
-                found = read_alike(
+            if (used >> other) & 1 == 0 and not found:
+                found = have_same_lists(
                     program, state, cells, word, other_first + PARTICIPANT_WORDS * other
                 )
                 if found:
-                    taken |= np.int64(1) << other
+                    used |= np.int64(1) << other
         if not found:
             return False
     return True

@@ -1,43 +1,43 @@
-"""Summing the innermost variables of a join instead of listing them.
+"""Summing the innermost variables of a join instead of listing their values.
 
     one atom:   sum over c of w(c)          a difference of running sums
     two atoms:  sum over c of wa(c) wb(c)   `dbsp_wcoj.kernels.join.intersect`
 
-An atom is the sum of its runs, so a sum over two atoms is the sum over the pairs of their runs.
+An atom is the sum of its runs, so a sum over two atoms is the sum over all pairs of their runs.
 
-Where one of two innermost lists stays the same while the variable before them runs, its values are
-marked once in a bitmap, and each other list is scanned against the marks: one load and one test per
-value, no branch. That is what a triangle does with all neighbours of one vertex. The bitmap covers
-`MOST_MARKS` values; a list that is spread wider is intersected as it is, and so is a list that is
-much longer than the marked one.
+If one of two innermost lists stays the same while the previous variable iterates, its values are
+marked once in a bitmap, and each other list is scanned against the bitmap: one load and one test
+per value, no branch. A triangle query does this with the neighbours of one vertex. The bitmap
+covers `BITMAP_BITS` values. A list with a wider range is intersected directly, and so is a list
+that is much longer than the marked one.
 """
 
 import numpy as np
 
-from dbsp_wcoj.kernels.compiled import compiled, subroutine
+from dbsp_wcoj.kernels.compilation import kernel, subroutine
 from dbsp_wcoj.kernels.join.cursors import (
-    HIGHEST,
-    LOWEST,
+    MAX_INT64,
+    MIN_INT64,
     bind_value,
-    enter,
-    excluded,
+    enter_level,
+    is_excluded,
     next_value,
     subtree_weight,
     value_range,
 )
 from dbsp_wcoj.kernels.join.intersect import count_common, dot_checked, dot_common
-from dbsp_wcoj.kernels.join.program import (
+from dbsp_wcoj.kernels.join.join_layout import (
+    BITMAP_BITS,
     BLOCKS,
     CELL_BYTES,
     COUNTER_BYTES,
-    DEPTHS,
     END,
     FIRST_SLOT,
     HIGH,
     INTERSECTIONS,
     LEVEL_STATE_WORDS,
     LOW,
-    MOST_MARKS,
+    MAX_ATOM_DEPTH,
     PARTICIPANT_WORDS,
     PARTICIPANTS,
     POSITION,
@@ -46,40 +46,40 @@ from dbsp_wcoj.kernels.join.program import (
     VALUE,
     VALUES,
 )
-from dbsp_wcoj.kernels.memory import count_up, load, store
-from dbsp_wcoj.kernels.storage import run_layout as layout
+from dbsp_wcoj.kernels.memory import increment, load, store
+from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.kernels.storage.search import seek
-from dbsp_wcoj.kernels.values.arithmetic import add, fits, multiply
+from dbsp_wcoj.kernels.values.arithmetic import add, is_product_safe, multiply
 
-# A list is marked when it has this many values and this many lists will be held against it.
-MARKED_LENGTH = 8
-MARKED_USES = 4
-# A list longer than this many times the marked one is galloped through instead of scanned.
-SCAN_RATIO = 32
+# A list is marked if it has this many values and is intersected with this many lists.
+MIN_MARKED_VALUES = 8
+MIN_MARKED_USES = 4
+# A list longer than this many times the marked one is searched by galloping, not scanned.
+MAX_SCAN_RATIO = 32
 
-# No literals, for each of which numba would compile what is called with it.
-NONE = np.int64(0)
+# Not literals, because numba compiles a function again for each literal argument.
+ZERO = np.int64(0)
 FROM_CURSOR = np.int64(POSITION)
 WHOLE_LIST = np.int64(LOW)
-# The proposer of a level whose cursors have not been set.
+# The proposer of a level whose cursors are not set.
 NO_PROPOSER = np.int64(-1)
 
 
 @subroutine
-def set_marks(marks, values, first, last, lowest, erase):
-    """Mark or erase the values ``[first, last)`` in the bitmap whose first bit is ``lowest``."""
+def update_bitmap(bitmap, values, first, last, lowest, erase):
+    """Set or erase the values ``[first, last)`` in the bitmap, whose first bit is ``lowest``."""
     for position in range(first, last):
         bit = load(values, position) - lowest
         word = bit >> 6
         if erase:
-            store(marks, word, 0)
+            store(bitmap, word, 0)
         else:
-            store(marks, word, load(marks, word) | (np.int64(1) << (bit & 63)))
+            store(bitmap, word, load(bitmap, word) | (np.int64(1) << (bit & 63)))
 
 
 @subroutine
-def count_marked(marks, lowest, highest, values, first, last):
-    """Return how many of the values ``[first, last)`` are marked, ``lowest`` to ``highest``."""
+def count_in_bitmap(bitmap, lowest, highest, values, first, last):
+    """Return how many values of ``[first, last)`` are in a bitmap of ``lowest`` to ``highest``."""
     if load(values, first) < lowest:
         first = seek(values, first, last, lowest)
     if first < last and load(values, last - 1) > highest:
@@ -87,26 +87,29 @@ def count_marked(marks, lowest, highest, values, first, last):
     common = np.int64(0)
     for position in range(first, last):
         bit = load(values, position) - lowest
-        common += (load(marks, bit >> 6) >> (bit & 63)) & 1
+        common += (load(bitmap, bit >> 6) >> (bit & 63)) & 1
     return common
 
 
 @subroutine
-def multiply_lists(run_a, values_a, i, end_a, run_b, values_b, j, end_b, marks, lowest, highest):
-    """Return the sum of the products of the weights of the common values of two lists.
+def multiply_lists(run_a, values_a, i, end_a, run_b, values_b, j, end_b, bitmap, lowest, highest):
+    """Return the sum over the common values of two lists of the product of their weights.
 
-    ``marks`` is the bitmap in which the first list is marked from ``lowest`` on, or 0.
+    ``bitmap`` contains the first list, from ``lowest`` on, or is 0.
     """
-    if load(run_a, layout.WEIGHTS) == 0 and load(run_b, layout.WEIGHTS) == 0:
-        if marks != 0 and end_b - j <= SCAN_RATIO * (end_a - i):
-            part = count_marked(marks, lowest, highest, values_b, j, end_b)
+    if load(run_a, run_layout.WEIGHT_SUMS) == 0 and load(run_b, run_layout.WEIGHT_SUMS) == 0:
+        if bitmap != 0 and end_b - j <= MAX_SCAN_RATIO * (end_a - i):
+            part = count_in_bitmap(bitmap, lowest, highest, values_b, j, end_b)
         else:
             part = count_common(values_a, i, end_a, values_b, j, end_b)
-        return multiply(multiply(part, load(run_a, layout.UNIFORM)), load(run_b, layout.UNIFORM))
+        return multiply(
+            multiply(part, load(run_a, run_layout.UNIFORM_WEIGHT)),
+            load(run_b, run_layout.UNIFORM_WEIGHT),
+        )
     length = min(end_a - i, end_b - j)
-    largest_a = load(run_a, layout.MAX_ABS_WEIGHT)
-    largest_b = load(run_b, layout.MAX_ABS_WEIGHT)
-    if fits(length, largest_a, largest_b):
+    largest_a = load(run_a, run_layout.MAX_ABS_WEIGHT)
+    largest_b = load(run_b, run_layout.MAX_ABS_WEIGHT)
+    if is_product_safe(length, largest_a, largest_b):
         return dot_common(values_a, run_a, i, end_a, values_b, run_b, j, end_b)
     return dot_checked(values_a, run_a, i, end_a, values_b, run_b, j, end_b)
 
@@ -115,12 +118,12 @@ def multiply_lists(run_a, values_a, i, end_a, run_b, values_b, j, end_b, marks, 
 def choose_marked(program, state, cells, block, inner, count):
     """Return the cell of the list to mark, or 0.
 
-    It is the longest of uniform weight in an atom of the innermost level that the level before it
-    does not move.
+    It is the longest list of uniform weight in an atom of the innermost level whose cursors the
+    previous level does not move.
     """
-    if count < MARKED_USES:
+    if count < MIN_MARKED_USES:
         return np.int64(0)
-    depths = load(program, DEPTHS)
+    depths = load(program, MAX_ATOM_DEPTH)
     for index in range(load(program, inner + PARTICIPANTS)):
         word = inner + PARTICIPANTS + 1 + PARTICIPANT_WORDS * index
         atom = load(program, word)
@@ -130,14 +133,14 @@ def choose_marked(program, state, cells, block, inner, count):
         if moves:
             continue
         longest = np.int64(0)
-        length = np.int64(MARKED_LENGTH - 1)
+        length = np.int64(MIN_MARKED_VALUES - 1)
         for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
             cell = cells + CELL_BYTES * (slot * depths + load(program, word + 1))
             first, last = load(cell, LOW), load(cell, HIGH)
-            if last - first > length and load(load(cell, RUN), layout.WEIGHTS) == 0:
+            if last - first > length and load(load(cell, RUN), run_layout.WEIGHT_SUMS) == 0:
                 values = load(cell, VALUES)
                 spread = np.uint64(load(values, last - 1)) - np.uint64(load(values, first))
-                if spread < np.uint64(MOST_MARKS - 1):
+                if spread < np.uint64(BITMAP_BITS - 1):
                     longest = cell
                     length = last - first
         if longest != 0:
@@ -145,22 +148,26 @@ def choose_marked(program, state, cells, block, inner, count):
     return np.int64(0)
 
 
-@compiled
-def sum_pairs(program, state, cells, levels, level, proposer, count, least, most, marks, counters):
-    """Return the sum over all extensions of ``level`` and of the innermost level
-    after it, of the product of the weights that they bind.
+@kernel
+def sum_pairs(program, state, cells, levels, level, proposer, count, least, most, bitmap, counters):
+    """Return the sum over the extensions of ``level`` and of the innermost level after it.
 
-    The cursors of ``level`` have been set; ``marks`` is all zero before and after.
+    The summand is the product of the weights of the atoms that are complete at these two levels.
+    The cursors of ``level`` are set; ``bitmap`` is all zero before and after.
     """
     block = load(program, load(program, BLOCKS) + level)
     inner = load(program, load(program, BLOCKS) + level + 1)
-    marked = choose_marked(program, state, cells, block, inner, count)
+    marked_cell = choose_marked(program, state, cells, block, inner, count)
     first = last = values = lowest = highest = np.int64(0)
-    if marked != 0:
-        first, last, values = load(marked, LOW), load(marked, HIGH), load(marked, VALUES)
+    if marked_cell != 0:
+        first, last, values = (
+            load(marked_cell, LOW),
+            load(marked_cell, HIGH),
+            load(marked_cell, VALUES),
+        )
         lowest = load(values, first)
         highest = load(values, last - 1)
-        set_marks(marks, values, first, last, lowest, False)
+        update_bitmap(bitmap, values, first, last, lowest, False)
     total = np.int64(0)
     while True:
         found, value = next_value(program, state, cells, block, proposer, counters)
@@ -168,27 +175,27 @@ def sum_pairs(program, state, cells, levels, level, proposer, count, least, most
             break
         store(state, levels + LEVEL_STATE_WORDS * level + VALUE, value)
         weight = bind_value(program, state, cells, block, np.int64(1))
-        if weight == 0 or excluded(program, state, block, levels, value):
+        if weight == 0 or is_excluded(program, state, block, levels, value):
             continue
-        low, high = value_range(program, state, inner, levels, LOWEST, HIGHEST)
+        low, high = value_range(program, state, inner, levels, MIN_INT64, MAX_INT64)
         if low > high:
             continue
-        _, extensions = enter(program, state, cells, inner, low, high)
+        _, extensions = enter_level(program, state, cells, inner, low, high)
         if extensions == 0:
             continue
-        count_up(counters + COUNTER_BYTES, PROPOSALS, extensions)
-        count_up(counters + COUNTER_BYTES, INTERSECTIONS, extensions)
-        part = sum_two(program, state, cells, inner, marked, marks, lowest, highest)
+        increment(counters + COUNTER_BYTES, PROPOSALS, extensions)
+        increment(counters + COUNTER_BYTES, INTERSECTIONS, extensions)
+        part = sum_two(program, state, cells, inner, marked_cell, bitmap, lowest, highest)
         total = add(total, multiply(weight, part))
-    if marked != 0:
-        set_marks(marks, values, first, last, lowest, True)
+    if marked_cell != 0:
+        update_bitmap(bitmap, values, first, last, lowest, True)
     return total
 
 
 @subroutine
 def sum_one(program, state, cells, block):
-    """Return the sum of the weights of all extensions of the only participant."""
-    depths = load(program, DEPTHS)
+    """Return the sum of the weights of all extensions of a block's only participant."""
+    depths = load(program, MAX_ATOM_DEPTH)
     word = block + PARTICIPANTS + 1
     atom = load(program, word)
     depth = load(program, word + 1)
@@ -202,14 +209,14 @@ def sum_one(program, state, cells, block):
     return total
 
 
-@compiled
-def sum_last(program, state, cells, levels, level, proposer, count, least, most, marks, counters):
-    """As `sum_pairs`, for the innermost level where two atoms meet at their leaves.
+@kernel
+def sum_last(program, state, cells, levels, level, proposer, count, least, most, bitmap, counters):
+    """Like `sum_pairs`, for the innermost level, where two atoms meet at their leaves.
 
-    Where the cursors have not been set, for nothing restricts them, ``proposer`` is `NO_PROPOSER`.
+    If nothing restricts the cursors, they are not set and ``proposer`` is `NO_PROPOSER`.
     """
     first = WHOLE_LIST if proposer == NO_PROPOSER else FROM_CURSOR
-    depths = load(program, DEPTHS)
+    depths = load(program, MAX_ATOM_DEPTH)
     word = load(program, load(program, BLOCKS) + level) + PARTICIPANTS + 1
     left, left_depth = load(program, word), load(program, word + 1)
     word += PARTICIPANT_WORDS
@@ -232,21 +239,21 @@ def sum_last(program, state, cells, levels, level, proposer, count, least, most,
                 continue
             rights += end_b - j
             part = multiply_lists(
-                run_a, values_a, i, end_a, load(b, RUN), load(b, VALUES), j, end_b, NONE, NONE, NONE
+                run_a, values_a, i, end_a, load(b, RUN), load(b, VALUES), j, end_b, ZERO, ZERO, ZERO
             )
             total = add(total, part)
-    count_up(counters, PROPOSALS, min(lefts, rights))
-    count_up(counters, INTERSECTIONS, min(lefts, rights))
+    increment(counters, PROPOSALS, min(lefts, rights))
+    increment(counters, INTERSECTIONS, min(lefts, rights))
     return total
 
 
 @subroutine
-def sum_two(program, state, cells, block, marked, marks, lowest, highest):
+def sum_two(program, state, cells, block, marked_cell, bitmap, lowest, highest):
     """Return the sum over the common extensions of two participants at their leaves.
 
-    ``marked`` is the cell whose list is in the bitmap ``marks``, from ``lowest`` on; or 0.
+    ``marked_cell`` is the cell whose list is in ``bitmap``, from ``lowest`` on, or 0.
     """
-    depths = load(program, DEPTHS)
+    depths = load(program, MAX_ATOM_DEPTH)
     word = block + PARTICIPANTS + 1
     left = load(program, word)
     left_depth = load(program, word + 1)
@@ -267,7 +274,7 @@ def sum_two(program, state, cells, block, marked, marks, lowest, highest):
             if j >= end_b:
                 continue
             run_b = load(b, RUN)
-            if b == marked:
+            if b == marked_cell:
                 part = multiply_lists(
                     run_b,
                     load(b, VALUES),
@@ -277,7 +284,7 @@ def sum_two(program, state, cells, block, marked, marks, lowest, highest):
                     load(a, VALUES),
                     i,
                     end_a,
-                    marks,
+                    bitmap,
                     lowest,
                     highest,
                 )
@@ -291,7 +298,7 @@ def sum_two(program, state, cells, block, marked, marks, lowest, highest):
                     load(b, VALUES),
                     j,
                     end_b,
-                    marks if a == marked else NONE,
+                    bitmap if a == marked_cell else ZERO,
                     lowest,
                     highest,
                 )

@@ -1,14 +1,13 @@
-"""Merging two runs into one, a bounded piece at a time.
+"""Merging two runs into one, in bounded pieces.
 
-The two tries are walked together, depth first. Where they have no node in common, whole ranges of
+The two tries are walked together, depth first. Where they have no common node, whole ranges of
 siblings are copied with everything below them: siblings are contiguous at every level, so a range
-is one copy per level. Only common nodes are descended into, and at a common leaf the weights are
-added; a sum of zero drops the row, and a parent without children goes with it.
+takes one copy per level. The walk descends only into common nodes and adds the weights at a common
+leaf. A sum of zero drops the row, and a parent without children is dropped with it.
 
-The walk keeps its place in ``state``, so a caller spends as much ``fuel`` (rows copied) as it likes
-per call and no step has to pay for a whole rewrite (McSherry, Lattuada, Schwarzkopf, Roscoe,
-"Shared Arrangements", PVLDB 13(10), 2020, section 4.2, where the same is called proportional
-merging).
+The walk keeps its position in ``state``, so the caller chooses how much ``fuel`` (rows copied) to
+spend per call, and no step has to pay for a whole rewrite (McSherry, Lattuada, Schwarzkopf, Roscoe,
+"Shared Arrangements", PVLDB 13(10), 2020, section 4.2, which calls this proportional merging).
 
 Cost: O(rows) words copied for disjoint ranges; O(log) per switch between the two runs.
 """
@@ -16,33 +15,33 @@ Cost: O(rows) words copied for disjoint ranges; O(log) per switch between the tw
 import numpy as np
 from numba import carray
 
-from dbsp_wcoj.kernels.compiled import compiled, subroutine
-from dbsp_wcoj.kernels.memory import words_at
+from dbsp_wcoj.kernels.compilation import kernel, subroutine
+from dbsp_wcoj.kernels.memory import pointer_to_words
 from dbsp_wcoj.kernels.storage.run_layout import (
     ARITY,
     DIRECTORY_SIZE,
+    LEVEL_HEADER_WORDS,
+    LEVEL_HEADERS,
+    LEVEL_NODES,
     LEVEL_OFFSETS,
-    LEVEL_SIZE,
     LEVEL_VALUES,
-    LEVEL_WORDS,
-    LEVELS,
     MAX_ABS_WEIGHT,
     ROWS,
-    UNIFORM,
-    WEIGHTS,
+    UNIFORM_WEIGHT,
+    WEIGHT_SUMS,
 )
-from dbsp_wcoj.kernels.storage.trie import described, directory_fill, directory_open
-from dbsp_wcoj.kernels.values.arithmetic import difference, wrapping_add
+from dbsp_wcoj.kernels.storage.trie import describe_run, fill_directory, open_directory
+from dbsp_wcoj.kernels.values.arithmetic import wrapping_add, wrapping_subtract
 
-# state[PHASE]: walking the tries, filling the directory, finished.
+# state[PHASE] is WALK (the tries), FILL (the directory) or DONE.
 PHASE = 0
 DEPTH = 1
-ENTRY = 2
-CAPACITY_WEIGHTS = 3
+NEXT_ENTRY = 2
+WEIGHTS_START = 3
 CURSORS = 4  # then per level: cursor and end in a, cursor and end in b, nodes written
 CURSOR_WORDS = 5
-# Where the cursor in a and the cursor in b are. No literals, for each of which numba would compile
-# what is called with it.
+# Words of the cursor in a and of the cursor in b. They are not literals, because numba compiles a
+# function again for each literal argument.
 LEFT = np.int64(0)
 RIGHT = np.int64(2)
 
@@ -50,32 +49,32 @@ WALK = 0
 FILL = 1
 DONE = 2
 
-# Fuel enough for any merge.
-UNBOUNDED = np.int64(1 << 62)
+# Enough fuel for any merge.
+UNLIMITED_FUEL = np.int64(1 << 62)
 
 
 @subroutine
-def header(level):
+def level_header(level):
     """Return the header word at which the entry of ``level`` starts."""
-    return LEVELS + LEVEL_WORDS * level
+    return LEVEL_HEADERS + LEVEL_HEADER_WORDS * level
 
 
 @subroutine
-def keep_weights(out, start, rows):
-    """Start storing weights: the ``rows`` leaves written so far all have the uniform one."""
+def start_weights(out, start, rows):
+    """Start to store weights: the ``rows`` leaves written so far have the uniform weight."""
     total = np.int64(0)
     for i in range(rows + 1):
         out[start + i] = total
-        total = wrapping_add(total, out[UNIFORM])
-    out[WEIGHTS] = start
+        total = wrapping_add(total, out[UNIFORM_WEIGHT])
+    out[WEIGHT_SUMS] = start
 
 
 @subroutine
 def copy_siblings(run, out, level, first, last, state):
-    """Copy the nodes ``[first, last)`` of ``level`` and all below them to the end of ``out``."""
+    """Append the nodes ``[first, last)`` of ``level`` and everything below them to ``out``."""
     arity = run[ARITY]
     for depth in range(level, arity):
-        entry = header(depth)
+        entry = level_header(depth)
         written = state[CURSORS + CURSOR_WORDS * depth + 4]
         source = run[entry + LEVEL_VALUES] + first
         target = out[entry + LEVEL_VALUES] + written
@@ -100,29 +99,29 @@ def copy_siblings(run, out, level, first, last, state):
 @subroutine
 def copy_weights(run, out, first, last, written, state):
     """Append the weights of the leaves ``[first, last)`` of ``run`` after ``written`` leaves."""
-    source = run[WEIGHTS]
-    largest = abs(run[UNIFORM])
-    uniform = run[UNIFORM] == out[UNIFORM]
+    source = run[WEIGHT_SUMS]
+    largest = abs(run[UNIFORM_WEIGHT])
+    uniform = run[UNIFORM_WEIGHT] == out[UNIFORM_WEIGHT]
     if source > 0:
         largest = np.int64(0)
         uniform = True
         for i in range(first, last):
-            weight = difference(run[source + i + 1], run[source + i])
-            uniform &= weight == out[UNIFORM]
+            weight = wrapping_subtract(run[source + i + 1], run[source + i])
+            uniform &= weight == out[UNIFORM_WEIGHT]
             largest = max(largest, abs(weight))
-    if not uniform and out[WEIGHTS] == 0 and first < last:
-        keep_weights(out, state[CAPACITY_WEIGHTS], written)
+    if not uniform and out[WEIGHT_SUMS] == 0 and first < last:
+        start_weights(out, state[WEIGHTS_START], written)
     out[MAX_ABS_WEIGHT] = max(out[MAX_ABS_WEIGHT], largest)
-    target = out[WEIGHTS]
+    target = out[WEIGHT_SUMS]
     if target > 0:
         total = out[target + written]
         if source > 0:
-            shift = difference(total, run[source + first])
+            shift = wrapping_subtract(total, run[source + first])
             for i in range(first + 1, last + 1):
                 out[target + written + i - first] = wrapping_add(run[source + i], shift)
         else:
             for i in range(1, last - first + 1):
-                total = wrapping_add(total, run[UNIFORM])
+                total = wrapping_add(total, run[UNIFORM_WEIGHT])
                 out[target + written + i] = total
 
 
@@ -151,45 +150,47 @@ def gallop(run, position, end, value):
 def leaves_below(run, level, first, last):
     """Return how many rows lie under the nodes ``[first, last)`` of ``level``."""
     for depth in range(level, run[ARITY] - 1):
-        offsets = run[header(depth) + LEVEL_OFFSETS]
+        offsets = run[level_header(depth) + LEVEL_OFFSETS]
         first = run[offsets + first]
         last = run[offsets + last]
     return last - first
 
 
 @subroutine
-def open_merge(a, b, out):
+def init_merge(a, b, out):
     """Lay out the merge of runs ``a`` and ``b`` in ``out`` and return its state."""
     arity = a[ARITY]
     state = np.zeros(CURSORS + CURSOR_WORDS * arity, np.int64)
     out[ARITY] = arity
-    out[WEIGHTS] = 0
-    # Most rows come from the older run; its weight is the one not to store.
-    out[UNIFORM] = a[UNIFORM] if a[WEIGHTS] == 0 else 1
+    out[WEIGHT_SUMS] = 0
+    # Most rows come from the older run, so its uniform weight becomes that of the result.
+    out[UNIFORM_WEIGHT] = a[UNIFORM_WEIGHT] if a[WEIGHT_SUMS] == 0 else 1
     out[MAX_ABS_WEIGHT] = 0
-    end = header(arity)
+    end = level_header(arity)
     for level in range(arity):
-        entry = header(level)
-        nodes = a[entry + LEVEL_SIZE] + b[entry + LEVEL_SIZE]
+        entry = level_header(level)
+        nodes = a[entry + LEVEL_NODES] + b[entry + LEVEL_NODES]
         out[entry + LEVEL_VALUES] = end
         end += nodes
         out[entry + LEVEL_OFFSETS] = 0
         if level < arity - 1:
             out[entry + LEVEL_OFFSETS] = end
             end += nodes + 1
-    # The directory's size is known when level 0 is: weights come last, after its largest size.
-    state[CAPACITY_WEIGHTS] = end + 2 * (a[LEVELS + LEVEL_SIZE] + b[LEVELS + LEVEL_SIZE]) + 3
-    state[ENTRY] = end
-    state[CURSORS + 1] = a[LEVELS + LEVEL_SIZE]
-    state[CURSORS + 3] = b[LEVELS + LEVEL_SIZE]
+    # The size of the directory depends on level 0: weights start after its maximum size.
+    state[WEIGHTS_START] = (
+        end + 2 * (a[LEVEL_HEADERS + LEVEL_NODES] + b[LEVEL_HEADERS + LEVEL_NODES]) + 3
+    )
+    state[NEXT_ENTRY] = end
+    state[CURSORS + 1] = a[LEVEL_HEADERS + LEVEL_NODES]
+    state[CURSORS + 3] = b[LEVEL_HEADERS + LEVEL_NODES]
     return state
 
 
 @subroutine
-def copy_some(run, out, level, side, limit, state, fuel):
+def copy_range(run, out, level, side, limit, state, fuel):
     """Copy siblings up to position ``limit`` from one run, about ``fuel`` rows; return the cost.
 
-    A single subtree larger than the fuel is entered instead of copied, the other run absent there.
+    A single subtree that exceeds the fuel is descended into, with no cursor in the other run.
     """
     place = CURSORS + CURSOR_WORDS * level
     first = state[place + side]
@@ -199,7 +200,7 @@ def copy_some(run, out, level, side, limit, state, fuel):
         last = first + (last - first + 1) // 2
         rows = leaves_below(run, level, first, last)
     if rows > fuel and rows > 1024 and level < run[ARITY] - 1:
-        entry = header(level)
+        entry = level_header(level)
         written = state[place + 4]
         out[out[entry + LEVEL_VALUES] + written] = run[run[entry + LEVEL_VALUES] + first]
         out[out[entry + LEVEL_OFFSETS] + written] = state[place + CURSOR_WORDS + 4]
@@ -217,21 +218,21 @@ def copy_some(run, out, level, side, limit, state, fuel):
 
 
 @subroutine
-def walk(a, b, out, state, fuel):
+def merge_tries(a, b, out, state, fuel):
     """Walk both tries for about ``fuel`` rows; return the fuel left, positive when finished."""
     arity = a[ARITY]
     while fuel > 0:
         level = state[DEPTH]
         place = CURSORS + CURSOR_WORDS * level
-        entry = header(level)
+        entry = level_header(level)
         i, end_a, j, end_b = state[place], state[place + 1], state[place + 2], state[place + 3]
         if i == end_a and j == end_b:
             if level == 0:
                 return fuel
-            # Back to the parent, which stays only if a child was written.
+            # Back to the parent, which is kept only if a child was written.
             above = place - CURSOR_WORDS
             written = state[above + 4]
-            offsets = out[header(level - 1) + LEVEL_OFFSETS]
+            offsets = out[level_header(level - 1) + LEVEL_OFFSETS]
             if state[place + 4] > out[offsets + written]:
                 state[above + 4] = written + 1
             state[DEPTH] = level - 1
@@ -239,15 +240,15 @@ def walk(a, b, out, state, fuel):
         values_a = a[entry + LEVEL_VALUES]
         values_b = b[entry + LEVEL_VALUES]
         if j == end_b:
-            fuel -= copy_some(a, out, level, LEFT, end_a, state, fuel)
+            fuel -= copy_range(a, out, level, LEFT, end_a, state, fuel)
         elif i == end_a:
-            fuel -= copy_some(b, out, level, RIGHT, end_b, state, fuel)
+            fuel -= copy_range(b, out, level, RIGHT, end_b, state, fuel)
         elif a[values_a + i] < b[values_b + j]:
             limit = gallop(a, values_a + i, values_a + end_a, b[values_b + j]) - values_a
-            fuel -= copy_some(a, out, level, LEFT, limit, state, fuel)
+            fuel -= copy_range(a, out, level, LEFT, limit, state, fuel)
         elif b[values_b + j] < a[values_a + i]:
             limit = gallop(b, values_b + j, values_b + end_b, a[values_a + i]) - values_b
-            fuel -= copy_some(b, out, level, RIGHT, limit, state, fuel)
+            fuel -= copy_range(b, out, level, RIGHT, limit, state, fuel)
         else:
             written = state[place + 4]
             out[out[entry + LEVEL_VALUES] + written] = a[values_a + i]
@@ -273,88 +274,86 @@ def add_leaves(a, b, out, i, j, written, state):
     """Write the sum of leaf ``i`` of ``a`` and leaf ``j`` of ``b``, unless it is zero."""
     weight = np.int64(0)
     for run, leaf in ((a, i), (b, j)):
-        start = run[WEIGHTS]
-        part = run[UNIFORM]
+        start = run[WEIGHT_SUMS]
+        part = run[UNIFORM_WEIGHT]
         if start > 0:
-            part = difference(run[start + leaf + 1], run[start + leaf])
+            part = wrapping_subtract(run[start + leaf + 1], run[start + leaf])
         weight = wrapping_add(weight, part)
     if weight == 0:
         return
-    if weight != out[UNIFORM] and out[WEIGHTS] == 0:
-        keep_weights(out, state[CAPACITY_WEIGHTS], written)
+    if weight != out[UNIFORM_WEIGHT] and out[WEIGHT_SUMS] == 0:
+        start_weights(out, state[WEIGHTS_START], written)
     out[MAX_ABS_WEIGHT] = max(out[MAX_ABS_WEIGHT], abs(weight))
-    if out[WEIGHTS] > 0:
-        out[out[WEIGHTS] + written + 1] = wrapping_add(out[out[WEIGHTS] + written], weight)
+    if out[WEIGHT_SUMS] > 0:
+        out[out[WEIGHT_SUMS] + written + 1] = wrapping_add(out[out[WEIGHT_SUMS] + written], weight)
     state[CURSORS + CURSOR_WORDS * (a[ARITY] - 1) + 4] = written + 1
 
 
 @subroutine
-def work_merge(a, b, out, state, fuel):
-    """Do about ``fuel`` rows of the merge into ``out``; return whether it is done."""
+def advance_merge(a, b, out, state, fuel):
+    """Merge about ``fuel`` more rows into ``out``; return whether the merge is done."""
     arity = a[ARITY]
     if state[PHASE] == WALK:
-        fuel = walk(a, b, out, state, fuel)
+        fuel = merge_tries(a, b, out, state, fuel)
         if fuel <= 0:
             return False
         for level in range(arity):
-            entry = header(level)
+            entry = level_header(level)
             written = state[CURSORS + CURSOR_WORDS * level + 4]
-            out[entry + LEVEL_SIZE] = written
+            out[entry + LEVEL_NODES] = written
             if level < arity - 1:
                 below = state[CURSORS + CURSOR_WORDS * (level + 1) + 4]
                 out[out[entry + LEVEL_OFFSETS] + written] = below
-        out[ROWS] = out[header(arity - 1) + LEVEL_SIZE]
-        directory_open(out, state[ENTRY])
-        state[ENTRY] = 0
+        out[ROWS] = out[level_header(arity - 1) + LEVEL_NODES]
+        open_directory(out, state[NEXT_ENTRY])
+        state[NEXT_ENTRY] = 0
         state[PHASE] = FILL
     if state[PHASE] == FILL:
-        state[ENTRY] = directory_fill(out, state[ENTRY], fuel)
-        if state[ENTRY] < out[DIRECTORY_SIZE]:
+        state[NEXT_ENTRY] = fill_directory(out, state[NEXT_ENTRY], fuel)
+        if state[NEXT_ENTRY] < out[DIRECTORY_SIZE]:
             return False
         state[PHASE] = DONE
     return True
 
 
-@compiled
-def merge_open(a, b, out):
-    """Return the state of a merge of runs ``a`` and ``b`` into ``out``, nothing done yet.
+@kernel
+def begin_merge(a, b, out):
+    """Return the initial state of a merge of runs ``a`` and ``b`` into ``out``.
 
-    ``out`` has at least the words that `dbsp_wcoj.kernels.storage.trie.run_words` gives for their
-    rows.
+    ``out`` has at least `dbsp_wcoj.kernels.storage.trie.run_words` words for the rows of both.
     """
-    return open_merge(a, b, out)
+    return init_merge(a, b, out)
 
 
-@compiled
-def merge_work(a, b, out, state, fuel):
-    """Do about ``fuel`` rows of a merge; return whether it is done."""
-    return work_merge(a, b, out, state, fuel)
+@kernel
+def continue_merge(a, b, out, state, fuel):
+    """Merge about ``fuel`` more rows; return whether the merge is done."""
+    return advance_merge(a, b, out, state, fuel)
 
 
-@compiled
+@kernel
 def merge_runs(a, b, out):
-    """Merge ``a`` and ``b`` into ``out``, laid out as `dbsp_wcoj.kernels.storage.trie` says."""
-    state = open_merge(a, b, out)
-    work_merge(a, b, out, state, UNBOUNDED)
-    return described(out)
+    """Merge ``a`` and ``b`` into ``out`` and describe the result."""
+    state = init_merge(a, b, out)
+    advance_merge(a, b, out, state, UNLIMITED_FUEL)
+    return describe_run(out)
 
 
-@compiled
+@kernel
 def merge_tail(table, first, longest, out):
-    """Merge all runs from ``first`` on into ``out``, one after the other, and describe the result.
+    """Merge all runs from ``first`` on into ``out``, one after another; describe the result.
 
     Args:
-        table: number of runs, then their addresses.
-        first: position of the first of them; at least one more follows.
-        longest: words that hold the merge of all of them;
-        `dbsp_wcoj.kernels.storage.trie.run_words`.
-        out: int64, of that length.
+        table: Number of runs, then their addresses.
+        first: Position of the first run to merge; at least one more follows.
+        longest: `dbsp_wcoj.kernels.storage.trie.run_words` of the sum of all these runs.
+        out: int64, of length ``longest``.
     """
-    merged = carray(words_at(table[1 + first]), (longest,))
+    merged = carray(pointer_to_words(table[1 + first]), (longest,))
     for position in range(first + 1, table[0]):
-        run = carray(words_at(table[1 + position]), (longest,))
+        run = carray(pointer_to_words(table[1 + position]), (longest,))
         target = np.empty(longest, np.int64) if position < table[0] - 1 else out
-        state = open_merge(merged, run, target)
-        work_merge(merged, run, target, state, UNBOUNDED)
+        state = init_merge(merged, run, target)
+        advance_merge(merged, run, target, state, UNLIMITED_FUEL)
         merged = target
-    return described(out)
+    return describe_run(out)

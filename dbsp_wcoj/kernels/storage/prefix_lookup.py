@@ -1,36 +1,36 @@
-"""The first rows below each of many prefixes, of a sum of runs, without and with a delta run.
+"""The first rows below each of many prefixes, in a sum of runs, with and without a delta run.
 
-The runs' tries are walked together below the prefix, depth first: at each level the least value
-under any cursor is next, the runs that have it go down, and at the leaf their weights are added. A
-row is met once, with its weight in the old sum (the spine) and in the new one (with the delta), so
-one walk gives the leading rows of both.
+The tries of the runs are walked together below the prefix, depth first. At each level the least
+value under any cursor comes next; the runs that contain it descend, and at the leaf their weights
+are added. Each row is visited once, with its weight in the old sum (the spine) and in the new sum
+(the spine plus the delta), so one walk returns the first rows of both.
 
-Cost: O(runs log N) to find a prefix, then O(runs) per level of each row met. Rows of weight zero or
-below are met and left out: many of them stand at the front of a group whose least rows are deleted
-again and again, until the runs are merged. A caller who knows where the first positive row was has
-the walk start there, or at the delta's first row if that comes before.
+Cost: O(runs log N) to find a prefix, then O(runs) per level of each visited row. Rows of weight
+zero or below are visited and skipped. Many of them stand at the front of a group whose least rows
+are deleted again and again, until the runs are merged. A caller that knows the position of the
+first positive row lets the walk start there, or at the first row of the delta if that is earlier.
 """
 
 import numpy as np
 
-from dbsp_wcoj.kernels.compiled import compiled, subroutine
+from dbsp_wcoj.kernels.compilation import kernel, subroutine
 from dbsp_wcoj.kernels.memory import load
 from dbsp_wcoj.kernels.storage.run_layout import (
+    LEVEL_HEADER_WORDS,
+    LEVEL_HEADERS,
+    LEVEL_NODES,
     LEVEL_OFFSETS,
-    LEVEL_SIZE,
     LEVEL_VALUES,
-    LEVEL_WORDS,
-    LEVELS,
-    UNIFORM,
-    WEIGHTS,
+    UNIFORM_WEIGHT,
+    WEIGHT_SUMS,
 )
 from dbsp_wcoj.kernels.storage.search import root_seek, seek
-from dbsp_wcoj.kernels.values.arithmetic import add, difference
+from dbsp_wcoj.kernels.values.arithmetic import add, wrapping_subtract
 
 
 @subroutine
 def lower_to_first(run, values, offsets, k, first, bound):
-    """Lower ``bound`` to the first row of ``run`` from node ``first`` on, if that is less."""
+    """Lower ``bound`` to the first row of ``run`` from node ``first`` on, if that row is less."""
     depth = bound.shape[0]
     less = False
     for level in range(depth):
@@ -43,36 +43,48 @@ def lower_to_first(run, values, offsets, k, first, bound):
             first = load(run, offsets[k + level] + first)
 
 
-@compiled
-def leading_rows(
-    table, extra, prefixes, starts, arity, start, limit, decided, signed, places, rows, old, new
+@kernel
+def look_up_prefixes(
+    table,
+    extra,
+    prefixes,
+    starts,
+    arity,
+    start,
+    limit,
+    tie_columns,
+    include_negative,
+    places,
+    rows,
+    old,
+    new,
 ):
-    """Write the leading rows of the prefixes from ``start`` on until there is no room.
+    """Write the first rows of the prefixes from ``start`` on until the result arrays are full.
 
     Args:
         table: Number of runs, then their addresses; all in one column order.
-        extra: Address of the delta's run, 0 for none.
+        extra: Address of the run of the delta, 0 for none.
         prefixes: int64, shape ``(k, n)``, ``k < arity``.
-        starts: Shape ``(arity - k, n)``: rows before have no positive weight without the delta; or
-            ``(arity - k, 0)``.
+        starts: Shape ``(arity - k, n)``: no row before it has a positive weight without the delta;
+            or shape ``(arity - k, 0)``, for unknown.
         arity: Levels of the runs.
         start: The first prefix to answer.
-        limit: Rows are taken until their weights add up to this; at least 1, or -1 for all.
-        decided: Then those are taken, too, that equal the last one in so many columns after k.
-        signed: Whether negative rows are taken as well (with ``limit`` -1).
+        limit: Stop when the weights of the rows add up to this; at least 1, or -1 for all rows.
+        tie_columns: Then continue with rows that equal the last one in this many columns after k.
+        include_negative: Return rows of negative weight as well; only with ``limit`` -1.
         places: Result: the prefix of each row.
         rows: Result: its other columns, shape ``(arity - k, capacity)``.
-        old: Result: its weight without the delta, 0 where it is not among the leading.
-        new: Result: its weight with the delta, in the same way.
+        old: Result: its weight without the delta, 0 if it is not among the first rows.
+        new: Result: its weight with the delta, likewise.
 
     Returns:
-        ``(next, written)``: the first prefix that is not answered, and the rows of those before.
+        ``(next, written)``: the first prefix without an answer, and the rows of those before it.
     """
     k, n = prefixes.shape
     depth = arity - k
     runs = table[0] + (1 if extra != 0 else 0)
     capacity = old.shape[0]
-    # Per level and run: the first value's address and the word of the offsets.
+    # Per level and run: the address of the values and the word of the offsets.
     values = np.empty((arity, runs + 1), np.int64)
     offsets = np.empty((arity, runs + 1), np.int64)
     address = np.empty(runs + 1, np.int64)
@@ -80,10 +92,10 @@ def leading_rows(
         run = extra if r == table[0] else table[1 + r]
         address[r] = run
         for level in range(arity):
-            entry = LEVELS + LEVEL_WORDS * level
+            entry = LEVEL_HEADERS + LEVEL_HEADER_WORDS * level
             values[level, r] = run + (load(run, entry + LEVEL_VALUES) << 3)
             offsets[level, r] = load(run, entry + LEVEL_OFFSETS)
-    # Per level below the prefix: the runs that have the path, each with a range of siblings.
+    # Per level below the prefix: the runs that contain the path, each with a range of siblings.
     who = np.empty((depth, runs + 1), np.int64)
     at = np.empty((depth, runs + 1), np.int64)
     end = np.empty((depth, runs + 1), np.int64)
@@ -98,7 +110,7 @@ def leading_rows(
         for r in range(runs):
             run = address[r]
             first = np.int64(0)
-            last = load(run, LEVELS + LEVEL_SIZE)
+            last = load(run, LEVEL_HEADERS + LEVEL_NODES)
             for level in range(k):
                 value = prefixes[level, prefix]
                 if level == 0:
@@ -116,7 +128,7 @@ def leading_rows(
                 end[0, count] = last
                 count += 1
         active[0] = count
-        # How many levels of the path are those of the bound, so that it holds for the next one.
+        # The number of path levels that equal the bound; the bound then limits the next level.
         tight = -1
         if bounded:
             tight = 0
@@ -145,8 +157,8 @@ def leading_rows(
                     break
                 level -= 1
                 continue
-            if level < decided:
-                # What follows differs from the last row taken in a decided column.
+            if level < tie_columns:
+                # All later rows differ from the last row in a tie column.
                 old_open = old_open and old_sum != limit
                 new_open = new_open and new_sum != limit
                 if not (old_open or new_open):
@@ -179,10 +191,10 @@ def leading_rows(
                 r = who[level, j]
                 if i < end[level, j] and load(values[k + level, r], i) == value:
                     at[level, j] = i + 1
-                    weight = load(address[r], UNIFORM)
-                    sums = load(address[r], WEIGHTS)
+                    weight = load(address[r], UNIFORM_WEIGHT)
+                    sums = load(address[r], WEIGHT_SUMS)
                     if sums > 0:
-                        weight = difference(
+                        weight = wrapping_subtract(
                             load(address[r], sums + i + 1), load(address[r], sums + i)
                         )
                     if r == table[0]:
@@ -190,7 +202,7 @@ def leading_rows(
                     else:
                         before = add(before, weight)
             after = add(before, change)
-            if not signed:
+            if not include_negative:
                 before = before if old_open and before > 0 else np.int64(0)
                 after = after if new_open and after > 0 else np.int64(0)
             if before == 0 and after == 0:
@@ -204,7 +216,7 @@ def leading_rows(
             new[written] = after
             written += 1
             if limit >= 0:
-                # Sums stop at the limit, so they cannot overflow.
+                # The sums are capped at the limit, so they cannot overflow.
                 old_sum = limit if before >= limit - old_sum else old_sum + before
                 new_sum = limit if after >= limit - new_sum else new_sum + after
     return n, written

@@ -1,37 +1,37 @@
-"""Where things are in a run buffer: the only place that knows the word offsets.
+"""The layout of a run buffer: the only file that knows the word offsets.
 
 A run of arity ``k`` is one int64 array::
 
     header | level 0: values, offsets | ... | level k-1: values | directory | cumulative weights
 
-- ``values[l]`` holds the trie nodes of level ``l``, siblings strictly increasing;
-- ``offsets[l]`` (``n_l + 1`` words, absent at the leaves) says where the children of a node start;
-- the *directory* answers "where is value v at level 0" in constant expected time: entry ``j`` is
-  the first node whose value is at least ``lowest + (j << shift)``;
-- weights are stored as running sums (``rows + 1`` words), so the weight of any range of leaves,
-  hence of any subtree, is one subtraction. A run whose weights are all equal, as those of
-  insertions (1) or deletions (-1) are, stores that weight once.
+- ``values[l]`` holds the trie nodes of level ``l``; siblings are strictly increasing.
+- ``offsets[l]`` (``n_l + 1`` words, absent at the leaves) says where the children of a node start.
+- The *directory* finds a value at level 0 in constant expected time: entry ``j`` is the first node
+  whose value is at least ``lowest + (j << shift)``.
+- Weights are stored as running sums (``rows + 1`` words), so the weight of any range of leaves,
+  hence of any subtree, is one subtraction. A run whose weights are all equal stores that weight
+  once; insertions (1) and deletions (-1) make such runs.
 
-A pointer of zero means "section absent". All positions are words from the start of the buffer, so
-a buffer can be written to a file and mapped again as it is.
+A pointer of zero means that the section is absent. All positions are words from the start of the
+buffer, so a buffer can be written to a file and mapped again without change.
 """
 
 ARITY = 0
 ROWS = 1
 MAX_ABS_WEIGHT = 2
-WEIGHTS = 3
+WEIGHT_SUMS = 3  # where the running sums start, 0 if all weights are equal
 DIRECTORY = 4
-SHIFT = 5
-LOWEST = 6
+DIRECTORY_SHIFT = 5
+LOWEST_VALUE = 6
 DIRECTORY_SIZE = 7
-UNIFORM = 8  # the weight of every row, where WEIGHTS is 0
-LEVELS = 9
+UNIFORM_WEIGHT = 8  # the weight of every row if WEIGHT_SUMS is 0
+LEVEL_HEADERS = 9
 
-# One level's entry in the header, from LEVELS + LEVEL_WORDS * level on.
-LEVEL_SIZE = 0
+# The header entry of a level; it starts at LEVEL_HEADERS + LEVEL_HEADER_WORDS * level.
+LEVEL_NODES = 0
 LEVEL_VALUES = 1
 LEVEL_OFFSETS = 2
-LEVEL_WORDS = 3
+LEVEL_HEADER_WORDS = 3
 
-# Level 0 shorter than this is searched without a directory.
-DIRECTORY_MINIMUM = 32
+# A level 0 with fewer nodes is searched without a directory.
+MIN_DIRECTORY_NODES = 32

@@ -1,21 +1,21 @@
-"""Finding a value in a sorted list: from a cursor, or at the root of a run through its directory.
+"""Searching a sorted list from a cursor, and the root of a run through its directory.
 
-Cost: `seek` is O(log distance) from the cursor (galloping), `root_seek` O(1) expected for evenly
-spread values and never worse than a binary search.
+Cost: `seek` takes O(log distance) from the cursor (galloping). `root_seek` takes O(1) expected time
+for evenly spread values and never more than a binary search.
 """
 
-from dbsp_wcoj.kernels.compiled import subroutine
+from dbsp_wcoj.kernels.compilation import subroutine
 from dbsp_wcoj.kernels.memory import load
 from dbsp_wcoj.kernels.storage.run_layout import (
     DIRECTORY,
+    DIRECTORY_SHIFT,
     DIRECTORY_SIZE,
-    LEVEL_SIZE,
+    LEVEL_HEADERS,
+    LEVEL_NODES,
     LEVEL_VALUES,
-    LEVELS,
-    LOWEST,
-    SHIFT,
+    LOWEST_VALUE,
 )
-from dbsp_wcoj.kernels.values.arithmetic import difference
+from dbsp_wcoj.kernels.values.arithmetic import wrapping_subtract
 
 
 @subroutine
@@ -32,7 +32,7 @@ def bisect(values, low, high, value):
 
 @subroutine
 def seek(values, low, high, value):
-    """As `bisect`, galloping from ``low``: O(log of the distance moved)."""
+    """Like `bisect`, but gallop from ``low``: O(log of the distance moved)."""
     if low >= high or load(values, low) >= value:
         return low
     step = 1
@@ -47,23 +47,23 @@ def seek(values, low, high, value):
 
 @subroutine
 def root_seek(run, low, high, value):
-    """As `seek` for level 0 of ``run``, which has a directory when it is long."""
-    values = run + (load(run, LEVELS + LEVEL_VALUES) << 3)
+    """Like `seek` for level 0 of ``run``, which has a directory unless it is short."""
+    values = run + (load(run, LEVEL_HEADERS + LEVEL_VALUES) << 3)
     directory = load(run, DIRECTORY)
     if directory == 0 or low >= high or load(values, low) >= value:
         return seek(values, low, high, value)
-    lowest = load(run, LOWEST)
+    lowest = load(run, LOWEST_VALUE)
     if value < lowest:
         return low
     size = load(run, DIRECTORY_SIZE)
-    # The unsigned distance is right even when it passes 2**63.
-    distance = difference(value, lowest)
+    # As an unsigned number, the distance is right even above 2**63.
+    distance = wrapping_subtract(value, lowest)
     bucket = distance
-    shift = load(run, SHIFT)
+    shift = load(run, DIRECTORY_SHIFT)
     if shift > 0:
         bucket = (distance >> shift) & ((1 << (64 - shift)) - 1)
     if bucket < 0 or bucket >= size - 1:
-        return min(load(run, LEVELS + LEVEL_SIZE), high)
+        return min(load(run, LEVEL_HEADERS + LEVEL_NODES), high)
     first = max(load(run, directory + bucket), low)
     last = min(load(run, directory + bucket + 1), high)
     if last <= first:
@@ -73,17 +73,17 @@ def root_seek(run, low, high, value):
 
 @subroutine
 def root_find(run, low, high, value):
-    """Return ``(position, found)`` of a value at level 0 of ``run``; none where it is not found.
+    """Return ``(position, found)`` of a value at level 0 of ``run``; no position if not found.
 
-    A directory with an entry for each value says so by itself: a list less to touch.
+    A directory with one entry per value answers without a read of the list.
     """
     directory = load(run, DIRECTORY)
-    if directory != 0 and load(run, SHIFT) == 0:
-        bucket = difference(value, load(run, LOWEST))
-        if value < load(run, LOWEST) or bucket < 0 or bucket >= load(run, DIRECTORY_SIZE) - 1:
+    if directory != 0 and load(run, DIRECTORY_SHIFT) == 0:
+        bucket = wrapping_subtract(value, load(run, LOWEST_VALUE))
+        if value < load(run, LOWEST_VALUE) or bucket < 0 or bucket >= load(run, DIRECTORY_SIZE) - 1:
             return low, False
         at = load(run, directory + bucket)
         return at, low <= at < high and at < load(run, directory + bucket + 1)
     at = root_seek(run, low, high, value)
-    values = run + (load(run, LEVELS + LEVEL_VALUES) << 3)
+    values = run + (load(run, LEVEL_HEADERS + LEVEL_VALUES) << 3)
     return at, at < high and load(values, at) == value

@@ -1,31 +1,32 @@
 """Sorting rows and adding up the weights of equal rows.
 
-Where the columns' ranges together fit in 64 bits, a row is packed into one unsigned key and the
-keys are sorted by byte (least significant first, bytes that are all equal skipped): O(n) per
-byte in use. Wider rows are sorted by one column after the other, last column first, which is the
-same sort with a permutation as its payload. A handful of rows is insertion-sorted in place.
+If the ranges of all columns fit in 64 bits together, each row is packed into one unsigned key and
+the keys are radix-sorted, least significant digit first; a digit that is equal in all keys is
+skipped. This takes O(n) per digit. Wider rows are sorted by one column after another, last column
+first: the same sort with a permutation as its payload. At most `MAX_INSERTION_ROWS` rows are
+insertion-sorted.
 
-Large scratch arrays are given by the caller: numpy asks the system for large pages, the kernels'
-own allocator does not, and faulting in small ones costs as much as the sort.
+The caller provides large scratch arrays: numpy asks the system for large pages but the allocator of
+the kernels does not, and faulting in small pages costs as much as the sort.
 """
 
 import numpy as np
 
-from dbsp_wcoj.kernels.compiled import compiled, subroutine
+from dbsp_wcoj.kernels.compilation import kernel, subroutine
 from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED, add
 
-# Up to this many rows insertion sort beats counting buckets.
-FEW = 48
-# Arrays of one word per row that a sort works in.
-SCRATCH = 4
+# Up to this many rows, insertion sort is faster than radix sort.
+MAX_INSERTION_ROWS = 48
+# Number of scratch arrays of a sort, each of one word per row.
+SCRATCH_ARRAYS = 4
 
-# Bits of a radix digit: as many buckets as the first-level cache has lines to write to, and more
-# would miss it.
-WIDEST_DIGIT = 11
-# Of fewer rows than this, counting so many buckets takes longer than one more pass.
-MANY = 2048
-DIGIT_OF_FEW = 8
-# Not a literal: numba compiles a function once more for each literal that it is called with.
+# Maximum bits of a radix digit. More buckets than this have more open cache lines than the
+# first-level cache holds.
+MAX_DIGIT_BITS = 11
+# For fewer rows, counting that many buckets takes longer than one more pass.
+MIN_WIDE_DIGIT_ROWS = 2048
+SMALL_SORT_DIGIT_BITS = 8
+# Not a literal, because numba compiles a function again for each literal argument.
 FIRST_BIT = np.int64(0)
 
 OK = 0
@@ -33,8 +34,8 @@ OVERFLOW = 1
 
 
 @subroutine
-def precedes(columns, order, i, j):
-    """Return -1, 0 or 1 as row ``i`` is before, equal to or after row ``j`` in column order."""
+def compare_rows(columns, order, i, j):
+    """Return -1, 0 or 1 if row ``i`` is before, equal to or after row ``j`` in column order."""
     for k in range(order.shape[0]):
         x = columns[order[k], i]
         y = columns[order[k], j]
@@ -47,7 +48,7 @@ def precedes(columns, order, i, j):
 
 @subroutine
 def key_shifts(columns, order):
-    """Return ``(lowest, shifts, bits)``: the packing of a row, or bits > 64 when none exists.
+    """Return ``(lowest, shifts, bits)``: the packing of a row; bits > 64 if a row does not fit.
 
     ``shifts[k]`` is the bit position of column ``order[k]``; the last column is lowest.
     """
@@ -90,11 +91,11 @@ def pack_rows(columns, order, lowest, shifts, keys):
 def radix_sort(keys, other_keys, payload, other_payload, low_bit, high_bit):
     """Stable sort of ``keys`` by their bits ``[low_bit, high_bit)``; ``payload`` follows, if any.
 
-    Returns ``(keys, payload)``, each one of the two arrays given for it; a payload may be empty.
+    Returns ``(keys, payload)``, each in one of its two arrays; the payload may be empty.
     """
     rows = keys.shape[0]
     carry = payload.shape[0] > 0
-    widest = DIGIT_OF_FEW if rows < MANY else WIDEST_DIGIT
+    widest = SMALL_SORT_DIGIT_BITS if rows < MIN_WIDE_DIGIT_ROWS else MAX_DIGIT_BITS
     passes = max((high_bit - low_bit + widest - 1) // widest, 1)
     width = max((high_bit - low_bit + passes - 1) // passes, 1)
     places = np.empty(1 << width, np.int64)
@@ -130,14 +131,14 @@ def radix_sort(keys, other_keys, payload, other_payload, low_bit, high_bit):
 
 
 @subroutine
-def permutation_of_few(columns, order):
-    """As `row_permutation`, by insertion: for at most `FEW` rows."""
+def insertion_permutation(columns, order):
+    """Like `row_permutation`, by insertion sort, for at most `MAX_INSERTION_ROWS` rows."""
     rows = columns.shape[1]
     permutation = np.arange(rows)
     for i in range(1, rows):
         row = permutation[i]
         j = i
-        while j > 0 and precedes(columns, order, permutation[j - 1], row) > 0:
+        while j > 0 and compare_rows(columns, order, permutation[j - 1], row) > 0:
             permutation[j] = permutation[j - 1]
             j -= 1
         permutation[j] = row
@@ -148,8 +149,8 @@ def permutation_of_few(columns, order):
 def row_permutation(columns, order):
     """Return the stable permutation that sorts rows of any width by ``order``."""
     rows = columns.shape[1]
-    if rows <= FEW:
-        return permutation_of_few(columns, order)
+    if rows <= MAX_INSERTION_ROWS:
+        return insertion_permutation(columns, order)
     permutation = np.arange(rows)
     for k in range(order.shape[0] - 1, -1, -1):
         lowest, _, bits = key_shifts(columns, order[k : k + 1])
@@ -169,7 +170,7 @@ def row_permutation(columns, order):
 def is_sorted(columns, order):
     """Return whether rows are strictly increasing in the column order."""
     row = np.int64(1)
-    while row < columns.shape[1] and precedes(columns, order, row - 1, row) < 0:
+    while row < columns.shape[1] and compare_rows(columns, order, row - 1, row) < 0:
         row += 1
     return row >= columns.shape[1]
 
@@ -195,17 +196,18 @@ def unpack_rows(keys, order, lowest, shifts, bits, columns):
         top = shifts[k]
 
 
-@compiled
+@kernel
 def consolidate(columns, weights, scratch):
     """Sort rows, add the weights of equal rows, drop rows of weight zero.
 
     Args:
-        columns: int64, shape ``(arity, n)``, arity and n at least 1; given away to be written to.
-        weights: int64, shape ``(n,)``; only read, but it may be what is returned.
-        scratch: int64, shape ``(SCRATCH, n)``; may be shorter for up to `FEW` rows.
+        columns: int64, shape ``(arity, n)``, arity and n at least 1; it is overwritten.
+        weights: int64, shape ``(n,)``; not written to, but it may be returned.
+        scratch: int64, shape ``(SCRATCH_ARRAYS, n)``; may be shorter for up to
+            `MAX_INSERTION_ROWS` rows.
 
     Returns:
-        ``(columns, weights, status)``; status is `OVERFLOW` when a sum passes int64.
+        ``(columns, weights, status)``; status is `OVERFLOW` if a sum leaves int64.
     """
     arity, rows = columns.shape
     order = np.arange(arity)
@@ -213,7 +215,7 @@ def consolidate(columns, weights, scratch):
         if has_zeros(weights):
             return drop_zeros(columns, weights, rows)
         return columns, weights, OK
-    if rows > FEW:
+    if rows > MAX_INSERTION_ROWS:
         lowest, shifts, bits = key_shifts(columns, order)
         if bits <= 64:
             return consolidate_keys(columns, weights, order, lowest, shifts, bits, scratch)
@@ -223,7 +225,7 @@ def consolidate(columns, weights, scratch):
     kept = -1
     for i in range(rows):
         row = permutation[i]
-        if i > 0 and precedes(columns, order, permutation[i - 1], row) == 0:
+        if i > 0 and compare_rows(columns, order, permutation[i - 1], row) == 0:
             summed[kept] = add(summed[kept], weights[row])
             if summed[kept] == OVERFLOWED:
                 return columns, weights, OVERFLOW
@@ -236,7 +238,7 @@ def consolidate(columns, weights, scratch):
 
 
 @subroutine
-def all_ones(weights):
+def are_all_ones(weights):
     """Return whether every weight is 1."""
     ones = True
     for i in range(weights.shape[0]):
@@ -246,7 +248,7 @@ def all_ones(weights):
 
 @subroutine
 def has_zeros(weights):
-    """Return whether a weight is 0."""
+    """Return whether any weight is 0."""
     zeros = False
     for i in range(weights.shape[0]):
         zeros |= weights[i] == 0
@@ -255,14 +257,14 @@ def has_zeros(weights):
 
 @subroutine
 def copy_weights(weights, out):
-    """Write the first weights to ``out``, as many as it has room for."""
+    """Fill ``out`` with the first weights."""
     for i in range(out.shape[0]):
         out[i] = weights[i]
 
 
 @subroutine
 def drop_zeros(columns, weights, rows):
-    """Return ``(columns, weights, OK)`` of the first rows, without those of weight zero.
+    """Return ``(columns, weights, OK)`` of the first rows, without rows of weight zero.
 
     The arrays are new.
     """
@@ -284,11 +286,11 @@ def drop_zeros(columns, weights, rows):
 
 @subroutine
 def consolidate_keys(columns, weights, order, lowest, shifts, bits, scratch):
-    """`consolidate` by packed keys."""
+    """Consolidate rows that fit in packed keys; see `consolidate`."""
     rows = columns.shape[1]
     keys = scratch[0].view(np.uint64)
     pack_rows(columns, order, lowest, shifts, keys)
-    payload = scratch[2, :0] if all_ones(weights) else scratch[2]
+    payload = scratch[2, :0] if are_all_ones(weights) else scratch[2]
     copy_weights(weights, payload)
     keys, summed, status = sum_keys(keys, scratch[1].view(np.uint64), payload, scratch[3], bits)
     if status == OVERFLOW:
@@ -303,12 +305,12 @@ def consolidate_keys(columns, weights, order, lowest, shifts, bits, scratch):
 
 @subroutine
 def sum_keys(keys, other_keys, weights, other_weights, bits):
-    """Sort keys of so many bits, add the weights of equal ones, drop those of weight zero.
+    """Sort keys of ``bits`` bits, add the weights of equal keys, drop keys of weight zero.
 
-    All four arrays are written to. ``weights`` may be empty: each is 1.
+    All four arrays are overwritten. If ``weights`` is empty, each weight is 1.
 
     Returns:
-        ``(keys, weights, status)``, in arrays that were given; no weights where each is 1.
+        ``(keys, weights, status)``, in the given arrays; no weights if each is 1.
     """
     keys, weights = radix_sort(keys, other_keys, weights, other_weights, FIRST_BIT, bits)
     rows = keys.shape[0]
@@ -326,7 +328,7 @@ def sum_keys(keys, other_keys, weights, other_weights, bits):
             if summed[kept] == OVERFLOWED:
                 return keys, weights, OVERFLOW
             continue
-        # A row whose weights have cancelled makes room for the next one.
+        # The next key overwrites a key whose weights add up to zero.
         kept += summed[kept] != 0
         keys[kept] = keys[i]
         summed[kept] = summed[i]
@@ -338,13 +340,14 @@ def sum_keys(keys, other_keys, weights, other_weights, bits):
 def sort_rows(columns, weights, order, scratch):
     """Return ``(columns, weights)`` with the rows sorted in another column order.
 
-    The rows are distinct and sorted by their first column, second column and so on. Where the
-    tail of ``order`` is a prefix of that (as for the reverse of a binary relation), the sort by
-    the tail is already there and only the other columns' bits are sorted. ``scratch`` has shape
-    ``(SCRATCH + arity, n)`` and may hold the result; it may be shorter for up to `FEW` rows.
+    The rows are distinct and sorted by their first column, second column and so on. If the tail
+    of ``order`` is a prefix of that order (as for the reverse of a binary relation), the rows are
+    already sorted by the tail, and only the bits of the other columns are sorted. ``scratch`` has
+    shape ``(SCRATCH_ARRAYS + arity, n)`` and may hold the result; it may be shorter for up to
+    `MAX_INSERTION_ROWS` rows.
     """
     arity, rows = columns.shape
-    if rows > FEW:
+    if rows > MAX_INSERTION_ROWS:
         lowest, shifts, bits = key_shifts(columns, order)
         if bits <= 64:
             keys = scratch[0].view(np.uint64)
@@ -355,26 +358,26 @@ def sort_rows(columns, weights, order, scratch):
                 if is_prefix(order[start:]):
                     first = start
             low_bit = FIRST_BIT if first == arity else shifts[first - 1]
-            ones = all_ones(weights)
+            ones = are_all_ones(weights)
             payload = scratch[2, :0] if ones else scratch[2]
             copy_weights(weights, payload)
             other_keys = scratch[1].view(np.uint64)
             keys, payload = radix_sort(keys, other_keys, payload, scratch[3], low_bit, bits)
-            result = scratch[SCRATCH:]
+            result = scratch[SCRATCH_ARRAYS:]
             unpack_rows(keys, order, lowest, shifts, bits, result)
             return result, weights if ones else payload
-    return rows_at(columns, weights, row_permutation(columns, order))
+    return gather_rows(columns, weights, row_permutation(columns, order))
 
 
 @subroutine
-def sort_few(columns, weights, order):
-    """As `sort_rows`, for at most `FEW` rows."""
-    return rows_at(columns, weights, permutation_of_few(columns, order))
+def insertion_sort_rows(columns, weights, order):
+    """Like `sort_rows`, for at most `MAX_INSERTION_ROWS` rows."""
+    return gather_rows(columns, weights, insertion_permutation(columns, order))
 
 
 @subroutine
-def rows_at(columns, weights, permutation):
-    """Return ``(columns, weights)`` of the rows at some places, in arrays of their own."""
+def gather_rows(columns, weights, permutation):
+    """Return new ``(columns, weights)`` with the rows at the given positions."""
     arity, rows = columns.shape
     result = np.empty((arity, rows), np.int64)
     moved = np.empty(rows, np.int64)
@@ -386,34 +389,34 @@ def rows_at(columns, weights, permutation):
     return result, moved
 
 
-@compiled
-def take_half(key, column, pivot, above, low, shift, out):
+@kernel
+def collect_half(key, column, pivot, above, low, shift, out):
     """Add the values of ``column`` to ``out``, in the rows whose ``key`` is below ``pivot`` or not.
 
     Args:
         key: int64, shape ``(n,)``.
         column: int64, shape ``(n,)``.
-        pivot: What keys are compared with.
-        above: Whether to take the rows whose key is not below it.
-        low: What to subtract of a value.
-        shift: The bit that it is added at.
-        out: uint64, one longer than these rows are many; 0 at first.
+        pivot: The value that keys are compared with.
+        above: Collect the rows whose key is at least the pivot, instead of those below it.
+        low: Subtracted from each value.
+        shift: Bit position of the value in ``out``.
+        out: uint64, one word per collected row and one more; 0 at first.
     """
     place = np.int64(0)
     for i in range(key.shape[0]):
-        # Written for each row, so that no branch depends on the data.
-        taken = (key[i] >= pivot) == above
-        out[place] |= ((np.uint64(column[i]) - low) << shift) * np.uint64(taken)
-        place += np.int64(taken)
+        # Each row writes, so that no branch depends on the data.
+        collected = (key[i] >= pivot) == above
+        out[place] |= ((np.uint64(column[i]) - low) << shift) * np.uint64(collected)
+        place += np.int64(collected)
 
 
-@compiled
-def sorted_half(keys, weights, scratch, bits):
-    """`sum_keys` of one half; ``scratch`` is int64, of shape ``(2, n)``."""
+@kernel
+def sort_half(keys, weights, scratch, bits):
+    """Apply `sum_keys` to one half; ``scratch`` is int64, of shape ``(2, n)``."""
     return sum_keys(keys, scratch[0].view(np.uint64), weights, scratch[1], bits)
 
 
-@compiled
+@kernel
 def write_rows(keys, lowest, shifts, bits, columns, first):
     """Write the rows of sorted keys to ``columns``, from row ``first`` on."""
     some = columns[:, first : first + keys.shape[0]]

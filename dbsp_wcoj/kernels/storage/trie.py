@@ -1,30 +1,30 @@
-"""Building a run from sorted rows, and reading one back.
+"""Building a run from sorted rows, and reading a run back into rows.
 
-Both are linear; rows are ``(arity, n)`` int64 columns, strictly increasing row by row.
+Both take linear time. Rows are ``(arity, n)`` int64 columns, strictly increasing row by row.
 """
 
 import numpy as np
 
-from dbsp_wcoj.kernels.compiled import compiled, subroutine
+from dbsp_wcoj.kernels.compilation import kernel, subroutine
 from dbsp_wcoj.kernels.storage.run_layout import (
     ARITY,
     DIRECTORY,
-    DIRECTORY_MINIMUM,
+    DIRECTORY_SHIFT,
     DIRECTORY_SIZE,
+    LEVEL_HEADER_WORDS,
+    LEVEL_HEADERS,
+    LEVEL_NODES,
     LEVEL_OFFSETS,
-    LEVEL_SIZE,
     LEVEL_VALUES,
-    LEVEL_WORDS,
-    LEVELS,
-    LOWEST,
+    LOWEST_VALUE,
     MAX_ABS_WEIGHT,
+    MIN_DIRECTORY_NODES,
     ROWS,
-    SHIFT,
-    UNIFORM,
-    WEIGHTS,
+    UNIFORM_WEIGHT,
+    WEIGHT_SUMS,
 )
 from dbsp_wcoj.kernels.storage.sort import is_prefix, sort_rows
-from dbsp_wcoj.kernels.values.arithmetic import difference, wrapping_add
+from dbsp_wcoj.kernels.values.arithmetic import wrapping_add, wrapping_subtract
 
 
 @subroutine
@@ -38,13 +38,13 @@ def directory_shift(lowest, highest, nodes):
 
 
 @subroutine
-def directory_fill(run, entry, fuel):
+def fill_directory(run, entry, fuel):
     """Fill directory entries from ``entry`` on, at most ``fuel``; return the next entry."""
-    values = run[LEVELS + LEVEL_VALUES]
-    nodes = run[LEVELS + LEVEL_SIZE]
+    values = run[LEVEL_HEADERS + LEVEL_VALUES]
+    nodes = run[LEVEL_HEADERS + LEVEL_NODES]
     directory = run[DIRECTORY]
-    shift = np.uint64(run[SHIFT])
-    lowest = np.uint64(run[LOWEST])
+    shift = np.uint64(run[DIRECTORY_SHIFT])
+    lowest = np.uint64(run[LOWEST_VALUE])
     size = run[DIRECTORY_SIZE]
     node = 0 if entry == 0 else run[directory + entry - 1]
     while entry < size and fuel > 0:
@@ -60,28 +60,28 @@ def directory_fill(run, entry, fuel):
 
 
 @subroutine
-def directory_open(run, start):
+def open_directory(run, start):
     """Place the directory at word ``start``; return the first word after it."""
-    nodes = run[LEVELS + LEVEL_SIZE]
-    if nodes < DIRECTORY_MINIMUM:
+    nodes = run[LEVEL_HEADERS + LEVEL_NODES]
+    if nodes < MIN_DIRECTORY_NODES:
         run[DIRECTORY] = 0
         run[DIRECTORY_SIZE] = 0
         return start
-    values = run[LEVELS + LEVEL_VALUES]
+    values = run[LEVEL_HEADERS + LEVEL_VALUES]
     lowest = run[values]
     highest = run[values + nodes - 1]
     shift = directory_shift(lowest, highest, nodes)
     distance = np.uint64(highest) - np.uint64(lowest)
     run[DIRECTORY] = start
-    run[SHIFT] = shift
-    run[LOWEST] = lowest
+    run[DIRECTORY_SHIFT] = shift
+    run[LOWEST_VALUE] = lowest
     run[DIRECTORY_SIZE] = np.int64(distance >> np.uint64(shift)) + 2
     return start + run[DIRECTORY_SIZE]
 
 
 @subroutine
 def mark_changes(column, begins, marked):
-    """Mark the rows that are marked in ``begins``, or whose value is not that of the row before."""
+    """Mark the rows that ``begins`` marks or whose value differs from that of the previous row."""
     marked[0] = True
     for i in range(1, column.shape[0]):
         marked[i] = begins[i] | (column[i] != column[i - 1])
@@ -108,21 +108,21 @@ def build_run(columns, order, weights, run):
     run[ARITY] = arity
     run[ROWS] = rows
     run[MAX_ABS_WEIGHT] = largest
-    run[UNIFORM] = first_weight
-    # Whether a row begins a node of the level, and one of the level below; each row is a leaf.
+    run[UNIFORM_WEIGHT] = first_weight
+    # begins: the row starts a node of this level; below: of the next level. Each row is a leaf.
     begins = np.zeros(rows, np.bool_)
     below = np.zeros(rows, np.bool_)
     mark_changes(columns[order[0]], begins, begins)
-    end = LEVELS + LEVEL_WORDS * arity
+    end = LEVEL_HEADERS + LEVEL_HEADER_WORDS * arity
     for level in range(arity):
         column = columns[order[level]]
-        header = LEVELS + LEVEL_WORDS * level
+        header = LEVEL_HEADERS + LEVEL_HEADER_WORDS * level
         run[header + LEVEL_VALUES] = end
         run[header + LEVEL_OFFSETS] = 0
         if level == arity - 1:
             for i in range(rows):
                 run[end + i] = column[i]
-            run[header + LEVEL_SIZE] = rows
+            run[header + LEVEL_NODES] = rows
             end += rows
             continue
         nodes = np.int64(0)
@@ -148,15 +148,15 @@ def build_run(columns, order, weights, run):
                 child += below[i]
             begins, below = below, begins
         run[offsets + nodes] = child
-        run[header + LEVEL_SIZE] = nodes
+        run[header + LEVEL_NODES] = nodes
         run[header + LEVEL_OFFSETS] = offsets
         end = offsets + nodes + 1
-    end = directory_open(run, end)
+    end = open_directory(run, end)
     if run[DIRECTORY] > 0:
-        directory_fill(run, np.int64(0), np.int64(1) << 62)
-    run[WEIGHTS] = 0
+        fill_directory(run, np.int64(0), np.int64(1) << 62)
+    run[WEIGHT_SUMS] = 0
     if not uniform:
-        run[WEIGHTS] = end
+        run[WEIGHT_SUMS] = end
         total = np.int64(0)
         for i in range(rows):
             run[end + i] = total
@@ -165,48 +165,48 @@ def build_run(columns, order, weights, run):
 
 
 @subroutine
-def described(run):
-    """Return ``(address, rows, largest absolute weight)``, what Python wants to know of a run."""
+def describe_run(run):
+    """Return ``(address, rows, largest absolute weight)`` of a run, as Python keeps them."""
     return np.int64(run.ctypes.data), run[ROWS], run[MAX_ABS_WEIGHT]
 
 
 def run_words(arity: int, rows: int) -> int:
-    """Return how many words a run has at most; those it does not need stay untouched."""
-    return LEVELS + LEVEL_WORDS * arity + (2 * arity + 3) * (rows + 1) + 4
+    """Return the maximum number of words of a run; it leaves unused words untouched."""
+    return LEVEL_HEADERS + LEVEL_HEADER_WORDS * arity + (2 * arity + 3) * (rows + 1) + 4
 
 
 words_of_run = subroutine(run_words)
 
 
-@compiled
-def run_of(columns, weights, order, run, scratch):
-    """Build the run of a Z-set's rows in a column order, and describe it.
+@kernel
+def build_sorted_run(columns, weights, order, run, scratch):
+    """Build the run of a Z-set's rows in a column order and describe it.
 
     Args:
         columns: int64, shape ``(arity, n)``, sorted and distinct rows; arity and n at least 1.
         weights: int64, shape ``(n,)``.
         order: int64 permutation of the columns.
         run: int64, at least `run_words` long.
-        scratch: for `dbsp_wcoj.kernels.storage.sort.sort_rows`, if it has to sort.
+        scratch: For `dbsp_wcoj.kernels.storage.sort.sort_rows`, if the order needs a sort.
     """
     if not is_prefix(order):
         columns, weights = sort_rows(columns, weights, order, scratch)
     build_run(columns, order, weights, run)
-    return described(run)
+    return describe_run(run)
 
 
-@compiled
+@kernel
 def read_run(run):
     """Return ``(columns, weights)`` of a run buffer, columns in the run's own order."""
     arity = run[ARITY]
     rows = run[ROWS]
     columns = np.empty((arity, rows), np.int64)
-    weights = np.full(rows, run[UNIFORM])
+    weights = np.full(rows, run[UNIFORM_WEIGHT])
     # first[i]: first leaf below node i of the current level, from the leaves up.
     first = np.arange(rows + 1)
     for level in range(arity - 1, -1, -1):
-        header = LEVELS + LEVEL_WORDS * level
-        nodes = run[header + LEVEL_SIZE]
+        header = LEVEL_HEADERS + LEVEL_HEADER_WORDS * level
+        nodes = run[header + LEVEL_NODES]
         values = run[header + LEVEL_VALUES]
         if level < arity - 1:
             offsets = run[header + LEVEL_OFFSETS]
@@ -216,7 +216,7 @@ def read_run(run):
             first = above
         for node in range(nodes):
             columns[level, first[node] : first[node + 1]] = run[values + node]
-    if run[WEIGHTS] > 0:
+    if run[WEIGHT_SUMS] > 0:
         for i in range(rows):
-            weights[i] = difference(run[run[WEIGHTS] + i + 1], run[run[WEIGHTS] + i])
+            weights[i] = wrapping_subtract(run[run[WEIGHT_SUMS] + i + 1], run[run[WEIGHT_SUMS] + i])
     return columns, weights

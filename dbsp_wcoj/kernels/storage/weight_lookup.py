@@ -2,16 +2,16 @@
 
 import numpy as np
 
-from dbsp_wcoj.kernels.compiled import compiled
+from dbsp_wcoj.kernels.compilation import kernel
 from dbsp_wcoj.kernels.memory import load
-from dbsp_wcoj.kernels.storage import run_layout as layout
+from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.kernels.storage.search import root_seek, seek
-from dbsp_wcoj.kernels.values.arithmetic import add, difference
+from dbsp_wcoj.kernels.values.arithmetic import add, wrapping_subtract
 
 
-@compiled
-def row_weights(columns, order, table):
-    """Return each row's weight, 0 if absent.
+@kernel
+def look_up_weights(columns, order, table):
+    """Return the weight of each row, 0 if the row is absent.
 
     Args:
         columns: int64, shape ``(arity, n)``.
@@ -24,10 +24,10 @@ def row_weights(columns, order, table):
         run = table[1 + index]
         for i in range(rows):
             first = np.int64(0)
-            last = load(run, layout.LEVELS + layout.LEVEL_SIZE)
+            last = load(run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_NODES)
             for level in range(arity):
-                entry = layout.LEVELS + layout.LEVEL_WORDS * level
-                values = run + (load(run, entry + layout.LEVEL_VALUES) << 3)
+                entry = run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * level
+                values = run + (load(run, entry + run_layout.LEVEL_VALUES) << 3)
                 value = columns[order[level], i]
                 if level == 0:
                     first = root_seek(run, first, last, value)
@@ -37,13 +37,13 @@ def row_weights(columns, order, table):
                     first = np.int64(-1)
                     break
                 if level < arity - 1:
-                    offsets = load(run, entry + layout.LEVEL_OFFSETS)
+                    offsets = load(run, entry + run_layout.LEVEL_OFFSETS)
                     last = load(run, offsets + first + 1)
                     first = load(run, offsets + first)
             if first >= 0:
-                weight = load(run, layout.UNIFORM)
-                sums = load(run, layout.WEIGHTS)
+                weight = load(run, run_layout.UNIFORM_WEIGHT)
+                sums = load(run, run_layout.WEIGHT_SUMS)
                 if sums > 0:
-                    weight = difference(load(run, sums + first + 1), load(run, sums + first))
+                    weight = wrapping_subtract(load(run, sums + first + 1), load(run, sums + first))
                 weights[i] = add(weights[i], weight)
     return weights

@@ -1,1 +1,1 @@
-"""Kernels of values: exact int64 arithmetic, wide sums, byte strings and their hash table."""
+"""Kernels of values: exact int64 arithmetic, exact wide sums, byte strings and their hash table."""

@@ -1,14 +1,14 @@
-"""Exact int64 arithmetic: every weight that leaves a kernel is right or marked as too large.
+"""Exact int64 arithmetic: every weight that leaves a kernel is exact or marked as too large.
 
-No weight may be -2**63, so that each weight has a negative. That value stands for a weight that has
-left int64: sums and products with it stay so, except that a row of weight zero is no row, whatever
-it is joined with. So an overflow is an error only where its row would have been in the result.
+No weight may be -2**63, so that every weight has a negative. That value marks a weight that has
+left int64: sums and products with it keep the mark, except that a row of weight zero is no row,
+whatever it is joined with. So an overflow is an error only if its row would be in the result.
 
-The processor's own overflow flag is read: a test after the fact would be undefined behaviour to the
-compiler, which may assume that signed arithmetic does not wrap.
+The code reads the overflow flag of the processor. A test after the operation would be undefined
+behaviour for the compiler, which may assume that signed arithmetic does not wrap.
 
-All of it is intrinsics: numba takes some ten milliseconds to inline a function at each of its
-calls, and a tenth of a second to compile one that is called.
+All functions are intrinsics: numba takes about ten milliseconds to inline a function at each of its
+calls, and a tenth of a second to compile a function that is called.
 """
 
 from typing import Any
@@ -56,8 +56,8 @@ def multiply(typingctx: Any, x: Any, y: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def difference(typingctx: Any, x: Any, y: Any) -> Any:
-    """Return ``x - y`` modulo 2**64, for running sums, which may wrap; `add` is for weights.
+def wrapping_subtract(typingctx: Any, x: Any, y: Any) -> Any:
+    """Return ``x - y`` modulo 2**64: for running sums, which may wrap; `add` is for weights.
 
     Plain signed subtraction would let the compiler assume that it does not wrap.
     """
@@ -70,7 +70,7 @@ def difference(typingctx: Any, x: Any, y: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def wrapping_add(typingctx: Any, x: Any, y: Any) -> Any:
-    """Return ``x + y`` modulo 2**64, the inverse of `difference`."""
+    """Return ``x + y`` modulo 2**64, the inverse of `wrapping_subtract`."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.add(*args)
@@ -79,8 +79,8 @@ def wrapping_add(typingctx: Any, x: Any, y: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def fits(typingctx: Any, rows: Any, x: Any, y: Any) -> Any:
-    """Return whether ``rows * x * y``, none negative, is surely below 2**62."""
+def is_product_safe(typingctx: Any, rows: Any, x: Any, y: Any) -> Any:
+    """Return whether ``rows * x * y``, none negative, is certainly below 2**62."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         product, *factors = (builder.sitofp(value, ir.DoubleType()) for value in args)

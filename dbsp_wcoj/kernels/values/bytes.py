@@ -1,12 +1,13 @@
-"""Byte strings in raw memory: hash, compare, copy; eight bytes at a time, at any alignment.
+"""Byte strings in raw memory: hash, compare and copy eight bytes at a time, at any alignment.
 
-A string is an address and a length. Words are read inside the string only: one of eight bytes or
-more ends with a word that overlaps the one before, so there is no loop over single bytes and no
-read beyond a buffer. Bits are int64 throughout, because numba makes a float of int64 and uint64.
+A string is an address and a length. Words are read only inside the string: a string of eight bytes
+or more ends with a word that overlaps the previous one, so there is no loop over single bytes and
+no read beyond a buffer. Bit patterns are int64 throughout, because numba converts int64 combined
+with uint64 to float.
 
-`digest` follows wyhash (Wang Yi, "wyhash", final version 4, public domain): the 128-bit product of
-two words, folded. It keeps the factors (`mix`), so that no chosen word can make a product forget
-the other one. It has no secret: who chooses strings to collide makes look-ups slow, never wrong.
+`hash_bytes` follows wyhash (Wang Yi, "wyhash", final version 4, public domain): the 128-bit product
+of two words, folded. It also XORs the factors into the result (`mix`), so that no chosen word can
+cancel the other one. It has no secret: chosen collisions make look-ups slow, never wrong.
 """
 
 from typing import Any
@@ -16,9 +17,9 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from dbsp_wcoj.kernels.compiled import subroutine
+from dbsp_wcoj.kernels.compilation import subroutine
 
-__all__ = ["big_endian", "copy", "digest", "put_word", "same", "word"]
+__all__ = ["are_equal", "copy_bytes", "hash_bytes", "read_big_endian", "read_word", "write_word"]
 
 _WORD = ir.IntType(64)
 
@@ -56,14 +57,14 @@ def _writer(bits: int) -> Any:
     return intrinsic(write)
 
 
-word, put_word = _reader(64), _writer(64)
-half, put_half = _reader(32), _writer(32)
-byte, put_byte = _reader(8), _writer(8)
+read_word, write_word = _reader(64), _writer(64)
+read_half, write_half = _reader(32), _writer(32)
+read_byte, write_byte = _reader(8), _writer(8)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def mix(typingctx: Any, a: Any, b: Any) -> Any:
-    """Return both halves of the 128-bit product of two words, and the words, xored."""
+    """Return the XOR of both halves of the 128-bit product of two words and of the words."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         wide = ir.IntType(128)
@@ -86,22 +87,26 @@ def reversed_bytes(typingctx: Any, value: Any) -> Any:
 
 
 @subroutine
-def digest(address, length):
-    """Return a hash of 64 bits, all of them good."""
+def hash_bytes(address, length):
+    """Return a hash of 64 well-mixed bits."""
     state = np.int64(_SECOND)
     left = length
     while left > 16:
-        state = mix(word(address) ^ _FIRST, word(address + 8) ^ state)
+        state = mix(read_word(address) ^ _FIRST, read_word(address + 8) ^ state)
         address += 16
         left -= 16
     if left >= 8:
-        a = word(address)
-        b = word(address + left - 8)
+        a = read_word(address)
+        b = read_word(address + left - 8)
     elif left >= 4:
-        a = half(address)
-        b = half(address + left - 4)
+        a = read_half(address)
+        b = read_half(address + left - 4)
     elif left > 0:
-        a = (byte(address) << 16) | (byte(address + (left >> 1)) << 8) | byte(address + left - 1)
+        a = (
+            (read_byte(address) << 16)
+            | (read_byte(address + (left >> 1)) << 8)
+            | read_byte(address + left - 1)
+        )
         b = np.int64(0)
     else:
         a = np.int64(0)
@@ -110,46 +115,46 @@ def digest(address, length):
 
 
 @subroutine
-def same(x, y, length):
-    """Tell whether two strings of one length are equal."""
+def are_equal(x, y, length):
+    """Return whether two strings of the same length are equal."""
     if length >= 8:
         last = length - 8
         for i in range(0, last, 8):
-            if word(x + i) != word(y + i):
+            if read_word(x + i) != read_word(y + i):
                 return False
-        return word(x + last) == word(y + last)
+        return read_word(x + last) == read_word(y + last)
     if length >= 4:
         last = length - 4
-        return half(x) == half(y) and half(x + last) == half(y + last)
+        return read_half(x) == read_half(y) and read_half(x + last) == read_half(y + last)
     for i in range(length):  # noqa: SIM110 - numba has no all()
-        if byte(x + i) != byte(y + i):
+        if read_byte(x + i) != read_byte(y + i):
             return False
     return True
 
 
 @subroutine
-def copy(source, target, length):
-    """Copy a string to where it does not overlap."""
+def copy_bytes(source, target, length):
+    """Copy a string; source and target do not overlap."""
     if length >= 8:
         last = length - 8
         for i in range(0, last, 8):
-            put_word(target + i, word(source + i))
-        put_word(target + last, word(source + last))
+            write_word(target + i, read_word(source + i))
+        write_word(target + last, read_word(source + last))
     elif length >= 4:
         last = length - 4
-        put_half(target, half(source))
-        put_half(target + last, half(source + last))
+        write_half(target, read_half(source))
+        write_half(target + last, read_half(source + last))
     else:
         for i in range(length):
-            put_byte(target + i, byte(source + i))
+            write_byte(target + i, read_byte(source + i))
 
 
 @subroutine
-def big_endian(address, length):
-    """Return the first eight bytes, filled up with zeros, as a big-endian unsigned number."""
+def read_big_endian(address, length):
+    """Return the first eight bytes, padded with zeros, as a big-endian unsigned number."""
     if length >= 8:
-        return reversed_bytes(word(address))
+        return reversed_bytes(read_word(address))
     number = np.int64(0)
     for i in range(length):
-        number |= byte(address + i) << (56 - 8 * i)
+        number |= read_byte(address + i) << (56 - 8 * i)
     return number

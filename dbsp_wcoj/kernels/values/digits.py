@@ -1,29 +1,29 @@
-"""Exact sums as digits of base 2**32: taking numbers apart, and putting sums together.
+"""Exact sums as digits of base 2**32: splitting numbers into digits and adding them up.
 
-A number times a weight is a list of (digit, amount), its magnitude's digits with its sign; adding
-amounts digit by digit adds the numbers, exactly and in any order, without carrying. Amounts lie
-within 2**32, so 2**31 of them fit in an int64 total. Carries are made only where a sum is read.
+A number times a weight is a list of (digit, amount): the digits of its magnitude, with its sign.
+Adding amounts digit by digit adds the numbers exactly, in any order and without carries. Amounts
+lie within 2**32, so 2**31 of them fit in an int64 total. Carries are made only when a sum is read.
 
-For floats, digit 0 starts at 2**-1074, the least positive double: a superaccumulator (Kulisch, "The
-fifth floating-point operation for top-performance computers", 1997; Neal, "Fast exact summation
-using small and large superaccumulators", arXiv:1505.05571, section 2), of which only the digits
-that are not zero are kept.
+For floats, digit 0 starts at 2**-1074, the least positive double. This is a superaccumulator
+(Kulisch, "The fifth floating-point operation for top-performance computers", 1997; Neal, "Fast
+exact summation using small and large superaccumulators", arXiv:1505.05571, section 2) that keeps
+only its nonzero digits.
 """
 
 import numpy as np
 
-from dbsp_wcoj.kernels.compiled import compiled, subroutine
+from dbsp_wcoj.kernels.compilation import kernel, subroutine
 
-# Digits of the longest sum: 2098 bits of a double's range, 64 + 64 of weights and their totals, and
-# the room in which `rounded_sums` divides.
-LONGEST = 100
+# Limbs of the longest sum: 2098 bits of the range of a double, 64 + 64 of weights and their totals,
+# and the space in which `sum_to_floats` divides.
+MAX_LIMBS = 100
 
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 
 
 @subroutine
-def magnitude(words, i, limbs):
+def split_magnitude(words, i, limbs):
     """Write the digits of the absolute value of number ``i``; return whether it is negative."""
     count = words.shape[0]
     negative = words[count - 1, i] < 0
@@ -38,15 +38,15 @@ def magnitude(words, i, limbs):
     return negative
 
 
-@compiled
+@kernel
 def split_numbers(words, shifts, weights, places, digits, amounts):
-    """Write the digits of ``number * weight * 2**shift`` for many numbers; return how many.
+    """Write the digits of ``number * weight * 2**shift`` for many numbers; return their number.
 
     Args:
         words: Two's complement, least word first, shape ``(W, n)``.
         shifts: Not negative, shape ``(n,)``; or empty for 0.
         weights: int64, shape ``(n,)``.
-        places: Result: the number each digit is of; room for ``(2 W + 3) n``.
+        places: Result: the index of the number of each digit; room for ``(2 W + 3) n``.
         digits: Result: its exponent, in units of 2**32.
         amounts: Result: its value, with the sign of the product.
     """
@@ -55,7 +55,7 @@ def split_numbers(words, shifts, weights, places, digits, amounts):
     product = np.empty(2 * count + 3, np.uint64)
     written = 0
     for i in range(n):
-        negative = magnitude(words, i, limbs) != (weights[i] < 0)
+        negative = split_magnitude(words, i, limbs) != (weights[i] < 0)
         factor = np.uint64(abs(weights[i]))
         low = factor & _LOW
         high = factor >> _HALF
@@ -93,10 +93,10 @@ def split_numbers(words, shifts, weights, places, digits, amounts):
 
 
 @subroutine
-def carried(digits, amounts, first, last, base, limbs):
+def carry_digits(digits, amounts, first, last, base, limbs):
     """Write the magnitude of a sum of digits; return ``(negative, digits written)``.
 
-    The digits ``[first, last)`` are increasing and not below ``base``, the exponent of limb 0.
+    The digits ``[first, last)`` are increasing and at least ``base``, the exponent of limb 0.
     """
     carry = np.int64(0)
     size = 0
@@ -127,35 +127,35 @@ def carried(digits, amounts, first, last, base, limbs):
 
 
 @subroutine
-def stripped(limbs, size):
+def strip_zeros(limbs, size):
     """Return the number of limbs without leading zeros."""
     while size > 0 and limbs[size - 1] == np.uint64(0):
         size -= 1
     return size
 
 
-@compiled
-def whole_sums(places, digits, amounts, words, fits):
-    """Put sums together as integers.
+@kernel
+def sum_to_integers(places, digits, amounts, words, fits):
+    """Combine digits into sums, as integers.
 
     Args:
-        places: Which sum a digit is of, ascending.
+        places: The index of the sum of each digit, ascending.
         digits: Its exponent, ascending within a sum.
         amounts: Its value.
-        words: Result, zero before: two's complement, least word first, shape ``(W, n)``.
-        fits: Result, true before: whether the sum's magnitude is below ``2**(64 W - 1)``.
+        words: Result, initially zero: two's complement, least word first, shape ``(W, n)``.
+        fits: Result, initially true: whether the sum's magnitude is below ``2**(64 W - 1)``.
     """
     count = words.shape[0]
-    limbs = np.zeros(LONGEST, np.uint64)
+    limbs = np.zeros(MAX_LIMBS, np.uint64)
     first = 0
     while first < places.shape[0]:
         place = places[first]
         last = first + 1
         while last < places.shape[0] and places[last] == place:
             last += 1
-        negative, size = carried(digits, amounts, first, last, 0, limbs)
+        negative, size = carry_digits(digits, amounts, first, last, 0, limbs)
         first = last
-        size = stripped(limbs, size)
+        size = strip_zeros(limbs, size)
         if size > 2 * count or (
             size == 2 * count and limbs[size - 1] >> np.uint64(31) != np.uint64(0)
         ):
@@ -186,7 +186,7 @@ def bit_length(value):
 
 @subroutine
 def divide(limbs, size, divisor):
-    """Divide in place by a number of up to 63 bits; return whether a remainder is left."""
+    """Divide in place by a number of up to 63 bits; return whether there is a remainder."""
     rest = np.uint64(0)
     for j in range(size - 1, -1, -1):
         if divisor <= _LOW:
@@ -206,8 +206,8 @@ def divide(limbs, size, divisor):
 
 
 @subroutine
-def divide_by_ten(limbs, size, times):
-    """Divide in place by ``10**times``; return whether a remainder is left."""
+def divide_by_power_of_ten(limbs, size, times):
+    """Divide in place by ``10**times``; return whether there is a remainder."""
     left = False
     while times > 0:
         power = np.uint64(1)
@@ -219,19 +219,19 @@ def divide_by_ten(limbs, size, times):
 
 
 @subroutine
-def rounded(limbs, size, sticky, least):
+def round_to_float(limbs, size, sticky, least):
     """Return the nearest ``(mantissa, exponent)``, half to even.
 
     Args:
-        limbs: A magnitude, its highest limb not zero.
-        size: How many limbs.
-        sticky: Whether it is a bit more than that.
-        least: The exponent of the last bit that the result may have.
+        limbs: A magnitude; its highest limb is not zero.
+        size: Number of limbs.
+        sticky: Whether the exact value is slightly larger than the limbs.
+        least: The least exponent of the last bit of the result.
     """
     bits = bit_length(limbs[size - 1])
     second = limbs[size - 2] if size > 1 else np.uint64(0)
     third = limbs[size - 3] if size > 2 else np.uint64(0)
-    # The 64 bits from the highest one down.
+    # The 64 highest bits.
     top = (limbs[size - 1] << np.uint64(64 - bits)) | (second << np.uint64(32 - bits))
     if bits < 32:
         top |= third >> np.uint64(bits)
@@ -257,21 +257,21 @@ def rounded(limbs, size, sticky, least):
     return np.float64(mantissa), exponent
 
 
-@compiled
-def rounded_sums(places, digits, amounts, divisors, scale, least, mantissas, exponents):
-    """Put sums together as floats ``mantissa * 2**exponent``, divided and correctly rounded.
+@kernel
+def sum_to_floats(places, digits, amounts, divisors, scale, least, mantissas, exponents):
+    """Combine digits into sums ``mantissa * 2**exponent``, divided and correctly rounded.
 
     Args:
-        places: Which sum a digit is of, ascending.
+        places: The index of the sum of each digit, ascending.
         digits: Its exponent in units of 2**32, ascending within a sum.
         amounts: Its value.
         divisors: int64 per sum, not zero.
-        scale: And the power of ten to divide by.
-        least: The exponent of the last bit that a result may have.
-        mantissas: Result, zero before: float64 integers of at most 53 bits.
-        exponents: Result, zero before: int64, as if digit 0 were the units.
+        scale: The power of ten to divide by as well.
+        least: The least exponent of the last bit of a result.
+        mantissas: Result, initially zero: float64 integers of at most 53 bits.
+        exponents: Result, initially zero: int64, as if digit 0 were the units.
     """
-    limbs = np.zeros(LONGEST, np.uint64)
+    limbs = np.zeros(MAX_LIMBS, np.uint64)
     first = 0
     while first < places.shape[0]:
         place = places[first]
@@ -279,9 +279,9 @@ def rounded_sums(places, digits, amounts, divisors, scale, least, mantissas, exp
         while last < places.shape[0] and places[last] == place:
             last += 1
         base = digits[first]
-        negative, size = carried(digits, amounts, first, last, base, limbs)
+        negative, size = carry_digits(digits, amounts, first, last, base, limbs)
         first = last
-        size = stripped(limbs, size)
+        size = strip_zeros(limbs, size)
         if size == 0:
             continue
         left = False
@@ -295,8 +295,8 @@ def rounded_sums(places, digits, amounts, divisors, scale, least, mantissas, exp
             base -= more
             size += more
             left = divide(limbs, size, divisor)
-            left = divide_by_ten(limbs, size, scale) or left
-            size = stripped(limbs, size)
-        mantissa, exponent = rounded(limbs, size, left, least - 32 * base)
+            left = divide_by_power_of_ten(limbs, size, scale) or left
+            size = strip_zeros(limbs, size)
+        mantissa, exponent = round_to_float(limbs, size, left, least - 32 * base)
         mantissas[place] = -mantissa if negative != (divisors[place] < 0) else mantissa
         exponents[place] = exponent + 32 * base

@@ -3,33 +3,49 @@
 ::
 
     bounds   code c has the bytes arena[bounds[c] : bounds[c + 1]]
-    slots    a power of two of words: 0 where free, else (upper bits of the hash) | (code + 1)
-             linear probing from the lower bits of the hash; the upper ones spare comparisons
+    slots    a power of two of words: 0 if free, else (upper bits of the hash) | (code + 1)
+             linear probing from the lower bits of the hash; the upper bits save comparisons
 
-Strings are taken in blocks, each in stages: hash and ask for the slot, look at the slot and ask for
-the bounds, look at the bounds and ask for the bytes, compare. So a table that is larger than
+Strings are processed in blocks, each in stages: hash and prefetch the slot, read the slot and
+prefetch the bounds, read the bounds and prefetch the bytes, compare. So a table that is larger than
 the caches costs about one miss per string instead of three in a row.
 
-What `insert` does depends on the strings in the table and their codes only: growing it inserts
-them again in the order of the codes, and `forget` takes out the latest, backwards, which under
-linear probing leaves the table as it was before them.
+The effect of `intern` depends only on the strings in the table and their codes. Growing the table
+inserts them again in code order. `remove_latest` removes the latest strings in reverse order, which
+under linear probing restores the table as it was before them.
 
-`find` may run while another thread adds strings to the same slots or takes them back. Linear
-probing places a string behind older strings only, so what happens to newer ones does not change
-how an older one is found; `find` reads each slot once and passes over codes that are not its.
+`find` may run while another thread adds strings to the same slots or removes them again. Linear
+probing places a string after older strings only, so changes to newer strings do not affect how an
+older string is found. `find` reads each slot once and skips the codes of newer strings.
 """
 
 import numpy as np
 
-from dbsp_wcoj.kernels.compiled import compiled, inlined, subroutine
+from dbsp_wcoj.kernels.compilation import inline_subroutine, kernel, subroutine
 from dbsp_wcoj.kernels.memory import prefetch
-from dbsp_wcoj.kernels.values.bytes import big_endian, copy, digest, same, word
+from dbsp_wcoj.kernels.values.bytes import (
+    are_equal,
+    copy_bytes,
+    hash_bytes,
+    read_big_endian,
+    read_word,
+)
 
-__all__ = ["CODES", "extents", "find", "forget", "gather", "intern", "prefixes", "refill", "words"]
+__all__ = [
+    "CODE_MASK",
+    "find",
+    "gather",
+    "gather_words",
+    "intern",
+    "order_keys",
+    "rebuild_slots",
+    "remove_latest",
+    "write_offsets",
+]
 
-BLOCK = 32
+BLOCK_STRINGS = 32
 #: The lower bits of a slot, which hold the code plus one.
-CODES = (1 << 40) - 1
+CODE_MASK = (1 << 40) - 1
 
 
 @subroutine
@@ -38,156 +54,156 @@ def _address(array):
 
 
 @subroutine
-def _probe(hashed, text, length, slots, bounds, arena):
-    """Return the slot that has the string, or the free one where it belongs."""
+def _find_slot(hashed, text, length, slots, bounds, arena):
+    """Return the slot of the string, or the free slot for it."""
     mask = len(slots) - 1
-    tag = hashed & ~CODES
+    tag = hashed & ~CODE_MASK
     slot = hashed & mask
     while slots[slot] != 0:
-        if slots[slot] & ~CODES == tag:
-            code = (slots[slot] & CODES) - 1
+        if slots[slot] & ~CODE_MASK == tag:
+            code = (slots[slot] & CODE_MASK) - 1
             start = bounds[code]
-            if bounds[code + 1] - start == length and same(arena + start, text, length):
+            if bounds[code + 1] - start == length and are_equal(arena + start, text, length):
                 break
         slot = (slot + 1) & mask
     return slot
 
 
-@inlined
-def _hash(offsets, data, valid, first, stop, slots, mask, hashes):
-    """Hash the strings of a block and ask for their slots; stage one of `intern` and `find`."""
+@inline_subroutine
+def _hash_block(offsets, data, valid, first, stop, slots, mask, hashes):
+    """Hash the strings of a block and prefetch their slots; stage one of `intern` and `find`."""
     masked = len(valid) > 0
     for i in range(first, stop):
         if masked and not valid[i]:
             continue
-        start = word(offsets + 8 * i)
-        hashed = digest(data + start, word(offsets + 8 * i + 8) - start)
+        start = read_word(offsets + 8 * i)
+        hashed = hash_bytes(data + start, read_word(offsets + 8 * i + 8) - start)
         hashes[i - first] = hashed
         prefetch(slots, hashed & mask)
 
 
-@compiled
-def intern(given, valid, first, slots, bounds, arena, size, codes):
-    """Write the codes of the strings from ``first`` on, adding what is new.
+@kernel
+def intern(strings, valid, first, slots, bounds, arena, size, codes):
+    """Write the codes of the strings from ``first`` on, and add new strings.
 
     Args:
-        given: Address of int64 offsets and address of the bytes that they are of.
-        valid: bool per string, False: skip it, its code is -1; empty: all are valid.
-        first: The string to begin with.
+        strings: Address of int64 offsets and address of the bytes that they delimit.
+        valid: bool per string; if False, its code is -1. If empty, all strings are valid.
+        first: Index of the first string to process.
         slots: Hash table, as above.
-        bounds: Offsets by code; room for more.
-        arena: Bytes; room for more.
+        bounds: Offsets by code, with room for more.
+        arena: Bytes, with room for more.
         size: The number of strings in the table.
-        codes: int64 per string; -1 for one that is skipped.
+        codes: Result: int64 per string.
 
     Returns:
-        The string that there was no room for, or their number; and the new size.
+        The index of the first string without room, or the number of strings; and the new size.
     """
-    offsets, data = given
+    offsets, data = strings
     bytes_at = _address(arena)
     slots_at, bounds_at = _address(slots), _address(bounds)
     mask = len(slots) - 1
-    hashes = np.empty(BLOCK, np.int64)
+    hashes = np.empty(BLOCK_STRINGS, np.int64)
     rows = len(codes)
     masked = len(valid) > 0
     while first < rows:
-        stop = min(first + BLOCK, rows)
-        _hash(offsets, data, valid, first, stop, slots_at, mask, hashes)
+        stop = min(first + BLOCK_STRINGS, rows)
+        _hash_block(offsets, data, valid, first, stop, slots_at, mask, hashes)
         for i in range(first, stop):
             if masked and not valid[i]:
                 continue
-            code = slots[hashes[i - first] & mask] & CODES
+            code = slots[hashes[i - first] & mask] & CODE_MASK
             prefetch(bounds_at, max(code - 1, 0))
         for i in range(first, stop):
             if masked and not valid[i]:
                 continue
-            code = slots[hashes[i - first] & mask] & CODES
+            code = slots[hashes[i - first] & mask] & CODE_MASK
             prefetch(bytes_at + bounds[max(code - 1, 0)], 0)
         for i in range(first, stop):
             if masked and not valid[i]:
                 codes[i] = -1
                 continue
-            start = word(offsets + 8 * i)
-            length = word(offsets + 8 * i + 8) - start
+            start = read_word(offsets + 8 * i)
+            length = read_word(offsets + 8 * i + 8) - start
             hashed = hashes[i - first]
-            slot = _probe(hashed, data + start, length, slots, bounds, bytes_at)
-            code = (slots[slot] & CODES) - 1
+            slot = _find_slot(hashed, data + start, length, slots, bounds, bytes_at)
+            code = (slots[slot] & CODE_MASK) - 1
             if code < 0:
                 end = bounds[size] + length
                 if size == len(bounds) - 1 or 2 * size >= len(slots) or end > len(arena):
                     return i, size
                 code = size
-                copy(data + start, bytes_at + bounds[size], length)
+                copy_bytes(data + start, bytes_at + bounds[size], length)
                 size += 1
                 bounds[size] = end
-                slots[slot] = (hashed & ~CODES) | size
+                slots[slot] = (hashed & ~CODE_MASK) | size
             codes[i] = code
         first = stop
     return rows, size
 
 
 @subroutine
-def _found(hashed, text, length, slots, bounds, arena, size):
+def _find_code(hashed, text, length, slots, bounds, arena, size):
     """Return the code of a string if it is among the first ``size``, else -1."""
     mask = len(slots) - 1
-    tag = hashed & ~CODES
+    tag = hashed & ~CODE_MASK
     slot = hashed & mask
     while True:
         entry = slots[slot]
         if entry == 0:
             return np.int64(-1)
-        code = (entry & CODES) - 1
-        if code < size and entry & ~CODES == tag:
+        code = (entry & CODE_MASK) - 1
+        if code < size and entry & ~CODE_MASK == tag:
             start = bounds[code]
-            if bounds[code + 1] - start == length and same(arena + start, text, length):
+            if bounds[code + 1] - start == length and are_equal(arena + start, text, length):
                 return code
         slot = (slot + 1) & mask
 
 
-@compiled
-def find(given, valid, slots, bounds, arena, size, codes):
+@kernel
+def find(strings, valid, slots, bounds, arena, size, codes):
     """Write the codes of strings, -1 for those that are not among the first ``size`` of the table.
 
     Args:
-        given: Address of int64 offsets and address of the bytes that they are of.
-        valid: bool per string, False: its code is -1; empty: all are valid.
-        slots: Hash table, as above; it may have newer strings as well.
+        strings: Address of int64 offsets and address of the bytes that they delimit.
+        valid: bool per string; if False, its code is -1. If empty, all strings are valid.
+        slots: Hash table, as above; it may contain newer strings.
         bounds: Offsets by code, for the first ``size`` at least.
         arena: Bytes, of the first ``size`` at least.
-        size: How many strings are looked at.
-        codes: int64 per string.
+        size: Number of strings that count; newer ones are ignored.
+        codes: Result: int64 per string.
     """
-    offsets, data = given
+    offsets, data = strings
     bytes_at = _address(arena)
     slots_at = _address(slots)
     mask = len(slots) - 1
-    hashes = np.empty(BLOCK, np.int64)
+    hashes = np.empty(BLOCK_STRINGS, np.int64)
     rows = len(codes)
     masked = len(valid) > 0
-    for first in range(0, rows, BLOCK):
-        stop = min(first + BLOCK, rows)
-        _hash(offsets, data, valid, first, stop, slots_at, mask, hashes)
+    for first in range(0, rows, BLOCK_STRINGS):
+        stop = min(first + BLOCK_STRINGS, rows)
+        _hash_block(offsets, data, valid, first, stop, slots_at, mask, hashes)
         for i in range(first, stop):
             if masked and not valid[i]:
                 codes[i] = -1
                 continue
-            start = word(offsets + 8 * i)
-            length = word(offsets + 8 * i + 8) - start
+            start = read_word(offsets + 8 * i)
+            length = read_word(offsets + 8 * i + 8) - start
             hashed = hashes[i - first]
-            codes[i] = _found(hashed, data + start, length, slots, bounds, bytes_at, size)
+            codes[i] = _find_code(hashed, data + start, length, slots, bounds, bytes_at, size)
 
 
-@compiled
-def refill(slots, bounds, arena, size):
-    """Put ``size`` strings into slots that are all free."""
+@kernel
+def rebuild_slots(slots, bounds, arena, size):
+    """Insert the first ``size`` strings into slots that are all free."""
     bytes_at = _address(arena)
     slots_at = _address(slots)
     mask = len(slots) - 1
-    hashes = np.empty(BLOCK, np.int64)
-    for first in range(0, size, BLOCK):
-        stop = min(first + BLOCK, size)
+    hashes = np.empty(BLOCK_STRINGS, np.int64)
+    for first in range(0, size, BLOCK_STRINGS):
+        stop = min(first + BLOCK_STRINGS, size)
         for code in range(first, stop):
-            hashed = digest(bytes_at + bounds[code], bounds[code + 1] - bounds[code])
+            hashed = hash_bytes(bytes_at + bounds[code], bounds[code + 1] - bounds[code])
             hashes[code - first] = hashed
             prefetch(slots_at, hashed & mask)
         for code in range(first, stop):
@@ -195,24 +211,24 @@ def refill(slots, bounds, arena, size):
             slot = hashed & mask
             while slots[slot] != 0:
                 slot = (slot + 1) & mask
-            slots[slot] = (hashed & ~CODES) | (code + 1)
+            slots[slot] = (hashed & ~CODE_MASK) | (code + 1)
 
 
-@compiled
-def forget(slots, bounds, arena, size, length):
+@kernel
+def remove_latest(slots, bounds, arena, size, length):
     """Free the slots of the codes from ``length`` on."""
     bytes_at = _address(arena)
     mask = len(slots) - 1
     for code in range(size - 1, length - 1, -1):
-        slot = digest(bytes_at + bounds[code], bounds[code + 1] - bounds[code]) & mask
-        while slots[slot] & CODES != code + 1:
+        slot = hash_bytes(bytes_at + bounds[code], bounds[code + 1] - bounds[code]) & mask
+        while slots[slot] & CODE_MASK != code + 1:
             slot = (slot + 1) & mask
         slots[slot] = 0
 
 
-@compiled
-def extents(codes, bounds, offsets):
-    """Write the offsets of the codes' strings laid end to end; a negative code has none."""
+@kernel
+def write_offsets(codes, bounds, offsets):
+    """Write the offsets of the concatenated strings of the codes; a negative code is empty."""
     end = np.int64(0)
     offsets[0] = 0
     for i in range(len(codes)):
@@ -222,44 +238,44 @@ def extents(codes, bounds, offsets):
         offsets[i + 1] = end
 
 
-@compiled
+@kernel
 def gather(codes, bounds, arena, offsets, data):
-    """Write the bytes of the codes' strings to their ``offsets`` in ``data``."""
+    """Write the bytes of the strings of the codes to their ``offsets`` in ``data``."""
     source, target = _address(arena), _address(data)
     bounds_at = _address(bounds)
     rows = len(codes)
     for i in range(rows):
-        if i + 2 * BLOCK < rows:
-            prefetch(bounds_at, max(codes[i + 2 * BLOCK], 0))
-        if i + BLOCK < rows:
-            prefetch(source + bounds[max(codes[i + BLOCK], 0)], 0)
+        if i + 2 * BLOCK_STRINGS < rows:
+            prefetch(bounds_at, max(codes[i + 2 * BLOCK_STRINGS], 0))
+        if i + BLOCK_STRINGS < rows:
+            prefetch(source + bounds[max(codes[i + BLOCK_STRINGS], 0)], 0)
         if codes[i] >= 0:
-            copy(source + bounds[codes[i]], target + offsets[i], offsets[i + 1] - offsets[i])
+            copy_bytes(source + bounds[codes[i]], target + offsets[i], offsets[i + 1] - offsets[i])
 
 
-@compiled
-def prefixes(codes, bounds, arena, start, keys):
-    """Write an int64 per code that orders as eight bytes from ``start`` do; 0 where negative."""
+@kernel
+def order_keys(codes, bounds, arena, start, keys):
+    """Write an int64 per code that sorts like its eight bytes from ``start``; 0 if negative."""
     source = _address(arena)
     for i in range(len(codes)):
         code = codes[i]
         keys[i] = 0
         if code >= 0:
             first, end = bounds[code] + start, bounds[code + 1]
-            number = big_endian(source + first, end - first) if first < end else np.int64(0)
+            number = read_big_endian(source + first, end - first) if first < end else np.int64(0)
             keys[i] = number ^ np.int64(-(2**63))
 
 
-@compiled
-def words(codes, arena, columns):
-    """Write the words of the codes' rows, as columns; a negative code gives itself."""
+@kernel
+def gather_words(codes, arena, columns):
+    """Write the words of the rows of the codes, as columns; a negative code stands for itself."""
     source = _address(arena)
     width, rows = columns.shape
     for i in range(rows):
-        if i + BLOCK < rows:
-            prefetch(source, max(codes[i + BLOCK], 0) * width)
+        if i + BLOCK_STRINGS < rows:
+            prefetch(source, max(codes[i + BLOCK_STRINGS], 0) * width)
         for k in range(width):
             if codes[i] >= 0:
-                columns[k, i] = word(source + 8 * (codes[i] * width + k))
+                columns[k, i] = read_word(source + 8 * (codes[i] * width + k))
             else:
                 columns[k, i] = codes[i]

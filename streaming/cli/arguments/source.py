@@ -376,9 +376,11 @@ class SourceArgument:
             return False
         if self.feed is not None:
             from streaming.sources.change_feeds import find_feed  # imports Spark, as in `feed`
-            from streaming.sources.change_feeds.change_order import OFFSETS, has_order
+            from streaming.sources.change_feeds.change_order import OFFSET_COLUMNS, has_order
 
-            known = {*OFFSETS, "_commit_version"} if self.format in ("kafka", "delta") else ()
+            known = (
+                {*OFFSET_COLUMNS, "_commit_version"} if self.format in ("kafka", "delta") else ()
+            )
             if has_order(find_feed(self.feed), known):
                 return False
         return schema is None or SEQUENCE not in schema.names

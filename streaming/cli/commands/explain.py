@@ -64,7 +64,7 @@ def _schema(source: SourceArgument) -> pa.Schema:
 def _to_json(circuit: Circuit) -> dict[str, Any]:
     drawing = Drawing.of(circuit)
     boxes = drawing.picture["boxes"]
-    done = drawing.done(circuit)
+    done = drawing.operator_totals(circuit)
     operators = [
         {"name": box["name"], "kind": box["kind"], "what": box["label"], "rows": rows, "ms": ms}
         for box, (rows, ms) in zip(boxes, done, strict=False)

@@ -122,7 +122,7 @@ def replay(
             _show(run, console())
         if page is not None:
             page.end("all changes are replayed")
-            page.stay(remarks)
+            page.wait_for_interrupt(remarks)
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ class _ReplayRun:
         self.rows += sum(table.num_rows for table in tables.values())
         for view, table in step.outputs.items():
             weights, counts = weights_of(table), self.counts[view]
-            numbers = counts.take(table, weights, "delta", batch_id=number, replayed=False)
+            numbers = counts.update(table, weights, "delta", batch_id=number, replayed=False)
             self.numbers[view] = list(numbers)
             self.changed[view] += table.num_rows
         if self.page is None:

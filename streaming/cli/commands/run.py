@@ -245,7 +245,7 @@ def _run(options: RunOptions, settings: _Settings, logs: Logs, stack: ExitStack)
         print_json(_summary(view_sink, dashboard))
     if page is not None and has_ended:
         page.end("all has been read")
-        page.stay(remarks)
+        page.wait_for_interrupt(remarks)
 
 
 def _start_spark(

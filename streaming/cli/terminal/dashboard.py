@@ -70,7 +70,7 @@ class Dashboard(LiveTable, SinkObserver):
         """Add a micro-batch."""
         for view, table in published.outputs.items():
             mode = output_mode_of(table)
-            found = self._counts[view].take(
+            found = self._counts[view].update(
                 table,
                 weights_of(table),
                 mode,

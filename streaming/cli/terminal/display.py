@@ -27,7 +27,7 @@ from rich.table import Table
 from rich.theme import Theme
 
 from dbsp_wcoj import warm_up
-from dbsp_wcoj.kernels.compiled import KERNELS, observe_compilation
+from dbsp_wcoj.kernels.compilation import KERNELS, observe_compilation
 
 __all__ = [
     "amount",
@@ -118,7 +118,7 @@ class _CompilationBar:
         self._progress = progress
         self._bar: TaskID | None = None
 
-    def started(self, kernel: str) -> None:
+    def on_start(self, kernel: str) -> None:
         if self._bar is None:
             self._remarks.print(
                 "[says]Compiling the kernels for this machine, once: about a minute.[/]"
@@ -126,7 +126,7 @@ class _CompilationBar:
             self._bar = self._progress.add_task("", total=len(KERNELS))
         self._progress.update(self._bar, description=kernel)
 
-    def finished(self, kernel: str) -> None:
+    def on_finish(self, kernel: str) -> None:
         if self._bar is not None:
             self._progress.advance(self._bar)
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 from circuits.circuit_spec import CircuitSpec
 from circuits.runtime.incrementalize import incrementalize
 from circuits.schema import Schema
-from circuits.state.circuit_state import State, codecs_of
+from circuits.state.circuit_state import State, load_codecs
 from circuits.state.registry import relation_trace
 from dbsp_wcoj.storage.run import Run, first_values
 from streaming.distributed.planning.grid import Grid
@@ -158,7 +158,7 @@ def count_in_cells(
     fields = {relation.name: relation.fields for relation in stage.relations}
     found: dict[tuple[int, str], list[Counts]] = {}
     for state in states:
-        codecs = codecs_of(state)
+        codecs = load_codecs(state)
         for place, atom in enumerate(stage.atoms):
             runs = state.traces.get(names[place], {})
             for name in atom.columns:

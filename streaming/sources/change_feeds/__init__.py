@@ -1,7 +1,7 @@
-"""Change feeds: what databases and lakes say of their changes, as rows with weights.
+"""Change feeds: decode the change events of databases and data lakes to rows with weights.
 
-``FEEDS`` names them; each is a frozen dataclass of its options, and a pure function from DataFrame
-to envelope (`streaming.sources.change_feeds.feed`):
+``FEEDS`` lists the feeds by name. Each feed is a frozen dataclass of its options and a pure
+function from DataFrame to envelope (`streaming.sources.change_feeds.feed`):
 
 >>> FEEDS["debezium"](tables={"inventory.orders": "orders"}).value
 'value'
@@ -50,10 +50,10 @@ FEEDS: Final[Mapping[str, Callable[..., ChangeFeed]]] = MappingProxyType(
 
 
 def find_feed(feed: str | ChangeFeed) -> ChangeFeed:
-    """Return a feed given by itself or by its name.
+    """Return the feed of a name; a feed is returned unchanged.
 
     Raises:
-        FeedError: There is none of that name.
+        FeedError: There is no feed of that name.
 
     >>> find_feed("append")
     AppendFeed(relation=None, column='relation')

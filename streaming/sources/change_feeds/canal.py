@@ -44,11 +44,11 @@ from streaming.sources.change_feeds.text_values import Encoding
 
 __all__ = ["CanalFeed"]
 
-DATA = "try_variant_get(event, '$.data', 'array<variant>')"
-OLD = "try_variant_get(event, '$.old', 'array<variant>')"
-ROWS = ("INSERT", "UPDATE", "DELETE")
-DROPS = ("TRUNCATE", "ERASE")
-OTHERS = (
+DATA_ARRAY = "try_variant_get(event, '$.data', 'array<variant>')"
+OLD_ARRAY = "try_variant_get(event, '$.old', 'array<variant>')"
+ROW_TYPES = ("INSERT", "UPDATE", "DELETE")
+DROP_TYPES = ("TRUNCATE", "ERASE")
+IGNORED_TYPES = (
     "ALTER",
     "CINDEX",
     "CREATE",
@@ -60,7 +60,7 @@ OTHERS = (
     "XACOMMIT",
     "XAROLLBACK",
 )
-CHANGE = r"(?i)^\s*(insert|update|delete|replace|load|merge|call)\b"
+DML_PATTERN = r"(?i)^\s*(insert|update|delete|replace|load|merge|call)\b"
 
 
 @dataclass(frozen=True)
@@ -101,40 +101,40 @@ class CanalFeed:
                 if self.relation
                 else route_relation(candidates, tables),
                 "counts": _counts(),
-                "sequence": f"coalesce(given, {_sequence()})",
+                "sequence": f"coalesce(stream_order, {_sequence()})",
             },
             keep=("raw", "event"),
         )
-        new, gone = image(1, "line"), image(-1, "line")
-        update = update_images(image(-1, "get(olds, place)", "line"), new, keys, names)
-        updates = f"flatten(transform({DATA}, (line, place) -> {update}))"
+        inserted, deleted = image(1, "line"), image(-1, "line")
+        update = update_images(image(-1, "get(olds, position)", "line"), inserted, keys, names)
+        updates = f"flatten(transform({DATA_ARRAY}, (line, position) -> {update}))"
         images = (
             "CASE type "
-            f"WHEN 'UPDATE' THEN {with_binding('olds', OLD, updates)} "
-            f"WHEN 'DELETE' THEN transform({DATA}, line -> {gone}) "
-            f"ELSE transform({DATA}, line -> {new}) END"
+            f"WHEN 'UPDATE' THEN {with_binding('olds', OLD_ARRAY, updates)} "
+            f"WHEN 'DELETE' THEN transform({DATA_ARRAY}, line -> {deleted}) "
+            f"ELSE transform({DATA_ARRAY}, line -> {inserted}) END"
         )
-        ends = f"type IN {DROPS} AND relation IS NOT NULL"
-        changes = f"coalesce({text('event', 'sql')} RLIKE {literal(CHANGE)}, false)"
+        ends = f"type IN {DROP_TYPES} AND relation IS NOT NULL"
+        changes = f"coalesce({text('event', 'sql')} RLIKE {literal(DML_PATTERN)}, false)"
         query = f"type = 'QUERY' AND NOT ddl AND {changes}"
-        gone_elsewhere = f"type IN {DROPS} AND relation IS NULL"
-        skip = f"(ddl OR type IN {OTHERS} OR {gone_elsewhere}) AND NOT ({ends} OR {query})"
+        gone_elsewhere = f"type IN {DROP_TYPES} AND relation IS NULL"
+        skip = f"(ddl OR type IN {IGNORED_TYPES} OR {gone_elsewhere}) AND NOT ({ends} OR {query})"
         if self.ignore_unknown_tables:
             skip = f"({skip}) OR (type IS NOT NULL AND relation IS NULL)"
         error = first_of(
             {
                 "event IS NULL": literal(UNREADABLE),
-                "type IS NULL": literal("the event has no type: it is none of Canal"),
-                f"type NOT IN {ROWS + DROPS + ('QUERY',)}": (
+                "type IS NULL": literal("the event has no type: it is not an event of Canal"),
+                f"type NOT IN {ROW_TYPES + DROP_TYPES + ('QUERY',)}": (
                     f"concat('the type is ', {excerpt_of('type')})"
                 ),
                 "relation IS NULL": unknown_table(table),
-                "type = 'QUERY'": literal("a statement that changes rows, which are not in it"),
+                "type = 'QUERY'": literal("a statement changes rows that are not in the event"),
                 ends: literal(
                     "the table was emptied or dropped, and its rows are not in the event"
                 ),
                 "counts.size IS NULL": literal("the event has no data"),
-                "counts.rows <> counts.size": literal("data holds what is no row"),
+                "counts.rows <> counts.size": literal("an element of data is no row"),
                 "type = 'UPDATE' AND NOT (counts.olds <=> counts.size)": literal(
                     "an update without the old values of each row"
                 ),
@@ -155,23 +155,25 @@ class CanalFeed:
 
 
 def _counts() -> str:
-    """How many elements ``data`` has, how many of them are objects, and how many of ``old``.
+    """Return a struct: the elements of ``data``, the objects among them, and those of ``old``.
 
-    The arrays themselves are not kept from one step to the next: each element would bring the
-    names of all members of the event, which takes the square of their number.
+    The arrays themselves are not passed from one projection to the next: each element would carry
+    the names of all members of the event, which takes memory quadratic in their number.
     """
     objects = "size(filter({0}, r -> left(to_json(r), 1) = '{{'))"
     counted = row(
         {
             "size": "if(data IS NULL, NULL, size(data))",
             "rows": objects.format("data"),
-            "olds": with_binding("old", OLD, f"if(old IS NULL, NULL, {objects.format('old')})"),
+            "olds": with_binding(
+                "old", OLD_ARRAY, f"if(old IS NULL, NULL, {objects.format('old')})"
+            ),
         }
     )
-    return with_binding("data", DATA, counted)
+    return with_binding("data", DATA_ARRAY, counted)
 
 
 def _sequence() -> str:
-    """The order of an event by what it says of itself, with room for the place of a row."""
+    """Return the order of an event by its own fields, with room for the position of a row."""
     second = f"{number('event', 'es')} div 1000"
     return f"shiftleft({second}, 18) | (coalesce({number('event', 'id')}, 0) & {2**18 - 1})"

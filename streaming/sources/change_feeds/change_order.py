@@ -1,10 +1,10 @@
-"""Order: whether a stream says which of several changes of a key is the last.
+"""Change order: check that a stream orders the changes of each key.
 
 A micro-batch has no order of rows. An input with keys therefore needs a column that orders the
-changes of a key: ``InputOptions(keys=..., sequence=...)`` names one, many feeds bring one, and a
-stream may have a column ``sequence``. Without any, a micro-batch with two different changes of one
-key is refused. An initial load is the first one that has them, so the warning has to come before
-it.
+changes of a key: ``InputOptions(keys=..., sequence=...)`` names one, many feeds provide one, and a
+stream may have a column ``sequence``. Without such a column, a micro-batch with two different
+changes of one key is refused. The initial load is the first micro-batch with such changes, so the
+check logs its warning before the initial load.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from streaming.sources.change_feeds.flat import AppendFeed, DeltaFeed, UpsertFee
 from streaming.sources.change_feeds.maxwell import MaxwellFeed
 from streaming.sources.change_feeds.upsert import CompactedFeed
 
-__all__ = ["OFFSETS", "OrderCheck", "has_order", "missing_order_warning"]
+__all__ = ["OFFSET_COLUMNS", "OrderCheck", "has_order", "missing_order_warning"]
 
-#: The columns of Kafka by which feeds order changes when no other column is named.
-OFFSETS: Final = frozenset({"partition", "offset"})
+#: The columns of a Kafka stream that order changes unless another column is named.
+OFFSET_COLUMNS: Final = frozenset({"partition", "offset"})
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ def has_order(feed: ChangeFeed | None, columns: Collection[str]) -> bool:
     """Return whether a stream orders the changes of a key.
 
     Args:
-        feed: How its rows are read; None for rows as they are.
+        feed: The change feed that decodes the rows; None for rows without a feed.
         columns: The columns of the stream.
 
     >>> has_order(None, ["nr", "sequence"]), has_order(UpsertFeed(), ["nr"])
@@ -45,18 +45,18 @@ def has_order(feed: ChangeFeed | None, columns: Collection[str]) -> bool:
         case None:
             return SEQUENCE in columns
         case DebeziumFeed() | CanalFeed() | MaxwellFeed():
-            return True  # by what the events say of themselves
+            return True  # the events have their own order
         case DeltaFeed():
             return feed.version in columns
         case AppendFeed():
-            return set(columns) >= OFFSETS
+            return set(columns) >= OFFSET_COLUMNS
         case WeightedFeed() | UpsertFeed() | CompactedFeed():
-            return feed.sequence is not None or set(columns) >= OFFSETS
+            return feed.sequence is not None or set(columns) >= OFFSET_COLUMNS
     return True  # a feed of the user's own
 
 
 def missing_order_warning(relation: str) -> str:
-    """The warning about an input with keys whose changes nothing orders.
+    """Return the warning about an input with keys whose changes have no order.
 
     >>> missing_order_warning("orders")[:60]
     "input 'orders' has keys, and nothing orders the changes of a"
@@ -69,11 +69,11 @@ def missing_order_warning(relation: str) -> str:
 
 
 class OrderCheck:
-    """Warns once of each input with keys whose changes nothing orders.
+    """Logs one warning for each input with keys whose changes have no order.
 
     Args:
-        feed: How the rows of the stream are read.
-        relations: The inputs with keys whose rules name no sequence.
+        feed: The change feed that decodes the rows; None for rows without a feed.
+        relations: The inputs with keys whose options name no sequence.
     """
 
     def __init__(self, feed: ChangeFeed | None, relations: Collection[str]) -> None:
@@ -82,11 +82,11 @@ class OrderCheck:
 
     @property
     def is_pending(self) -> bool:
-        """True while it is unknown for some input whether a column orders its changes."""
+        """True while some input is not checked yet."""
         return bool(self._unknown)
 
     def check_columns(self, columns: Collection[str]) -> None:
-        """Warn by the columns of the stream, before any of its rows is read."""
+        """Check the columns of the stream, before any of its rows is read."""
         if not self._unknown or (self._feed is None and is_envelope([*columns])):
             return
         if not has_order(self._feed, columns):
@@ -95,14 +95,14 @@ class OrderCheck:
         self._unknown.clear()
 
     def check_rows(self, table: pa.Table) -> None:
-        """Warn by the first rows of each input, of an envelope, which may be of several feeds."""
+        """Check the first rows of each input in an envelope, which may combine several feeds."""
         if not self._unknown or not table.num_rows:
             return
         has_sequence = pc.is_valid(table.column(SEQUENCE))
         for name in sorted(self._unknown):
-            mine = pc.fill_null(pc.equal(table.column(RELATION), name), False)
-            if not pc.any(mine).as_py():
+            is_of_input = pc.fill_null(pc.equal(table.column(RELATION), name), False)
+            if not pc.any(is_of_input).as_py():
                 continue
             self._unknown.discard(name)
-            if not pc.any(pc.and_(mine, has_sequence)).as_py():
+            if not pc.any(pc.and_(is_of_input, has_sequence)).as_py():
                 log.warning("%s", missing_order_warning(name))

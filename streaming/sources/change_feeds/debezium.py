@@ -1,4 +1,4 @@
-"""Debezium: change events of databases, as JSON with or without the schema in it.
+"""Debezium: change events of databases, as JSON with or without an embedded schema.
 
 ::
 
@@ -12,7 +12,7 @@ c, r      inserts the after image
 u         deletes the before image, inserts the after image
 d         deletes the before image
 t         an error: the rows that a truncation deletes are not in the event
-m         none
+m         none (a message, skipped)
 ========  ==========================================================================
 
 A tombstone (NULL) is skipped. The before image is complete only if the database logs it: in
@@ -69,15 +69,16 @@ from streaming.sources.change_feeds.text_values import Encoding
 
 __all__ = ["DebeziumFeed"]
 
-MAX_FILE_SUFFIX = 40  # characters of the name of a binlog that may be its number
+MAX_FILE_SUFFIX = 40  # the last characters of a binlog's name, which contain its number
 UNAVAILABLE = "__debezium_unavailable_value"
-DECIMAL = "org.apache.kafka.connect.data.Decimal"
-SCHEMA = (
+CONNECT_DECIMAL = "org.apache.kafka.connect.data.Decimal"
+SCHEMA_TYPE = (
     "struct<fields: array<struct<field: string, type: string, name: string, "
     "parameters: struct<scale: string>, fields: array<struct<field: string, type: string, "
     "name: string, parameters: struct<scale: string>>>>>>"
 )
-UNITS = {  # nanoseconds that one counts, by the name of a type of Debezium and Kafka Connect
+# Nanoseconds per unit, by the name of a type of Debezium or Kafka Connect.
+NANOSECONDS_BY_TYPE = {
     "io.debezium.time.Timestamp": 10**6,
     "io.debezium.time.MicroTimestamp": 10**3,
     "io.debezium.time.NanoTimestamp": 1,
@@ -138,14 +139,16 @@ class DebeziumFeed:
             relations=(self.relation, *self.tables.values()),
         )
         wrapped = with_binding("inner", present("event", "payload"), "coalesce(inner, event)")
-        schema = f"try_variant_get(event, '$.schema', '{SCHEMA}')"
-        events = compute_once(events, {"body": wrapped, "schema": schema}, keep=("raw", "given"))
+        schema = f"try_variant_get(event, '$.schema', '{SCHEMA_TYPE}')"
+        events = compute_once(
+            events, {"body": wrapped, "schema": schema}, keep=("raw", "stream_order")
+        )
         events = compute_once(
             events,
             {
                 "op": text("body", "op"),
                 "relation": self._relation(inputs),
-                "sequence": f"coalesce(given, {_sequence()})",
+                "sequence": f"coalesce(stream_order, {_sequence()})",
                 "fields": with_binding("columns", _columns(), _fields()),
                 "before": present("body", "before"),
                 "after": present("body", "after"),
@@ -173,21 +176,21 @@ class DebeziumFeed:
             keys=keys,
             names=names,
             encoding=self.encoding,
-            unavailable=self._marks(),
+            unavailable=self._placeholders(),
             described=True,
         )
 
-    def _marks(self) -> tuple[str, ...]:
-        """The texts of values that were not logged."""
+    def _placeholders(self) -> tuple[str, ...]:
+        """Return the placeholder texts of values that the database did not log."""
         data = self.unavailable.encode()
         plain = (self.unavailable, b64encode(data).decode(), urlsafe_b64encode(data).decode())
         arrays = (json.dumps([self.unavailable]), json.dumps(list(data), separators=(",", ":")))
         return (*dict.fromkeys((*plain, data.hex(), data.hex().upper(), *arrays)),)
 
     def _unlogged(self) -> str:
-        """Whether there may be one in the event."""
-        numbers = self._marks()[-1][1:-1]
-        parts = (*self._marks()[:-2], numbers, numbers.replace(",", ", "))
+        """Return the test whether the event may contain a placeholder of an unlogged value."""
+        numbers = self._placeholders()[-1][1:-1]
+        parts = (*self._placeholders()[:-2], numbers, numbers.replace(",", ", "))
         return f"({' OR '.join(f'contains(raw, {literal(part)})' for part in parts)})"
 
     def _relation(self, inputs: Mapping[str, pa.Schema]) -> str:
@@ -212,7 +215,7 @@ class DebeziumFeed:
 
     def _error(self, inputs: Mapping[str, pa.Schema], keyed: str, names: Names) -> str:
         advice = (
-            " the row before: have the database log it (PostgreSQL: REPLICA IDENTITY FULL, MySQL: "
+            " before image: have the database log it (PostgreSQL: REPLICA IDENTITY FULL, MySQL: "
             "binlog_row_image=FULL), or declare the keys of the input"
         )
         relations = list(inputs)
@@ -221,29 +224,32 @@ class DebeziumFeed:
         return first_of(
             {
                 "body IS NULL": literal(UNREADABLE),
-                "op IS NULL": literal("the event has no op: it is none of Debezium, or flattened"),
+                "op IS NULL": literal(
+                    "the event has no op: it is not an event of Debezium, or is flattened"
+                ),
                 "relation IS NULL": unknown_table(text("body", "source", "table")),
                 "op = 't'": literal(
-                    "a truncation does not say which rows go: delete them one by one"
+                    "the rows that a truncation deletes are not in the event: delete them one by "
+                    "one"
                 ),
                 "op NOT IN ('c', 'r', 'u', 'd')": f"concat('op is ', {excerpt_of('op')})",
-                "op <> 'd' AND after IS NULL": literal("the event has no row after"),
-                "op = 'd' AND before IS NULL": literal("a deletion without" + advice),
+                "op <> 'd' AND after IS NULL": literal("the event has no after image"),
+                "op = 'd' AND before IS NULL": literal("a deletion without a" + advice),
                 f"op = 'u' AND before IS NULL AND NOT {keyed}": literal(
-                    "an update without" + advice
+                    "an update without a" + advice
                 ),
                 f"op IN ('u', 'd') AND NOT {keyed} AND {partial}": literal(
-                    "an update or deletion with a part only of" + advice
+                    "an update or deletion with an incomplete" + advice
                 ),
                 f"{self._unlogged()} AND {lost}": literal(
-                    "an unchanged value is not in the event, nor in the row before: have the "
-                    "database log it (PostgreSQL: REPLICA IDENTITY FULL)"
+                    "an unchanged value is neither in the after image nor in the before image: "
+                    "have the database log it (PostgreSQL: REPLICA IDENTITY FULL)"
                 ),
             }
         )
 
     def _partial(self, relation: str, schema: pa.Schema, names: Names) -> str:
-        """Whether the row before lacks a column that the table has."""
+        """Return the test whether the before image lacks a column that the table has."""
         tests = []
         for column in schema:
             name = names.name(relation, column.name)
@@ -255,20 +261,20 @@ class DebeziumFeed:
         return f"({' OR '.join(tests)})"
 
     def _lost(self, relation: str, schema: pa.Schema, names: Names) -> str:
-        """Whether a value is unavailable, also in the row before."""
+        """Return the test whether a value is unlogged and missing in the before image too."""
         tests = []
         for column in schema:
             after, before = (names.member(s, relation, column.name) for s in ("after", "before"))
-            gone = ", ".join(map(literal, self._marks()))
-            missing = f"coalesce(CAST({before} AS STRING) IN ({gone}), false)"
-            now = f"coalesce(CAST({after} AS STRING) IN ({gone}), false)"
+            marks = ", ".join(map(literal, self._placeholders()))
+            missing = f"coalesce(CAST({before} AS STRING) IN ({marks}), false)"
+            now = f"coalesce(CAST({after} AS STRING) IN ({marks}), false)"
             tests.append(f"({now} AND ({before} IS NULL OR {missing}))")
             tests.append(f"({missing} AND op = 'd')")
         return f"({' OR '.join(tests)})"
 
 
 def _sequence() -> str:
-    """The order of an event by what its source says."""
+    """Return the order of an event by the fields of its source."""
     # 17 bits of the file's number, 34 of the position, 12 of the row in the event.
     end = f"right({text('body', 'source', 'file')}, {MAX_FILE_SUFFIX})"
     file = f"try_cast(regexp_extract({end}, '([0-9]+)$', 1) AS BIGINT)"
@@ -280,19 +286,24 @@ def _sequence() -> str:
 
 
 def _columns() -> str:
-    """What the schema of an event says of the columns of a row."""
+    """Return the descriptions of the columns in the schema of an event."""
     sides = "filter(schema.fields, f -> f.field IN ('before', 'after'))"
     return f"flatten(transform({sides}, f -> coalesce(f.fields, array())))"
 
 
 def _fields() -> str:
-    """What a feed wants to know of the columns, see `streaming.sources.change_feeds.events`."""
+    """Return the column ``fields`` (`streaming.sources.change_feeds.events`)."""
     described = row(
         {
             "field": "f.field",
-            "bytes": f"f.type = 'bytes' AND coalesce(f.name, '') = {literal(DECIMAL)}",
+            "bytes": f"f.type = 'bytes' AND coalesce(f.name, '') = {literal(CONNECT_DECIMAL)}",
             "scale": "try_cast(f.parameters.scale AS INT)",
-            "unit": case("f.name", list(UNITS), lambda name: f"{UNITS[name]}L", "NULL"),
+            "unit": case(
+                "f.name",
+                list(NANOSECONDS_BY_TYPE),
+                lambda name: f"{NANOSECONDS_BY_TYPE[name]}L",
+                "NULL",
+            ),
         }
     )
     return f"CASE WHEN size(columns) > 0 THEN transform(columns, f -> {described}) END"

@@ -11,10 +11,10 @@ An image is a row as two JSON objects: ``top``, and ``base`` for the columns tha
 the before image of an update is its old values over its new values.
 `streaming.sources.change_feeds.row_images` reads them as rows of the envelope.
 
-All are expressions of Spark SQL (`streaming.sources.change_feeds.sql_expressions`). An event is
-parsed once, into a VARIANT: strict JSON in UTF-8, one object, no member twice. Spark reads none
-that is larger than 20 million characters, has a number of more than 1,000 digits, or is nested
-deeper than 1,000 levels.
+The functions return Spark SQL expressions (`streaming.sources.change_feeds.sql_expressions`). An
+event is parsed once, into a VARIANT: strict JSON in UTF-8, one object, no duplicate members. Spark
+does not parse an event of more than 20 million characters, with a number of more than 1,000 digits,
+or nested deeper than 1,000 levels.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def is_keyed(keys: Keys) -> str:
 
 
 def route_relation(candidates: Sequence[str], tables: Mapping[str, str]) -> str:
-    """The input of an event, by the first of its names that is known."""
+    """Return the input of an event: the input of the first candidate name in ``tables``."""
     routes = (case(name, list(tables), lambda t: literal(tables[t]), "NULL") for name in candidates)
     return f"coalesce({', '.join(routes)})"
 
@@ -202,10 +202,13 @@ def open_events(
     sequence: str | None,
     relations: Sequence[str | None],
 ) -> DataFrame:
-    """The events of a stream, parsed: ``raw``, ``event``, and ``given``, the order from outside.
+    """Return the parsed events of a stream.
+
+    The columns are ``raw``, ``event``, and ``stream_order``: the order of the event by a
+    column of the stream.
 
     Raises:
-        FeedError: The stream lacks a column, or the feed names what is no input.
+        FeedError: The stream lacks a column, or the feed names a relation that is not an input.
     """
     check_columns(feed, df, value, sequence)
     for name in relations:
@@ -219,8 +222,8 @@ def open_events(
         {
             "raw": f"make_valid_utf8({text})",
             "is_text": f"is_valid_utf8({text})",
-            "given": order,
+            "stream_order": order,
         },
     )
     event = f"CASE WHEN is_text THEN {parse_object('raw')} END"
-    return compute_once(rows, {"event": event}, keep=("raw", "given"))
+    return compute_once(rows, {"event": event}, keep=("raw", "stream_order"))

@@ -141,7 +141,7 @@ def sequence_expression(feed: object, df: DataFrame, column: str | None) -> str:
     A time counts in microseconds, a date in days. A value outside 64 bits becomes NULL.
 
     Raises:
-        FeedError: The column is not of a type that counts, for example a string or a fraction.
+        FeedError: The type of the column is not an integer or a time, but for example a string.
     """
     if column is None and {"partition", "offset"} <= set(df.columns):
         column = "offset"

@@ -1,10 +1,10 @@
-"""Flat feeds: rows whose columns are those of the relation, or of several relations at once.
+"""Flat feeds: rows that have the columns of one relation, or of several relations.
 
 =========  ===============================================================================
 append     every row is inserted
-weighted   a column has the weight of the row; a negative weight deletes
+weighted   a column holds the weight of the row; a negative weight deletes
 delta      the change data feed of a Delta table, or of ``spark.readStream.changes``
-upsert     a row replaces the one of its key; for inputs with keys
+upsert     a row replaces the previous row of its key; for inputs with keys
 =========  ===============================================================================
 
 Each feed has one relation, or a column that names the relation of each row. A row has the columns
@@ -80,7 +80,7 @@ class WeightedFeed:
     ) -> DataFrame:
         """Return the rows as changes, see `ChangeFeed.envelope`."""
         check_columns(self, df, self.weight, self.sequence)
-        weight, error = parse_weight(_named(self.weight))
+        weight, error = parse_weight(_column(self.weight))
         order = F.expr(sequence_expression(self, df, self.sequence))
         return flat_envelope(self, df, inputs, weight, order, error=error)
 
@@ -106,7 +106,7 @@ class DeltaFeed:
     ) -> DataFrame:
         """Return the rows as changes, see `ChangeFeed.envelope`."""
         check_columns(self, df, self.change)
-        change = _named(self.change)
+        change = _column(self.change)
         inserted = change.isin("insert", "update_postimage")
         deleted = change.isin("delete", "update_preimage")
         error = F.when(
@@ -119,14 +119,14 @@ class DeltaFeed:
         )
         order: Column = F.lit(None).cast("long")
         if self.version in df.columns:
-            order = _named(self.version).cast("long") * 2 + F.when(inserted, 1).otherwise(0)
+            order = _column(self.version).cast("long") * 2 + F.when(inserted, 1).otherwise(0)
         weight = F.when(deleted, -1).otherwise(1)
         return flat_envelope(self, df, inputs, weight, order, error=error)
 
 
 @dataclass(frozen=True)
 class UpsertFeed:
-    """A row replaces the one of its key.
+    """A row replaces the previous row of its key.
 
     Args:
         relation: As for `AppendFeed`.
@@ -149,19 +149,19 @@ class UpsertFeed:
         check_columns(self, df, self.deleted, self.weight, self.sequence)
         weight, errors = F.lit(1).cast("long"), [F.lit(None).cast("string")]
         if self.weight is not None:
-            number, error = parse_weight(_named(self.weight))
+            number, error = parse_weight(_column(self.weight))
             weight = F.signum(number).cast("long")
             errors.append(error)
         if self.deleted is not None:
-            given = _named(self.deleted)
-            gone = given.try_cast("boolean")
-            weight = F.when(F.coalesce(gone, F.lit(False)), -1).otherwise(weight)
+            flag = _column(self.deleted)
+            is_deleted = flag.try_cast("boolean")
+            weight = F.when(F.coalesce(is_deleted, F.lit(False)), -1).otherwise(weight)
             errors.append(
                 F.when(
-                    given.isNotNull() & gone.isNull(),
+                    flag.isNotNull() & is_deleted.isNull(),
                     F.concat(
                         F.lit(f"{self.deleted} is "),
-                        excerpt_column(given),
+                        excerpt_column(flag),
                         F.lit(", neither true nor false"),
                     ),
                 )
@@ -195,11 +195,11 @@ def flat_envelope(
                 f"{feed.column!r}, or name the relation in the feed"
             )
         relation = next(iter(inputs))
-    tag = F.lit(relation) if relation is not None else _named(feed.column).cast("string")
+    tag = F.lit(relation) if relation is not None else _column(feed.column).cast("string")
     chosen = {relation: inputs[relation]} if relation is not None else inputs
     structs = []
     for name, schema in chosen.items():
-        present = [_named(field.name) for field in schema if field.name in df.columns]
+        present = [_column(field.name) for field in schema if field.name in df.columns]
         if not present:
             raise FeedError(
                 f"the stream has {df.columns}, and none of the columns of {name!r}: "
@@ -217,7 +217,7 @@ def flat_envelope(
             F.lit("relation "), names, F.lit(f" is no input; inputs are {', '.join(inputs)}")
         )
         wrong = F.coalesce(F.when(~known, unknown), wrong)
-    whole = F.to_json(F.struct(*map(_named, df.columns)))
+    whole = F.to_json(F.struct(*map(_column, df.columns)))
     return df.select(
         tag.alias("relation"),
         weight.cast("long").alias("weight"),
@@ -228,6 +228,6 @@ def flat_envelope(
     )
 
 
-def _named(name: str) -> Column:
+def _column(name: str) -> Column:
     """Return the column of exactly this name, which may contain dots."""
     return F.col(quote_name(name))

@@ -4,15 +4,21 @@
 
     {"database": …, "table": …, "type": "update", "data": {…}, "old": {…}, "xid": …, "xoffset": …}
 
-``data`` is the row (of a deletion the one that goes); ``old`` holds the former values of the
-columns that an update changed: one that is there and null was NULL, one that is absent is as in
-``data``. Rows of a bootstrap (``bootstrap-insert``) are rows that come; its start and end, and
-changes of tables, are skipped, but dropping the table of an input is an error, for the rows that
-go with it are not in the event; so is dropping any database, unless ``tables`` names all tables
-with theirs and it is none of these, and a type that is not known.
+``data`` is the inserted or deleted row, or the after image of an update. ``old`` holds the former
+values of the columns that an update changed: null means that the value was NULL, and an absent
+column has the same value as in ``data``. A row of a bootstrap (``bootstrap-insert``) is inserted.
+The start and the end of a bootstrap, and changes of table definitions, are skipped.
 
-Without a column that orders events, or Kafka's offset, the order is ``xid`` and ``xoffset`` (the
-last row of a transaction, which says ``commit``, has no offset), else ``position``, else ``ts``.
+These events are errors:
+
+- a drop of the table of an input, because the deleted rows are not in the event;
+- a drop of a database, unless ``tables`` names each table with its database, and the dropped
+  database is not among them;
+- an unknown type.
+
+Without a column that orders events and without Kafka's offset, the order is ``xid`` and
+``xoffset``, else ``position``, else ``ts``. The last row of a transaction (``commit``) has no
+``xoffset``.
 """
 
 from __future__ import annotations
@@ -44,10 +50,10 @@ from streaming.sources.change_feeds.text_values import Encoding
 
 __all__ = ["MaxwellFeed"]
 
-MAX_POSITION_SUFFIX = 60  # characters of a position that may be numbers
-ROWS = ("insert", "update", "delete", "bootstrap-insert")
-DROPS = ("table-drop", "database-drop")
-OTHERS = (
+MAX_POSITION_SUFFIX = 60  # the last characters of a position, which contain its numbers
+ROW_TYPES = ("insert", "update", "delete", "bootstrap-insert")
+DROP_TYPES = ("table-drop", "database-drop")
+IGNORED_TYPES = (
     "bootstrap-complete",
     "bootstrap-start",
     "database-alter",
@@ -96,25 +102,27 @@ class MaxwellFeed:
                 else route_relation(candidates, tables),
                 "data": present("event", "data"),
                 "old": present("event", "old"),
-                "sequence": f"coalesce(given, {_sequence()})",
+                "sequence": f"coalesce(stream_order, {_sequence()})",
             },
             keep=("raw", "event"),
         )
-        gone, new = image(-1, "data"), image(1, "data")
-        updated = update_images(image(-1, "old", "data"), new, keys, names)
+        deleted, inserted = image(-1, "data"), image(1, "data")
+        update = update_images(image(-1, "old", "data"), inserted, keys, names)
         images = (
-            f"CASE type WHEN 'update' THEN {updated} WHEN 'delete' THEN array({gone}) "
-            f"ELSE array({new}) END"
+            f"CASE type WHEN 'update' THEN {update} WHEN 'delete' THEN array({deleted}) "
+            f"ELSE array({inserted}) END"
         )
-        ends = f"type IN {DROPS} AND (relation IS NOT NULL OR {self._in_database(database)})"
-        skip = f"type IN {OTHERS} OR (type IN {DROPS} AND NOT ({ends}))"
+        ends = f"type IN {DROP_TYPES} AND (relation IS NOT NULL OR {self._in_database(database)})"
+        skip = f"type IN {IGNORED_TYPES} OR (type IN {DROP_TYPES} AND NOT ({ends}))"
         if self.ignore_unknown_tables:
             skip = f"({skip}) OR (type IS NOT NULL AND relation IS NULL AND NOT ({ends}))"
         error = first_of(
             {
                 "event IS NULL": literal(UNREADABLE),
-                "type IS NULL": literal("the event has no type: it is none of Maxwell"),
-                f"type NOT IN {ROWS + DROPS}": f"concat('the type is ', {excerpt_of('type')})",
+                "type IS NULL": literal("the event has no type: it is not an event of Maxwell"),
+                f"type NOT IN {ROW_TYPES + DROP_TYPES}": (
+                    f"concat('the type is ', {excerpt_of('type')})"
+                ),
                 ends: literal(
                     "the table, or its database, was dropped, and the event does not hold its rows"
                 ),
@@ -135,7 +143,7 @@ class MaxwellFeed:
         return build_envelope(events, inputs, keys=keys, names=names, encoding=self.encoding)
 
     def _in_database(self, database: str) -> str:
-        """Whether the end of a database is that of an input's table, as far as names tell."""
+        """Return the test whether a dropped database may contain a table of an input."""
         known = {name.rpartition(".")[0] for name in self.tables}
         if not known or "" in known:
             return "type = 'database-drop'"
@@ -144,7 +152,7 @@ class MaxwellFeed:
 
 
 def _sequence() -> str:
-    """The order of an event by what it says of itself."""
+    """Return the order of an event by its own fields."""
     # 20 bits of the row in its transaction; the last row has no number.
     last = 2**20 - 1
     line = f"least(coalesce({number('event', 'xoffset')}, {last}), {last})"

@@ -1,8 +1,9 @@
-"""Carriers: the Spark type in which a column of an Arrow type travels to the circuit.
+"""Physical types: the Spark type that transports a column of an Arrow type to the circuit.
 
-Inputs of circuits are Arrow schemas; what a feed decodes is a DataFrame. Most types are the same in
-both worlds. The rest is carried by a Spark type that holds every value, and put down on the Arrow
-side (`decode_physical`), where `circuits.types.safe_cast` checks ranges:
+The inputs of a circuit are Arrow schemas, and a feed decodes to a DataFrame. Most types exist in
+both. A column of any other type is transported as a Spark type that holds every value, and
+`decode_physical` converts it back on the Arrow side, where `circuits.types.safe_cast` checks
+ranges:
 
 ===============================  ===========================================
 uint8, uint16, uint32            the next wider signed integer
@@ -15,8 +16,9 @@ string, binary in any layout     string, binary
 dictionary of T                  as T
 ===============================  ===========================================
 
-Way not taken: Spark's TIME and interval types; the first is behind a setting in Spark 4.3, the
-second prints other units than it was given. A float16 would be rounded on the way, so is refused.
+Alternatives considered: Spark's TIME and interval types. TIME is behind a setting in Spark 4.3, and
+intervals print other units than their input has. A float16 is refused, because the transport would
+round it.
 """
 
 from __future__ import annotations
@@ -31,18 +33,25 @@ from circuits.types.arrow_types import Family, family_of, type_row, value_type
 from circuits.types.functions.text_parsing import read_text
 from streaming.errors import FeedError
 
-__all__ = ["DIGITS", "TICKS", "decode_physical", "has_ticks", "is_decimal_text", "physical_type"]
+__all__ = [
+    "MAX_DECIMAL_DIGITS",
+    "TICKS_TYPE",
+    "decode_physical",
+    "has_ticks",
+    "is_decimal_text",
+    "physical_type",
+]
 
-DIGITS: Final = 38  # of Spark's widest decimal
-TICKS: Final = spark.DecimalType(20, 0)
+MAX_DECIMAL_DIGITS: Final = 38  # the precision of Spark's widest decimal
+TICKS_TYPE: Final = spark.DecimalType(20, 0)
 
-# The Spark types by Arrow's type ids. Other types have the one of their ``lake`` type.
+# The Spark types by Arrow's type ids. Any other type has the Spark type of its ``lake`` type.
 _SPARK_TYPES: Final[dict[int, spark.DataType]] = {
     pa.int8().id: spark.ByteType(),
     pa.int16().id: spark.ShortType(),
     pa.int32().id: spark.IntegerType(),
     pa.int64().id: spark.LongType(),
-    pa.uint64().id: TICKS,
+    pa.uint64().id: TICKS_TYPE,
     pa.float32().id: spark.FloatType(),
     pa.float64().id: spark.DoubleType(),
     pa.bool_().id: spark.BooleanType(),
@@ -54,10 +63,10 @@ _SPARK_TYPES: Final[dict[int, spark.DataType]] = {
 
 
 def physical_type(type: pa.DataType) -> spark.DataType:
-    """Return the Spark type that carries values of an Arrow type.
+    """Return the Spark type that transports values of an Arrow type.
 
     Raises:
-        FeedError: There is none.
+        FeedError: There is no such Spark type.
 
     >>> physical_type(pa.uint32()), physical_type(pa.timestamp("ms", "UTC"))
     (LongType(), TimestampType())
@@ -67,12 +76,12 @@ def physical_type(type: pa.DataType) -> spark.DataType:
     type = value_type(type)
     family = family_of(type)
     if has_ticks(type):
-        return TICKS
+        return TICKS_TYPE
     if family is Family.TIMESTAMP:
         return spark.TimestampNTZType() if type.tz is None else spark.TimestampType()
     if family is Family.DECIMAL:
         digits = type.precision - min(type.scale, 0)
-        if digits > DIGITS:
+        if digits > MAX_DECIMAL_DIGITS:
             return spark.StringType()
         return spark.DecimalType(digits, max(type.scale, 0))
     found = _SPARK_TYPES.get(type.id) or _SPARK_TYPES.get(type_row(type).lake(type).id)
@@ -80,37 +89,37 @@ def physical_type(type: pa.DataType) -> spark.DataType:
         return found
     raise FeedError(
         f"a change feed cannot carry values of type {type} through Spark: declare another type "
-        "of the input (float32 for float16, a text for what is nested), or cast in the view"
+        "of the input (float32 for float16, a text for a nested type), or cast in the view"
     )
 
 
 def has_ticks(type: pa.DataType) -> bool:
-    """Whether values of the type travel as a number of units of time."""
+    """Return whether values of the type are transported as a number of units of time."""
     family = family_of(type)
     return family in (Family.TIME, Family.DURATION) or (
         family is Family.TIMESTAMP and type.unit == "ns"
     )
 
 
-def is_decimal_text(given: pa.DataType, type: pa.DataType) -> bool:
-    """Return whether values of the type are sent as strings, which no Spark decimal holds."""
+def is_decimal_text(physical: pa.DataType, type: pa.DataType) -> bool:
+    """Return whether decimals of the type are transported as strings, being too wide for Spark."""
     wide = types.is_decimal(type) and physical_type(type) == spark.StringType()
-    return bool(wide and (types.is_string(given) or types.is_large_string(given)))
+    return bool(wide and (types.is_string(physical) or types.is_large_string(physical)))
 
 
 def decode_physical(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
-    """Put a carried column down as its own type; other columns are returned as they are.
+    """Convert a transported column to its own type; other columns are returned unchanged.
 
     Raises:
         ArrowInvalid: A value is outside 64 bits.
 
     >>> from decimal import Decimal
-    >>> carried = pa.chunked_array([pa.array([Decimal(2**64 - 1)], pa.decimal128(20, 0))])
-    >>> decode_physical(carried, pa.uint64()).to_pylist()
+    >>> column = pa.chunked_array([pa.array([Decimal(2**64 - 1)], pa.decimal128(20, 0))])
+    >>> decode_physical(column, pa.uint64()).to_pylist()
     [18446744073709551615]
     """
-    given = column.type
-    if types.is_decimal(given) and (given.precision, given.scale) == (20, 0):
+    physical = column.type
+    if types.is_decimal(physical) and (physical.precision, physical.scale) == (20, 0):
         if type == pa.uint64():
             return column.cast(type)
         if has_ticks(type):
@@ -118,7 +127,7 @@ def decode_physical(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArr
             if type.bit_width == 32:
                 numbers = numbers.cast(pa.int32())
             return numbers.cast(type)
-    if is_decimal_text(given, type):
+    if is_decimal_text(physical, type):
         if type.scale < 0:
             return column.cast(type)
         chunks = [read_text(chunk, type) for chunk in column.chunks]

@@ -1,14 +1,16 @@
-"""Rows: the images of events as rows of the envelope.
+"""Row images: decode the images of events to rows of the envelope.
 
-Every column of a relation is looked up in the image, read as its type
-(`streaming.sources.change_feeds.text_values`) and checked; one wrong cell makes the whole event an
-error row. A column that an event does not have is NULL: it was added to the table later; but not if
-it has one that differs in case alone. Columns that the relation does not have are not looked at. Of
-a deletion from an input with keys only the key counts. A row that has none of the columns is
-wrong: it is no object, or of another table, or its columns are named otherwise.
+The decoder looks up every column of a relation in the image, converts it to the type of the column
+(`streaming.sources.change_feeds.text_values`) and checks it. One invalid cell makes the whole event
+an error row. A column that is missing in an event is NULL, because it was added to the table later;
+but if the event has a column whose name differs in case only, that is an error. Columns of the
+event that are not in the relation are ignored. For a deletion from an input with keys only the key
+columns matter. A row without any of the columns is invalid: it is not an object, belongs to another
+table, or its columns have other names.
 
-Three steps, each held, so that a cell is looked up once and read once: cells (texts, and for some
-types the VARIANT that shows what kind of text it is), values, and what is wrong with them.
+Decoding has three steps: cells (texts, and for some types the JSON kind of the text), values, and
+error reasons. Each step is computed once (`compute_once`), so that a cell is looked up once and
+converted once.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from streaming.sources.change_feeds.feed import (
     compute_once,
     struct_column,
 )
-from streaming.sources.change_feeds.physical_types import DIGITS, physical_type
+from streaming.sources.change_feeds.physical_types import MAX_DECIMAL_DIGITS, physical_type
 from streaming.sources.change_feeds.sql_expressions import (
     case,
     excerpt_of,
@@ -52,8 +54,7 @@ from streaming.sources.change_feeds.unscaled_decimals import may_be_bytes, numbe
 
 __all__ = ["build_envelope"]
 
-#: The name under which the cells of an event see whether it has a number of more digits than Spark
-#: keeps.
+#: The SQL variable that is true if the event has a number of more digits than Spark keeps.
 LONG_NUMBER = "has_long_number"
 
 
@@ -68,33 +69,34 @@ def build_envelope(
     numbered: bool = False,
     described: bool = False,
 ) -> DataFrame:
-    """The envelope of events that were read as `streaming.sources.change_feeds.events` says.
+    """Return the envelope of events.
 
     Args:
-        events: The columns named there.
+        events: Has the columns that `streaming.sources.change_feeds.events` defines.
         inputs: The schema of each input.
         keys: The key columns of inputs with keys.
-        names: How columns are called.
-        encoding: How values are written.
-        unavailable: Texts of ``top`` that say that the value is that of ``base``.
-        numbered: Whether the rows of an event are in order: their places become the last 12 bits
-            of the sequence, which is NULL where there is no room for them.
+        names: Maps columns to their names in events.
+        encoding: The encodings that the events do not define.
+        unavailable: Placeholder texts in ``top``; the value is then in ``base``.
+        numbered: Whether the rows of an event are in order. Their positions become the last 12 bits
+            of the sequence; the sequence is NULL if it has no room for them.
         described: Whether an event may describe its ``fields``.
     """
     decoder = _Decoder(inputs, keys, names, encoding, unavailable, described)
     kept = ("raw", "sequence", "relation")
     cells = f"CASE WHEN error IS NULL THEN transform(images, image -> {decoder.cells()}) END"
     events = events.filter("NOT skip")
-    # Once for an event, not for each of its numbers: an event of many is long.
-    cells = with_binding(LONG_NUMBER, f"raw RLIKE '[0-9.]{{{DIGITS + 1}}}'", cells)
+    # Computed once per event, not once per number, because an event of many numbers is long.
+    cells = with_binding(LONG_NUMBER, f"raw RLIKE '[0-9.]{{{MAX_DECIMAL_DIGITS + 1}}}'", cells)
     events = compute_once(events, {"cells": cells}, keep=(*kept, "error", "fields"))
     values = f"transform(cells, cell -> {decoder.values()})"
     events = compute_once(events, {"values": values}, keep=(*kept, "error", "cells"))
-    wrong = f"zip_with(cells, values, (cell, value) -> {decoder.wrong()})"
-    error = f"coalesce(error, get(array_compact({wrong}), 0))"
+    reasons = f"zip_with(cells, values, (cell, value) -> {decoder.reason()})"
+    error = f"coalesce(error, get(array_compact({reasons}), 0))"
     events = compute_once(events, {"reason": error}, keep=(*kept, "values"))
     nothing = {
-        struct_column(name): f"CAST(NULL AS {_struct(schema)})" for name, schema in inputs.items()
+        struct_column(name): f"CAST(NULL AS {_struct_type(schema)})"
+        for name, schema in inputs.items()
     }
     rows = f"if(reason IS NULL, values, array({row({'weight': '1', **nothing})}))"
     exploded = events.selectExpr(*kept, "reason", f"posexplode({rows}) AS (place, decoded)")
@@ -116,13 +118,13 @@ def build_envelope(
     )
 
 
-def _struct(schema: pa.Schema) -> str:
+def _struct_type(schema: pa.Schema) -> str:
     members = (f"{quote_name(f.name)}: {physical_type(f.type).simpleString()}" for f in schema)
     return f"STRUCT<{', '.join(members)}>"
 
 
 class _Decoder:
-    """The expressions of the three steps."""
+    """Builds the expressions of the three steps."""
 
     def __init__(
         self,
@@ -141,16 +143,16 @@ class _Decoder:
         self.described = described
 
     def cells(self) -> str:
-        """Of an ``image``: texts ``c0``, …, and kinds ``k0``, … where they matter."""
+        """Return the cells of an ``image``: texts ``c0``, …, and JSON kinds ``k0``, … if needed."""
         return self._rows("image", self._cells)
 
     def values(self) -> str:
-        """Of a ``cell``: the row."""
+        """Return the row of a ``cell``."""
         return self._rows("cell", self._values)
 
-    def wrong(self) -> str:
-        """Of a ``cell`` and its ``value``: what is wrong, or NULL."""
-        return case("relation", list(self.inputs), self._wrong, "NULL")
+    def reason(self) -> str:
+        """Return the reason why a ``cell`` and its ``value`` are invalid; NULL if valid."""
+        return case("relation", list(self.inputs), self._reason, "NULL")
 
     def _rows(self, of: str, make: Callable[[str], str]) -> str:
         structs = {
@@ -168,8 +170,8 @@ class _Decoder:
             )
             both = f"coalesce({top}, {base})"
             if self.unavailable:
-                gone = f"CAST(found AS STRING) IN ({', '.join(map(literal, self.unavailable))})"
-                logged = f"CASE WHEN NOT coalesce({gone}, false) THEN found END"
+                unlogged = f"CAST(found AS STRING) IN ({', '.join(map(literal, self.unavailable))})"
+                logged = f"CASE WHEN NOT coalesce({unlogged}, false) THEN found END"
                 both = f"coalesce({with_binding('found', top, logged)}, {base})"
             found[f"v{place}"] = f"if(image.base IS NULL, {top}, {both})"
         numbers: list[tuple[str, str, str]] = []
@@ -197,7 +199,7 @@ class _Decoder:
         return with_binding("found", row(found), body)
 
     def _stray(self, relation: str) -> str:
-        """A column of the image that differs in case from one that it does not have, or NULL."""
+        """Return a name in the image that differs from a missing column in case only, or NULL."""
         names = [self.names.name(relation, column) for column in self.inputs[relation].names]
         if self.names.match_case:
             absent = " OR ".join(f"found.v{place} IS NULL" for place in range(len(names)))
@@ -211,7 +213,7 @@ class _Decoder:
         return "CAST(NULL AS STRING)"
 
     def _own(self, relation: str, column: str) -> str:
-        """What the event says of a column."""
+        """Return the description of a column in the event."""
         name = literal(self.names.name(relation, column))
         return f"get(filter(fields, f -> f.field = {name}), 0)"
 
@@ -230,27 +232,27 @@ class _Decoder:
             )
         return row(values)
 
-    def _wrong(self, relation: str) -> str:
+    def _reason(self, relation: str) -> str:
         key = tuple(self.keys.get(relation, ()))
         reasons = []
         struct = quote_name(struct_column(relation))
         for place, field in enumerate(self.inputs[relation]):
             cell, value = f"cell.{struct}.c{place}", f"value.{struct}.{quote_name(field.name)}"
-            said = (
+            uncastable = (
                 f"concat({literal(f'column {field.name!r}: ')}, {excerpt_of(cell)}, "
                 f"{literal(f' is no {field.type}')})"
             )
             absent = literal(f"column {field.name!r} is NULL or missing and must not be")
-            must = not field.nullable or field.name in key
-            arms = f"WHEN {cell} IS NOT NULL THEN {said}" + (f" ELSE {absent}" if must else "")
-            here = f"{value} IS NULL" + (
-                " AND cell.weight > 0" if key and field.name not in key else ""
-            )
-            reasons.append(f"CASE WHEN {here} THEN CASE {arms} END END")
+            is_required = not field.nullable or field.name in key
+            arms = f"WHEN {cell} IS NOT NULL THEN {uncastable}"
+            arms += f" ELSE {absent}" if is_required else ""
+            is_null = f"{value} IS NULL"
+            is_null += " AND cell.weight > 0" if key and field.name not in key else ""
+            reasons.append(f"CASE WHEN {is_null} THEN CASE {arms} END END")
         none = literal(f"the row has none of the columns {', '.join(self.inputs[relation].names)}")
-        case = (
+        stray = (
             f"concat('the row has a column ', cell.{struct}.stray, ', and names of columns are "
             "matched with their case: rename it, or give match_case=False')"
         )
-        first = f"CASE WHEN NOT cell.{struct}.is_row THEN {none} END, {case}"
+        first = f"CASE WHEN NOT cell.{struct}.is_row THEN {none} END, {stray}"
         return f"coalesce({first}, {', '.join(reasons)})"

@@ -20,12 +20,12 @@ __all__ = [
     "with_binding",
 ]
 
-#: Characters of a value that a message shows.
+#: The maximum number of characters of a value in a message.
 MAX_EXCERPT_CHARS: Final = 200
 
 
 def quote_name(name: str) -> str:
-    """Return an identifier of any characters, quoted.
+    """Quote an identifier, which may contain any characters.
 
     >>> quote_name("a`b c")
     '`a``b c`'
@@ -34,7 +34,7 @@ def quote_name(name: str) -> str:
 
 
 def literal(text: str) -> str:
-    r"""Return a string literal of any characters, also backslashes.
+    r"""Return a text as a SQL string literal; it may contain any characters, also backslashes.
 
     >>> print(literal(r"^\d+'s$"))
     '^\\d+\'s$'
@@ -51,7 +51,8 @@ def row(members: Mapping[str, str]) -> str:
 def with_binding(name: str, value: str, body: str) -> str:
     """Bind a value to a name in an expression, so that it is written and computed once.
 
-    SQL has no name for a part of an expression; a lambda over an array of one has.
+    SQL cannot name a part of an expression, but the parameter of a lambda over an array of one
+    element is such a name.
 
     >>> with_binding("x", "a + 1", "x * x")
     'transform(array(a + 1), x -> x * x)[0]'
@@ -60,23 +61,23 @@ def with_binding(name: str, value: str, body: str) -> str:
 
 
 def case(subject: str, names: Sequence[str], arm: Callable[[str], str], otherwise: str) -> str:
-    """Return the expression of the name that equals ``subject``."""
+    """Return a CASE that selects the arm of the name that equals ``subject``."""
     arms = " ".join(f"WHEN {literal(name)} THEN {arm(name)}" for name in names)
     return f"CASE {subject} {arms} ELSE {otherwise} END"
 
 
 def excerpt_of(text: str) -> str:
-    """Return a text for messages: a long one is cut, with its length."""
+    """Return a text for messages: a long text is cut, and its length appended."""
     start = f"left({text}, {MAX_EXCERPT_CHARS})"
     more = f"concat({start}, '… (', length({text}), ' characters)')"
     return f"if(octet_length({text}) > {4 * MAX_EXCERPT_CHARS}, {more}, {start})"
 
 
 def shorten_text(text: str, limit: int) -> str:
-    """Return a text of up to ``limit`` bytes; a longer one is cut, with its length and the limit.
+    """Return a text of up to ``limit`` bytes; cut a longer text, and append its length and limit.
 
-    A cut text is a value of no type but text, so no pattern or parser reads a long text, and the
-    message says why it was not read.
+    A cut text is not a valid value of any type but string. So no pattern or parser reads a long
+    text, and the error message shows the reason.
     """
     why = f"concat('… (', octet_length({text}), ' bytes, more than the {limit} that are read)')"
     long = f"concat(left({text}, 60), {why})"

@@ -1,27 +1,27 @@
-"""Texts: the value of a cell of a JSON event as a column type, NULL where it is none.
+"""Text values: convert the text of a cell of a JSON event to a column type; NULL if invalid.
 
-A cell is what an event holds for one column: a text, exactly as it was sent for numbers of up to 38
-digits (events are parsed into Spark's VARIANT, which reads such numbers as decimals; texts of
-``from_json`` went through a double, whatever its settings), and its kind in JSON.
+A cell is the value of one column in an event: its text and its kind in JSON. The text of a number
+of up to 38 digits is exactly as sent, because events are parsed into Spark's VARIANT, which reads
+such numbers as decimals. (The texts of ``from_json`` pass through a double, whatever its settings.)
 
 Values are never rounded or adjusted: digits that would be lost, a date with a time of day, an
 invalid hour, 300 as int8, or ``1E400`` as a float are errors of the event that name the column.
 `Encoding` defines the open points: the unit of numbers of time, the encoding of decimals and
 binaries. A number with an exponent keeps at least 15 digits, because JSON readers read it as a
-double; a producer that needs more writes decimals without exponent, or as strings. A number of more
-than 38 digits is not a value of a decimal, and one that was read as a double is not a value of a
-text. In a column of texts other JSON has one spelling: 1.10 is "1.1", and the members of an object
-are sorted by name.
+double; a producer that needs more digits writes decimals without exponent, or as strings. A number
+of more than 38 digits is not a valid decimal, and a number that was read as a double is not a valid
+string. In a column of strings any other JSON value has one spelling: 1.10 is "1.1", and the members
+of an object are sorted by name.
 
 A text that is longer than any value of its type is not parsed (`max_text_bytes`): events are
-untrusted, and a "number" of ten million digits would keep a task busy forever. The patterns take
-time in proportion to the text.
+untrusted, and a "number" of ten million digits would keep a task busy forever. The patterns match
+in linear time.
 
 ===========================================  =======================================
 numbers, and base64 of decimals              `MAX_NUMBER_BYTES`
 dates, times, timestamps, durations          `MAX_TIME_BYTES`
 booleans                                     `MAX_BOOLEAN_BYTES`
-texts and binaries                           as long as an event can be
+strings and binaries                         no limit but that of the event
 ===========================================  =======================================
 """
 
@@ -36,7 +36,7 @@ from pyarrow import types
 
 from circuits.types.arrow_types import NUMBERS, Family, family_of, value_type
 from streaming.errors import FeedError
-from streaming.sources.change_feeds.physical_types import DIGITS, physical_type
+from streaming.sources.change_feeds.physical_types import MAX_DECIMAL_DIGITS, physical_type
 from streaming.sources.change_feeds.sql_expressions import literal, with_binding
 
 __all__ = [
@@ -45,7 +45,7 @@ __all__ = [
     "MAX_NUMBER_BYTES",
     "MAX_TIME_BYTES",
     "NANOSECONDS",
-    "NUMBER",
+    "NUMBER_PATTERN",
     "Encoding",
     "json_kind",
     "mark_rounded",
@@ -56,7 +56,7 @@ __all__ = [
 ]
 
 NANOSECONDS: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
-DAY: Final = 86_400 * 10**9
+NANOSECONDS_PER_DAY: Final = 86_400 * 10**9
 BINARIES: Final = {"base64": "base64", "hex": "hex", "utf8": "utf-8"}
 DECIMALS: Final = ("text", "base64", "either")
 
@@ -75,19 +75,19 @@ _MAX_BYTES: Final = {
     Family.DURATION: MAX_TIME_BYTES,
 }
 
-NUMBER: Final = r"^[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?$"
-DATE: Final = r"^[+-]?\d{4,6}-\d{1,2}-\d{1,2}$"
-ZONE: Final = r"(Z|UTC|GMT|[+-]\d{1,2}(:?\d{2})?| ?[A-Za-z]+/[A-Za-z_/+-]+)$"
-MOMENT: Final = (
-    r"^[+-]?\d{4,6}-\d{1,2}-\d{1,2}([T ]\d{1,2}:\d{2}(:\d{2}(\.\d{0,PLACES}0*)?)?"
+NUMBER_PATTERN: Final = r"^[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?$"
+DATE_PATTERN: Final = r"^[+-]?\d{4,6}-\d{1,2}-\d{1,2}$"
+ZONE_PATTERN: Final = r"(Z|UTC|GMT|[+-]\d{1,2}(:?\d{2})?| ?[A-Za-z]+/[A-Za-z_/+-]+)$"
+TIMESTAMP_PATTERN: Final = (
+    r"^[+-]?\d{4,6}-\d{1,2}-\d{1,2}([T ]\d{1,2}:\d{2}(:\d{2}(\.\d{0,FRACTION_DIGITS}0*)?)?"
     r" ?(Z|UTC|GMT|[+-]\d{1,2}(:?\d{2})?|[A-Za-z]+/[A-Za-z_/+-]+)?)?$"
 )
-FRACTION: Final = r"^[+-]?\d*\.(\d*)"
-EXPONENT: Final = r"[eE]([+-]?\d+)$"
-WHOLE: Final = r"^[+-]?0*(\d*)"
-LATIN: Final = r"^[\x{00}-\x{FF}]*$"
-PLACES: Final = {"s": "0", "ms": "3", "us": "6", "ns": "6"}  # Spark reads no more than 6
-CLOCK: Final = r"^([+-]?)(\d{1,4}):(\d{2}):(\d{2})(?:\.(\d{1,9}))?$"
+FRACTION_PATTERN: Final = r"^[+-]?\d*\.(\d*)"
+EXPONENT_PATTERN: Final = r"[eE]([+-]?\d+)$"
+WHOLE_PATTERN: Final = r"^[+-]?0*(\d*)"
+LATIN1_PATTERN: Final = r"^[\x{00}-\x{FF}]*$"
+FRACTION_DIGITS: Final = {"s": "0", "ms": "3", "us": "6", "ns": "6"}  # Spark reads no more than 6
+CLOCK_PATTERN: Final = r"^([+-]?)(\d{1,4}):(\d{2}):(\d{2})(?:\.(\d{1,9}))?$"
 
 
 @dataclass(frozen=True)
@@ -96,16 +96,16 @@ class Encoding:
 
     Args:
         decimals: The encoding of a number that is a JSON string: "text", "base64" (of its unscaled
-            bytes, as Kafka Connect does), or "either": what can be read in one of these ways only
-            is read so, and what can be read in both ("1234") is refused.
-        binary: How bytes are written: "base64", "hex", "latin1" or "utf8".
-        time_unit: What a number counts in a column of times: "s", "ms", "us" or "ns"; for all
+            bytes, as Kafka Connect does), or "either": a text that is valid in only one of these
+            encodings is decoded, and a text that is valid in both ("1234") is refused.
+        binary: The encoding of bytes: "base64", "hex", "latin1" or "utf8".
+        time_unit: The unit of a number in a column of times: "s", "ms", "us" or "ns"; for all
             columns, or by name of the column. Dates are days then.
-        zone: The zone of a time that names none, in a column of times with a zone.
+        zone: The zone of a time without a zone, in a column of times with a zone.
         epoch_days: Whether a number in a column of dates counts days since 1970.
 
     Raises:
-        FeedError: A word that is none of these.
+        FeedError: The name of an encoding or unit is unknown.
     """
 
     decimals: str = "text"
@@ -116,24 +116,24 @@ class Encoding:
 
     def __post_init__(self) -> None:
         units = self.time_unit
-        given = units.values() if isinstance(units, Mapping) else [units] if units else []
-        for word, known in [
+        all_units = units.values() if isinstance(units, Mapping) else [units] if units else []
+        for name, known in [
             (self.decimals, DECIMALS),
             (self.binary, (*BINARIES, "latin1")),
-            *((unit, tuple(NANOSECONDS)) for unit in given),
+            *((unit, tuple(NANOSECONDS)) for unit in all_units),
         ]:
-            if word not in known:
-                raise FeedError(f"an encoding is one of {', '.join(known)}, not {word!r}")
+            if name not in known:
+                raise FeedError(f"an encoding is one of {', '.join(known)}, not {name!r}")
 
     def unit(self, column: str) -> int | None:
-        """Nanoseconds that one counts in this column; None when that is not known."""
+        """Return the nanoseconds per unit of a number in this column; None if unknown."""
         units = self.time_unit
         unit = units.get(column) if isinstance(units, Mapping) else units
         return None if unit is None else NANOSECONDS[unit]
 
 
 def needs_json_kind(type: pa.DataType) -> bool:
-    """Whether what a text means depends on its kind in JSON."""
+    """Return whether the value of a text depends on its kind in JSON."""
     return family_of(type) not in (
         Family.BOOLEAN,
         Family.INTEGER,
@@ -143,7 +143,7 @@ def needs_json_kind(type: pa.DataType) -> bool:
 
 
 def max_text_bytes(type: pa.DataType) -> int | None:
-    """Bytes of the longest text that is read as a type; None for texts and binaries.
+    """Return the length limit in bytes of a text of this type; None for strings and binaries.
 
     >>> max_text_bytes(pa.int8()), max_text_bytes(pa.date32()), max_text_bytes(pa.string())
     (1000, 100, None)
@@ -152,18 +152,18 @@ def max_text_bytes(type: pa.DataType) -> int | None:
 
 
 def json_kind(variant: str, text: str, type: pa.DataType) -> str:
-    """Return the kind in JSON of a cell, whose text is known, as far as ``type`` needs it."""
+    """Return the kind in JSON of a cell, if ``type`` needs it; ``text`` is the cell's text."""
     kind = scalar_kind(variant, text)
     if physical_type(type).typeName() != "string":
         return kind
-    # A text is what it is; only numbers that went through a double are told apart.
+    # Any kind is a valid string, except a number that was read as a double.
     return f"CASE WHEN left({text}, 1) <= '9' AND contains({text}, '.') THEN {kind} END"
 
 
 def scalar_kind(variant: str, text: str) -> str:
-    """Return the type in JSON of a VARIANT, NULL of an object or an array; its text is known.
+    """Return the type in JSON of a VARIANT with this text; NULL for an object or an array.
 
-    Spark describes an array by all members of all its objects, which takes the square of their
+    Spark describes an array by all members of all its objects, which takes time quadratic in their
     number.
     """
     quoted_text = f"if(left(to_json({variant}), 1) = '\"', 'STRING', NULL)"
@@ -172,27 +172,27 @@ def scalar_kind(variant: str, text: str) -> str:
 
 
 def mark_rounded(variant: str, text: str, has_long_number: str) -> str:
-    """Return the text of a number; no number if it had more digits than are kept.
+    """Return the text of a number; an invalid text with the reason if the number was rounded.
 
-    Numbers of more than 38 digits are read as doubles, which are written with up to 17.
+    Numbers of more than 38 digits are read as doubles, which are written with up to 17 digits.
 
     Args:
         variant: The cell.
-        text: Its text.
-        has_long_number: Whether the event has so long a number anywhere.
+        text: The text of the cell.
+        has_long_number: A test whether the event has a number of more than 38 digits.
     """
-    cut = f"{has_long_number} AND {scalar_kind(variant, text)} = 'DOUBLE'"
-    said = f"concat({text}, ', rounded from more than {DIGITS} digits,')"
-    return f"if(length({text}) > 16 AND {cut}, {said}, {text})"
+    is_rounded = f"{has_long_number} AND {scalar_kind(variant, text)} = 'DOUBLE'"
+    reason = f"concat({text}, ', rounded from more than {MAX_DECIMAL_DIGITS} digits,')"
+    return f"if(length({text}) > 16 AND {is_rounded}, {reason}, {text})"
 
 
 def value_expression(text: str, kind: str, unit: str, type: pa.DataType, encoding: Encoding) -> str:
-    """Return the value of a cell as the carrier of ``type``.
+    """Return the value of a cell in the physical type of ``type`` (`physical_type`).
 
     Args:
-        text: Its text.
-        kind: Its type in JSON, as `scalar_kind` says; asked for only if `needs_json_kind`.
-        unit: Nanoseconds that a number of time counts, NULL when that is not known, and for days.
+        text: The text of the cell.
+        kind: The result of `scalar_kind`; used only if `needs_json_kind`.
+        unit: Nanoseconds per unit of a number of time; NULL if unknown, and for days.
         type: The type of the column.
         encoding: The encodings that the events do not define.
     """
@@ -207,41 +207,43 @@ def value_expression(text: str, kind: str, unit: str, type: pa.DataType, encodin
                 f"THEN try_cast({text} AS BOOLEAN) END"
             )
         case Family.INTEGER:
-            return _integer(text, type)
+            return _integer_value(text, type)
         case Family.DECIMAL:
-            return _decimal(text, type)
+            return _decimal_value(text, type)
         case Family.FLOAT:
-            return _float(text, kind, type)
+            return _float_value(text, kind, type)
         case Family.DATE:
-            return _date(text, kind, unit, encoding)
+            return _date_value(text, kind, unit, encoding)
         case Family.TIMESTAMP | Family.TIME | Family.DURATION:
-            return _time(text, kind, unit, type, encoding)
+            return _time_value(text, kind, unit, type, encoding)
         case Family.BINARY:
-            return _binary(text, kind, encoding)
+            return _binary_value(text, kind, encoding)
         case _:
             return f"if({kind} = 'DOUBLE', CAST(NULL AS STRING), {text})"
 
 
-def _float(text: str, kind: str, type: pa.DataType) -> str:
+def _float_value(text: str, kind: str, type: pa.DataType) -> str:
     spark = physical_type(type).simpleString()
-    word = f"({kind} = 'STRING' AND {text} RLIKE '(?i)^[+-]?(inf|infinity|nan)$')"
+    special = f"({kind} = 'STRING' AND {text} RLIKE '(?i)^[+-]?(inf|infinity|nan)$')"
     value = f"try_cast({text} AS {spark})"
-    number = f"{text} RLIKE {literal(NUMBER)} AND abs({value}) < CAST('Infinity' AS {spark})"
-    return f"CASE WHEN ({number}) OR {word} THEN {value} END"
+    number = (
+        f"{text} RLIKE {literal(NUMBER_PATTERN)} AND abs({value}) < CAST('Infinity' AS {spark})"
+    )
+    return f"CASE WHEN ({number}) OR {special} THEN {value} END"
 
 
-def _date(text: str, kind: str, unit: str, encoding: Encoding) -> str:
-    day = f"WHEN {text} RLIKE {literal(DATE)} THEN try_cast({text} AS DATE)"
+def _date_value(text: str, kind: str, unit: str, encoding: Encoding) -> str:
+    day = f"WHEN {text} RLIKE {literal(DATE_PATTERN)} THEN try_cast({text} AS DATE)"
     if not encoding.epoch_days:
         return f"CASE {day} END"
     days = f"date_from_unix_date(try_cast({text} AS INT))"
     return f"CASE {day} WHEN {kind} = 'BIGINT' AND {unit} IS NULL THEN {days} END"
 
 
-def _integer(text: str, type: pa.DataType) -> str:
+def _integer_value(text: str, type: pa.DataType) -> str:
     value = f"try_cast({text} AS {physical_type(type).simpleString()})"
     if types.is_unsigned_integer(type):
-        # The greatest uint64 has no code in a circuit, like the least int64.
+        # Circuits reserve the greatest uint64 for NULL, and the least int64 of other types.
         most = 2**type.bit_width - (2 if type.bit_width == 64 else 1)
         return f"CASE WHEN {value} BETWEEN 0 AND CAST('{most}' AS DECIMAL(20, 0)) THEN {value} END"
     if type.bit_width == 64:
@@ -249,17 +251,17 @@ def _integer(text: str, type: pa.DataType) -> str:
     return value
 
 
-def _decimal(text: str, type: pa.DataType) -> str:
+def _decimal_value(text: str, type: pa.DataType) -> str:
     scale = max(type.scale, 0)
-    fraction = f"regexp_extract({text}, {literal(FRACTION)}, 1)"
+    fraction = f"regexp_extract({text}, {literal(FRACTION_PATTERN)}, 1)"
     significant = f"length(rtrim('0', {fraction}))"
-    # To try a cast of what is no number costs an exception.
-    exponent = f"try_cast(regexp_extract({text}, {literal(EXPONENT)}, 1) AS INT)"
+    # A try_cast of a text that is not a number costs an exception.
+    exponent = f"try_cast(regexp_extract({text}, {literal(EXPONENT_PATTERN)}, 1) AS INT)"
     exponent = f"if({text} RLIKE '[eE]', {exponent}, 0)"
     exact = f"{significant} - {exponent} <= {scale}"
-    fine = f"{text} RLIKE {literal(NUMBER)} AND {exact}"
-    if type.precision - min(type.scale, 0) > DIGITS:
-        whole = f"length(regexp_extract({text}, {literal(WHOLE)}, 1))"
+    fine = f"{text} RLIKE {literal(NUMBER_PATTERN)} AND {exact}"
+    if type.precision - min(type.scale, 0) > MAX_DECIMAL_DIGITS:
+        whole = f"length(regexp_extract({text}, {literal(WHOLE_PATTERN)}, 1))"
         narrow = f"{whole} <= {type.precision - type.scale} AND NOT {text} RLIKE '[eE]'"
         return f"CASE WHEN {fine} AND {narrow} THEN {text} END"
     value = f"try_cast({text} AS {physical_type(type).simpleString()})"
@@ -268,52 +270,55 @@ def _decimal(text: str, type: pa.DataType) -> str:
     return f"CASE WHEN {fine} THEN {value} END"
 
 
-def _binary(text: str, kind: str, encoding: Encoding) -> str:
+def _binary_value(text: str, kind: str, encoding: Encoding) -> str:
     if encoding.binary == "latin1":
-        fits = f"{kind} = 'STRING' AND {text} RLIKE {literal(LATIN)}"
+        fits = f"{kind} = 'STRING' AND {text} RLIKE {literal(LATIN1_PATTERN)}"
         return f"CASE WHEN {fits} THEN encode({text}, 'ISO-8859-1') END"
     format = BINARIES[encoding.binary]
     return f"CASE WHEN {kind} = 'STRING' THEN try_to_binary({text}, '{format}') END"
 
 
-def _time(text: str, kind: str, unit: str, type: pa.DataType, encoding: Encoding) -> str:
-    """A moment, a time of day or a duration, from a number, a date and time, or a clock."""
+def _time_value(text: str, kind: str, unit: str, type: pa.DataType, encoding: Encoding) -> str:
+    """Return a timestamp, a time of day or a duration, from a number, a date and time, or clock."""
     numeric = f"{kind} = 'BIGINT' AND {unit} IS NOT NULL"
     count = f"try_cast({text} AS DECIMAL(19, 0)) * CAST({unit} AS DECIMAL(10, 0))"
     if types.is_timestamp(type) and type.unit == "ns":
         zone = encoding.zone if type.tz is not None else None
-        micros = f"CAST(unix_micros({_moment(text, zone, type.unit)}) AS DECIMAL(19, 0)) * 1000"
-        return _ticks(f"if({numeric}, {count}, {micros})", type)
+        micros = (
+            f"CAST(unix_micros({_parse_timestamp(text, zone, type.unit)}) AS DECIMAL(19, 0)) * 1000"
+        )
+        return _to_ticks(f"if({numeric}, {count}, {micros})", type)
     if types.is_timestamp(type):
         factor = NANOSECONDS[type.unit] // NANOSECONDS["us"]
-        micros = f"try_cast({_ticks(count, type)} * {factor} AS BIGINT)"
+        micros = f"try_cast({_to_ticks(count, type)} * {factor} AS BIGINT)"
         if type.tz is not None:
-            written = _moment(text, encoding.zone, type.unit)
+            written = _parse_timestamp(text, encoding.zone, type.unit)
             return f"if({numeric}, timestamp_micros({micros}), {written})"
         local = f"timestampadd(MICROSECOND, {micros}, TIMESTAMP_NTZ'1970-01-01 00:00:00')"
-        fine = f"{_is_moment(text, type.unit)} AND NOT {_has_zone(text)}"
+        fine = f"{_is_timestamp(text, type.unit)} AND NOT {_has_zone(text)}"
         written = f"CASE WHEN {fine} THEN try_cast({text} AS TIMESTAMP_NTZ) END"
         return f"if({numeric}, {local}, {written})"
-    given = f"if({numeric}, {count}, {_clock(text)})"
+    given = f"if({numeric}, {count}, {_parse_clock(text)})"
     if types.is_time(type):
-        within = f"CASE WHEN time >= 0 AND time < {DAY} THEN time END"
-        return _ticks(with_binding("time", given, within), type)
-    return _ticks(given, type)
+        within = f"CASE WHEN time >= 0 AND time < {NANOSECONDS_PER_DAY} THEN time END"
+        return _to_ticks(with_binding("time", given, within), type)
+    return _to_ticks(given, type)
 
 
 def _has_zone(text: str) -> str:
-    return f"(length({text}) > 10 AND {text} RLIKE {literal(ZONE)})"
+    return f"(length({text}) > 10 AND {text} RLIKE {literal(ZONE_PATTERN)})"
 
 
-def _is_moment(text: str, unit: str) -> str:
-    return f"{text} RLIKE {literal(MOMENT.replace('PLACES', PLACES[unit]))}"
+def _is_timestamp(text: str, unit: str) -> str:
+    pattern = TIMESTAMP_PATTERN.replace("FRACTION_DIGITS", FRACTION_DIGITS[unit])
+    return f"{text} RLIKE {literal(pattern)}"
 
 
-def _moment(text: str, zone: str | None, unit: str) -> str:
-    """A written date and time; without a ``zone`` for those that have none, a local time."""
+def _parse_timestamp(text: str, zone: str | None, unit: str) -> str:
+    """Parse a date and time; ``zone`` applies to texts without a zone; None for local times."""
     clock = f"if(length({text}) > 10, {text}, concat({text}, ' 00:00:00'))"
     complete = f"concat({clock}, {literal(' ' + (zone or 'UTC'))})"
-    fine = _is_moment(text, unit)
+    fine = _is_timestamp(text, unit)
     if zone is None:
         moment = f"try_cast({complete} AS TIMESTAMP)"
         return f"CASE WHEN {fine} AND NOT {_has_zone(text)} THEN {moment} END"
@@ -321,24 +326,24 @@ def _moment(text: str, zone: str | None, unit: str) -> str:
     return f"CASE WHEN {fine} THEN {moment} END"
 
 
-def _clock(text: str) -> str:
-    """Nanoseconds of ``[-]h:mm:ss[.f]``."""
+def _parse_clock(text: str) -> str:
+    """Return the nanoseconds of ``[-]h:mm:ss[.f]``."""
 
     def part(group: int) -> str:
-        return f"regexp_extract({text}, {literal(CLOCK)}, {group})"
+        return f"regexp_extract({text}, {literal(CLOCK_PATTERN)}, {group})"
 
     hours, minutes, seconds = (f"try_cast({part(group)} AS BIGINT)" for group in (2, 3, 4))
     fraction = f"try_cast(rpad({part(5)}, 9, '0') AS BIGINT)"
     total = f"(({hours} * 60 + {minutes}) * 60 + {seconds}) * 1000000000L + {fraction}"
     signed = f"if({part(1)} = '-', -1L, 1L) * ({total})"
-    fine = f"{text} RLIKE {literal(CLOCK)} AND {minutes} < 60 AND {seconds} < 60"
+    fine = f"{text} RLIKE {literal(CLOCK_PATTERN)} AND {minutes} < 60 AND {seconds} < 60"
     return f"CAST(CASE WHEN {fine} THEN {signed} END AS DECIMAL(30, 0))"
 
 
-def _ticks(nanoseconds: str, type: pa.DataType) -> str:
-    """Nanoseconds as a number of the type's units; NULL where some would be lost."""
+def _to_ticks(nanoseconds: str, type: pa.DataType) -> str:
+    """Convert nanoseconds to a number of the type's units; NULL if that loses precision."""
     size = NANOSECONDS[type.unit]
-    # The least number of 64 bits has no code in a circuit.
+    # Circuits reserve the least number of 64 bits for NULL.
     bound_ = f"CAST('{2 ** (type.bit_width - 1) * size}' AS DECIMAL(38, 0))"
     fits = f"exact % {size} = 0 AND exact < {bound_} AND exact > -{bound_}"
     ticks = f"CAST(exact / CAST({size} AS DECIMAL(10, 0)) AS DECIMAL(20, 0))"

@@ -1,8 +1,8 @@
-"""Misfits: which values of a column a lossless cast would refuse.
+"""Uncastable rows: find the values of a column that a lossless cast refuses.
 
-`circuits.types.safe_cast` casts a whole column or none of it. Here is the mask of the values that
-stand in the way, so that they can be put aside, by one or two comparisons per column: never by
-trying rows one at a time, and only when the cast of the whole column has failed.
+`circuits.types.safe_cast` casts a whole column or nothing. If that cast fails, this module computes
+the mask of the values that prevent it, so that the caller can separate them. One or two comparisons
+per column compute the mask; rows are never tried one at a time.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ __all__ = ["safe_cast", "uncastable_rows"]
 Mask = npt.NDArray[np.bool_]
 
 _UNITS: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-# The digits of a decimal, without zeros that say nothing.
-_PLAIN: Final = r"^[+-]?0*(?P<whole>[0-9]*)(?:\.(?P<part>[0-9]*?)0*)?$"
-_INT64: Final = 2**63 - 1
+# The significant digits of a decimal: no leading zeros, no trailing zeros of the fraction.
+_DECIMAL_PATTERN: Final = r"^[+-]?0*(?P<whole>[0-9]*)(?:\.(?P<part>[0-9]*?)0*)?$"
+_MAX_INT64: Final = 2**63 - 1
 
 
 def safe_cast(column: pa.ChunkedArray, type: pa.DataType) -> tuple[pa.ChunkedArray, Mask]:
-    """Cast a column, with NULL where a value does not fit, and say where that is.
+    """Cast a column, with NULL for values that do not fit; return also the mask of these values.
 
     Raises:
         SchemaError: No value of the column's type can be cast.
@@ -46,67 +46,67 @@ def safe_cast(column: pa.ChunkedArray, type: pa.DataType) -> tuple[pa.ChunkedArr
         column = column.cast(column.type.value_type)
     wrong = np.zeros(size, np.bool_)
     if is_decimal_text(column.type, type) and type.scale >= 0:
-        wrong = _decimal_texts(column, type)
-        column = _without(column, wrong)
+        wrong = _uncastable_decimal_texts(column, type)
+        column = _set_null(column, wrong)
     try:
-        given = decode_physical(column, type)
+        decoded = decode_physical(column, type)
     except pa.ArrowInvalid:
-        wrong |= _flat(_outside(column, 2**63, 2**64 if type == pa.uint64() else 2**63))
-        column = _without(column, wrong)
-        given = decode_physical(column, type)
+        wrong |= _to_mask(_outside_range(column, 2**63, 2**64 if type == pa.uint64() else 2**63))
+        column = _set_null(column, wrong)
+        decoded = decode_physical(column, type)
     try:
-        cast = lossless(given, type)
+        cast = lossless(decoded, type)
     except SchemaError:
-        lossless(given.slice(0, 0), type)  # raises when it is the type that does not fit
-        wrong |= uncastable_rows(given, type)
-        cast = lossless(_without(given, wrong), type)
-    least = _without_code(cast)
-    if least.any():
-        wrong |= least
-        cast = _without(cast, least)
+        lossless(decoded.slice(0, 0), type)  # raises if the type itself cannot be cast
+        wrong |= uncastable_rows(decoded, type)
+        cast = lossless(_set_null(decoded, wrong), type)
+    reserved = _reserved_values(cast)
+    if reserved.any():
+        wrong |= reserved
+        cast = _set_null(cast, reserved)
     return cast, wrong
 
 
 def uncastable_rows(column: pa.ChunkedArray, type: pa.DataType) -> Mask:
-    """Return where a value does not survive a cast that is allowed between the types."""
-    given = column.type
-    if types.is_integer(given):
-        return _flat(_integers(column, type))
-    if types.is_decimal(given):
-        return _flat(_decimals(column, type))
-    if types.is_temporal(given):
-        return _moments(column, type)
+    """Return the mask of the values that a cast, allowed between the types, would change."""
+    source = column.type
+    if types.is_integer(source):
+        return _to_mask(_uncastable_integers(column, type))
+    if types.is_decimal(source):
+        return _to_mask(_uncastable_decimals(column, type))
+    if types.is_temporal(source):
+        return _uncastable_times(column, type)
     if types.is_fixed_size_binary(type):
         lengths = pc.binary_length(column.cast(pa.large_binary()))
-        return _flat(pc.not_equal(lengths, type.byte_width))
+        return _to_mask(pc.not_equal(lengths, type.byte_width))
     return np.zeros(len(column), np.bool_)
 
 
-def _integers(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
+def _uncastable_integers(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
     if types.is_decimal(type):
-        most = 10 ** (type.precision - type.scale) - 1
-        return _outside(column, most, most + 1)
+        maximum = 10 ** (type.precision - type.scale) - 1
+        return _outside_range(column, maximum, maximum + 1)
     if types.is_floating(type):
-        most = 2**24 if type == pa.float32() else 2**53
-        return _outside(column, most, most + 1)
+        maximum = 2**24 if type == pa.float32() else 2**53
+        return _outside_range(column, maximum, maximum + 1)
     if types.is_unsigned_integer(type):
-        return _outside(column, 0, 2**type.bit_width)
-    return _outside(column, 2 ** (type.bit_width - 1), 2 ** (type.bit_width - 1))
+        return _outside_range(column, 0, 2**type.bit_width)
+    return _outside_range(column, 2 ** (type.bit_width - 1), 2 ** (type.bit_width - 1))
 
 
-def _outside(column: pa.ChunkedArray, below: int, above: int) -> pa.ChunkedArray:
-    """Where a number is less than ``-below`` or at least ``above``."""
+def _outside_range(column: pa.ChunkedArray, below: int, above: int) -> pa.ChunkedArray:
+    """Return the mask of the numbers that are less than ``-below`` or at least ``above``."""
     if types.is_decimal(column.type):
         wide = column.cast(pa.decimal256(76, column.type.scale))
         low = pa.scalar(Decimal(-below), pa.decimal256(40, 0))
         high = pa.scalar(Decimal(above), pa.decimal256(40, 0))
         return pc.or_(pc.less(wide, low), pc.greater_equal(wide, high))
     bits, signed = column.type.bit_width, types.is_signed_integer(column.type)
-    least, most = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
+    minimum, maximum = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
     masks = [pa.chunked_array([np.zeros(len(column), np.bool_)])]
-    if -below > least:
+    if -below > minimum:
         masks.append(pc.less(column, pa.scalar(-below, column.type)))
-    if above <= most:
+    if above <= maximum:
         masks.append(pc.greater_equal(column, pa.scalar(above, column.type)))
     outside = masks[0]
     for mask in masks[1:]:
@@ -114,11 +114,11 @@ def _outside(column: pa.ChunkedArray, below: int, above: int) -> pa.ChunkedArray
     return outside
 
 
-def _decimals(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
+def _uncastable_decimals(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
     scale = max(column.type.scale, type.scale)
     wide = column.cast(pa.decimal256(76, scale))
-    cut = wide.cast(pa.decimal256(76, type.scale), safe=False).cast(pa.decimal256(76, scale))
-    wrong = pc.not_equal(wide, cut)
+    truncated = wide.cast(pa.decimal256(76, type.scale), safe=False).cast(pa.decimal256(76, scale))
+    wrong = pc.not_equal(wide, truncated)
     whole = type.precision - type.scale
     if whole + scale >= 76:  # no value has that many digits
         return wrong
@@ -126,63 +126,63 @@ def _decimals(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
     return pc.or_(wrong, pc.greater_equal(pc.abs(wide), limit))
 
 
-def _decimal_texts(column: pa.ChunkedArray, type: pa.DataType) -> Mask:
-    """Where a text is no decimal of the type: no number, too long, or digits would be lost."""
+def _uncastable_decimal_texts(column: pa.ChunkedArray, type: pa.DataType) -> Mask:
+    """Return the mask of texts that are no decimal of the type: invalid, too long or inexact."""
     long = pc.greater(pc.binary_length(column), MAX_VALUE_CHARACTERS)
     short = pc.if_else(long, pa.scalar(None, column.type), column)
-    parts = pc.extract_regex(short, pattern=_PLAIN)
+    parts = pc.extract_regex(short, pattern=_DECIMAL_PATTERN)
     whole, part = (pc.binary_length(pc.struct_field(parts, name)) for name in ("whole", "part"))
     fits = pc.and_(
         pc.less_equal(whole, type.precision - type.scale), pc.less_equal(part, type.scale)
     )
     fits = pc.and_(fits, pc.match_substring_regex(short, "[0-9]"))
-    return _flat(column.is_valid()) & ~_flat(fits)
+    return _to_mask(column.is_valid()) & ~_to_mask(fits)
 
 
-def _moments(column: pa.ChunkedArray, type: pa.DataType) -> Mask:
-    """Where a count of one unit is none of the other, or leaves its bits."""
-    given, numbers = column.type, _numbers(column)
-    from_day = 86_400 if types.is_date32(given) else None
+def _uncastable_times(column: pa.ChunkedArray, type: pa.DataType) -> Mask:
+    """Return the mask of times that are no whole number of the other unit, or overflow."""
+    source, numbers = column.type, _time_units(column)
+    from_day = 86_400 if types.is_date32(source) else None
     to_day = 86_400 if types.is_date32(type) else None
-    one = _per_day(given) if from_day or to_day else _UNITS[_unit(given)]
-    other = _per_day(type) if from_day or to_day else _UNITS[_unit(type)]
-    if other >= one:
-        limit = _INT64 if type.bit_width == 64 else 2**31 - 1
-        factor = other // one
+    source_unit = _units_per_day(source) if from_day or to_day else _UNITS[_unit(source)]
+    target_unit = _units_per_day(type) if from_day or to_day else _UNITS[_unit(type)]
+    if target_unit >= source_unit:
+        limit = _MAX_INT64 if type.bit_width == 64 else 2**31 - 1
+        factor = target_unit // source_unit
         wrong = np.abs(numbers) > limit // factor
     else:
-        factor = one // other
+        factor = source_unit // target_unit
         wrong = numbers % factor != 0
         if type.bit_width == 32:
             wrong |= np.abs(numbers // factor) > 2**31 - 1
-    return np.asarray(wrong & ~_flat(column.is_null()), np.bool_)
+    return np.asarray(wrong & ~_to_mask(column.is_null()), np.bool_)
 
 
 def _unit(type: pa.DataType) -> str:
     return "ms" if types.is_date64(type) else str(type.unit)
 
 
-def _per_day(type: pa.DataType) -> int:
+def _units_per_day(type: pa.DataType) -> int:
     return 1 if types.is_date32(type) else 86_400 * _UNITS[_unit(type)]
 
 
-def _numbers(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+def _time_units(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
     narrow = column.type.bit_width == 32
     numbers = column.cast(pa.int32() if narrow else pa.int64()).cast(pa.int64())
     return np.asarray(pc.fill_null(numbers, 0).to_numpy())
 
 
-def _without_code(column: pa.ChunkedArray) -> Mask:
-    """Where a value is the one of its type that a circuit has no code for."""
+def _reserved_values(column: pa.ChunkedArray) -> Mask:
+    """Return the mask of the one value of a type that circuits reserve for NULL."""
     type = column.type
     if type == pa.uint64():
-        return _flat(pc.equal(column, pa.scalar(2**64 - 1, type)))
+        return _to_mask(pc.equal(column, pa.scalar(2**64 - 1, type)))
     if type == pa.int64() or (types.is_temporal(type) and type.bit_width == 64):
-        return _flat(pc.equal(column.cast(pa.int64()), pa.scalar(-(2**63), pa.int64())))
+        return _to_mask(pc.equal(column.cast(pa.int64()), pa.scalar(-(2**63), pa.int64())))
     return np.zeros(len(column), np.bool_)
 
 
-def _flat(mask: pa.ChunkedArray | pa.Array) -> Mask:
+def _to_mask(mask: pa.ChunkedArray | pa.Array) -> Mask:
     return np.asarray(
         pc.fill_null(mask, False).to_numpy(zero_copy_only=False)
         if isinstance(mask, pa.Array)
@@ -191,6 +191,6 @@ def _flat(mask: pa.ChunkedArray | pa.Array) -> Mask:
     )
 
 
-def _without(column: pa.ChunkedArray, wrong: Mask) -> pa.ChunkedArray:
-    kept = pc.if_else(pa.array(wrong), pa.scalar(None, column.type), column)
-    return kept if isinstance(kept, pa.ChunkedArray) else pa.chunked_array([kept])
+def _set_null(column: pa.ChunkedArray, wrong: Mask) -> pa.ChunkedArray:
+    result = pc.if_else(pa.array(wrong), pa.scalar(None, column.type), column)
+    return result if isinstance(result, pa.ChunkedArray) else pa.chunked_array([result])

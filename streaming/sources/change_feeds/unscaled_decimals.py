@@ -1,13 +1,13 @@
-"""Unscaled: decimals as Kafka Connect and Debezium write them, base64 of the bytes of an integer.
+"""Unscaled decimals: base64 of the bytes of an integer, as Kafka Connect and Debezium write them.
 
 ::
 
     "AMg="                             the integer 200; 2.00 of scale 2
-    {"scale": 1, "value": "AMg="}      20.0, where each value has a scale of its own
+    {"scale": 1, "value": "AMg="}      20.0, if each value has its own scale
 
-The integer is big-endian and in two's complement. The schema of an event says which columns are
-written so. Without it texts can be told from base64 but for those of digits alone: "1234" is a
-number, and the base64 of -2658824.
+The integer is big-endian and in two's complement. The schema of an event defines which columns have
+this encoding. Without a schema, a text of digits only is ambiguous: "1234" is a number, and the
+base64 of -2658824. Any other text is either a number or base64.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyarrow import types
 from streaming.sources.change_feeds.sql_expressions import literal, row, shorten_text, with_binding
 from streaming.sources.change_feeds.text_values import (
     MAX_NUMBER_BYTES,
-    NUMBER,
+    NUMBER_PATTERN,
     Encoding,
     mark_rounded,
     scalar_kind,
@@ -28,7 +28,7 @@ __all__ = ["may_be_bytes", "number_text"]
 
 
 def may_be_bytes(type: pa.DataType) -> bool:
-    """Whether values of the type are sent as the bytes of a number by some producers."""
+    """Return whether some producers send values of the type as the bytes of a number."""
     wide = types.is_integer(type) and type.bit_width == 64
     return bool(types.is_decimal(type) or wide)
 
@@ -36,26 +36,29 @@ def may_be_bytes(type: pa.DataType) -> bool:
 def number_text(
     variants: list[tuple[str, str, str]], encoding: Encoding, has_long_number: str
 ) -> str:
-    """Return the texts of cells of numbers, an array in their order.
+    """Return the texts of the cells of numbers, as an array in their order.
 
-    Their formula is long, and written once.
+    The formula is long, so the expression contains it once for all cells.
 
     Args:
-        variants: Of each cell its VARIANT; what the event says of its column (a struct with
-            ``bytes`` and ``scale``, or NULL); the scale that it has when nothing is said.
-        encoding: What the producer leaves open.
+        variants: For each cell: its VARIANT; the description of its column in the event (a struct
+            with ``bytes`` and ``scale``, or NULL); the scale of a column without a description.
+        encoding: The encodings that the events do not define.
         has_long_number: As for `streaming.sources.change_feeds.text_values.mark_rounded`.
     """
-    cells = ", ".join(_cell(*each, encoding, has_long_number) for each in variants)
-    both = literal(", a number and the base64 of another (Encoding(decimals=...) says which),")
-    read = (
-        f"CASE WHEN n.is_both THEN concat(n.text, {both}) WHEN n.is_bytes THEN "
-        f"coalesce({_number_of('n.text', 'n.scale')}, concat('base64 ', n.text)) ELSE n.text END"
+    cells = ", ".join(_number_cell(*each, encoding, has_long_number) for each in variants)
+    ambiguous = literal(", a number and the base64 of another (Encoding(decimals=...) says which),")
+    number = _decode_unscaled("n.text", "n.scale")
+    decoded = (
+        f"CASE WHEN n.is_ambiguous THEN concat(n.text, {ambiguous}) WHEN n.is_bytes THEN "
+        f"coalesce({number}, concat('base64 ', n.text)) ELSE n.text END"
     )
-    return f"transform(array({cells}), n -> {read})"
+    return f"transform(array({cells}), n -> {decoded})"
 
 
-def _cell(variant: str, own: str, scale: str, encoding: Encoding, has_long_number: str) -> str:
+def _number_cell(
+    variant: str, own: str, scale: str, encoding: Encoding, has_long_number: str
+) -> str:
     whole = f"CAST({variant} AS STRING)"
     short = f"octet_length({whole}) <= {MAX_NUMBER_BYTES}"
     text = shorten_text(whole, MAX_NUMBER_BYTES)
@@ -66,40 +69,40 @@ def _cell(variant: str, own: str, scale: str, encoding: Encoding, has_long_numbe
     inner = shorten_text(inner, MAX_NUMBER_BYTES)
     is_text = f"{short} AND {scalar_kind(variant, text)} = 'STRING'"
     is_bytes = f"{is_text} AND coalesce({own}.bytes, {_is_bytes(text, encoding)})"
-    is_both = f"{is_text} AND {own}.bytes IS NULL AND {_is_both(text, encoding)}"
+    is_ambiguous = f"{is_text} AND {own}.bytes IS NULL AND {_is_ambiguous(text, encoding)}"
     return row(
         {
             "text": f"coalesce({inner}, {mark_rounded(variant, text, has_long_number)})",
             "is_bytes": f"{inner} IS NOT NULL OR coalesce({is_bytes}, false)",
-            "is_both": f"coalesce({is_both}, false)",
+            "is_ambiguous": f"coalesce({is_ambiguous}, false)",
             "scale": f"coalesce({own_scale}, {own}.scale, {scale})",
         }
     )
 
 
 def _is_bytes(text: str, encoding: Encoding) -> str:
-    """Whether the text of a number is base64 of its bytes, by what the producer leaves open."""
+    """Return the test whether the text of a number is base64 of its bytes, by the encoding."""
     if encoding.decimals == "either":
-        return f"NOT {text} RLIKE {literal(NUMBER)}"
+        return f"NOT {text} RLIKE {literal(NUMBER_PATTERN)}"
     return str(encoding.decimals == "base64").lower()
 
 
-def _is_both(text: str, encoding: Encoding) -> str:
-    """Whether the text could be a number and the base64 of another one, and nothing says which."""
+def _is_ambiguous(text: str, encoding: Encoding) -> str:
+    """Return the test whether the text is a number and the base64 of another number."""
     if encoding.decimals != "either":
         return "false"
-    number = f"{text} RLIKE '^[0-9eE+]+$' AND {text} RLIKE {literal(NUMBER)}"
+    number = f"{text} RLIKE '^[0-9eE+]+$' AND {text} RLIKE {literal(NUMBER_PATTERN)}"
     return f"(length({text}) % 4 = 0 AND {number})"
 
 
-def _number_of(text: str, scale: str) -> str:
-    """Return the text of a number given as base64 of its two's complement, and its scale.
+def _decode_unscaled(text: str, scale: str) -> str:
+    """Return the text of a number, given its scale and the base64 of its two's complement.
 
-    NULL for more than 16 bytes and for what is no base64, also where only the padding is missing.
+    NULL for more than 16 bytes and for an invalid base64, also if only the padding is missing.
     """
-    # Of a negative number the complement, which is one less than its opposite.
-    wide = "right(concat(repeat(if(minus, 'F', '0'), 32), given), 32)"
-    turned = f"translate({wide}, '0123456789ABCDEF', 'FEDCBA9876543210')"
+    # For a negative number the bits are inverted, which gives its absolute value less one.
+    wide = "right(concat(repeat(if(minus, 'F', '0'), 32), bytes_hex), 32)"
+    inverted = f"translate({wide}, '0123456789ABCDEF', 'FEDCBA9876543210')"
     high, low = (
         f"CAST(try_cast(conv({half}(digits, 16), 16, 10) AS DECIMAL(20, 0)) AS DECIMAL(38, 0))"
         for half in ("left", "right")
@@ -114,8 +117,8 @@ def _number_of(text: str, scale: str) -> str:
     )
     body = with_binding("padded", padded, pointed)
     body = with_binding("whole", whole, body)
-    body = with_binding("digits", f"if(minus, {turned}, {wide})", body)
-    body = with_binding("minus", "left(given, 1) RLIKE '[89A-F]'", body)
-    fits = f"length(given) BETWEEN 1 AND 32 AND {scale} BETWEEN -99 AND 99"
-    given = f"hex(try_to_binary(if(length({text}) % 4 = 0, {text}, NULL), 'base64'))"
-    return with_binding("given", given, f"CASE WHEN {fits} THEN {body} END")
+    body = with_binding("digits", f"if(minus, {inverted}, {wide})", body)
+    body = with_binding("minus", "left(bytes_hex, 1) RLIKE '[89A-F]'", body)
+    fits = f"length(bytes_hex) BETWEEN 1 AND 32 AND {scale} BETWEEN -99 AND 99"
+    bytes_hex = f"hex(try_to_binary(if(length({text}) % 4 = 0, {text}, NULL), 'base64'))"
+    return with_binding("bytes_hex", bytes_hex, f"CASE WHEN {fits} THEN {body} END")

@@ -1,13 +1,13 @@
-"""Compacted topics: rows by key as JSON, NULL where the key is gone.
+"""Compacted topics: rows by key as JSON; a NULL value is a tombstone that deletes the key.
 
 ::
 
-    key {"id": 7}     value {"id": 7, "name": "ann"}      the row of key 7 is this
-    key {"id": 7}     value NULL                          key 7 is gone
+    key {"id": 7}     value {"id": 7, "name": "ann"}      inserts or replaces the row of key 7
+    key {"id": 7}     value NULL                          deletes the row of key 7
 
-The key columns are taken from the value, else from the key, so a value need not repeat them. Only
-inputs with keys can be fed like this: what a row was before is not in the stream, so the circuit
-keeps the last row of each key. The order of the rows of a key is the offset of Kafka, or a column.
+The key columns are read from the value, else from the key, so a value need not repeat them. Only
+inputs with keys can have this feed: the stream does not contain before images, so the circuit keeps
+the last row of each key. The order of the rows of a key is the offset of Kafka, or a column.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class CompactedFeed:
     """A topic that holds the last row of each key.
 
     Args:
-        relation: The input; not needed when there is one.
+        relation: The input; not needed if there is one input.
         key: The column of the key, JSON as string or binary.
-        value: The column of the row, likewise; NULL where the key is gone.
+        value: The column of the row, JSON as string or binary; NULL deletes the key.
         rename: As for `DebeziumFeed`.
         match_case: As for `DebeziumFeed`.
         sequence: A column that orders the rows of a key.
-        encoding: What the JSON leaves open.
+        encoding: The encodings that the JSON does not define.
     """
 
     relation: str | None = None

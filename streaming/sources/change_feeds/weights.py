@@ -1,7 +1,7 @@
-"""Weights: read a column of a stream as weights, and describe the invalid ones.
+"""Weights: read a column of a stream as weights, and describe the invalid weights.
 
-A weight is an integer of 64 bits; the column may be of any type that can hold one. NULL, NaN, a
-fraction, or a string that is not an integer is an error of its row.
+A weight is an integer of 64 bits; the column may have any type that can hold such an integer. NULL,
+NaN, a fraction, or a string that is not an integer makes the row invalid.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from streaming.sources.change_feeds.sql_expressions import MAX_EXCERPT_CHARS
 __all__ = ["excerpt_column", "parse_weight"]
 
 
-def parse_weight(given: Column) -> tuple[Column, Column]:
+def parse_weight(column: Column) -> tuple[Column, Column]:
     """Return two columns: the weights, NULL if invalid, and the reasons, NULL if valid."""
-    number = given.try_cast("long")
-    same = number.try_cast("double") == given.try_cast("double")
+    number = column.try_cast("long")
+    same = number.try_cast("double") == column.try_cast("double")
     fine = F.coalesce(number.isNotNull() & same, F.lit(False))
     reason = F.concat(
         F.lit("the weight is "),
-        F.coalesce(excerpt_column(given), F.lit("NULL")),
+        F.coalesce(excerpt_column(column), F.lit("NULL")),
         F.lit(", weights are integers of 64 bits"),
     )
     return number, F.when(~fine, reason)
 
 
-def excerpt_column(given: Column) -> Column:
+def excerpt_column(column: Column) -> Column:
     """Return the values of a column for messages: a long text is cut, with its length."""
-    text = given.cast("string")
+    text = column.cast("string")
     more = F.concat(F.lit("… ("), F.length(text).cast("string"), F.lit(" characters)"))
     is_long = F.length(text) > MAX_EXCERPT_CHARS
     return F.when(is_long, F.concat(F.substring(text, 1, MAX_EXCERPT_CHARS), more)).otherwise(text)

@@ -10,14 +10,14 @@ const COURSE = 1024, RECENT = 120, QUIET = 10;
 const by = (id) => document.getElementById(id);
 const SECTIONS = [["views", "Views"], ["matches", "Matches"], ["latency", "Latency"], ["state", "State"], ["circuit", "Circuit"]];
 
-const page = { taken: 0, now: null, recent: [], course: [], views: [], pictures: [], isPaused: false, isLost: true, heard: 0 };
+const page = { batches: 0, now: null, recent: [], course: [], views: [], pictures: [], isPaused: false, isLost: true, heard: 0 };
 
 // ---------------------------------------------------------------- what there is
 
 function begin(whole) {
   document.title = `${whole.name} · dbsp-wcoj`;
   say(by("name"), whole.name);
-  Object.assign(page, { taken: whole.taken, recent: whole.recent, course: whole.course, now: whole });
+  Object.assign(page, { batches: whole.batches, recent: whole.recent, course: whole.course, now: whole });
   page.views = whole.views.map((view) => new View(view));
   const views = by("views").querySelector("div");
   views.classList.toggle("one", page.views.length === 1);
@@ -39,7 +39,7 @@ function begin(whole) {
 
 function add(more) {
   for (const batch of more.recent) {
-    if (batch.n <= page.taken) continue;
+    if (batch.n <= page.batches) continue;
     page.recent.push(batch);
     page.course.push({ n: batch.n, id: batch.id, at: batch.at, values: batch.values });
   }
@@ -49,7 +49,7 @@ function add(more) {
     page.course = page.course.filter((_, i) => i % 2 === 0);
     if (page.course.at(-1) !== last) page.course.push(last);
   }
-  page.taken = more.taken;
+  page.batches = more.batches;
   page.now = more;
 }
 
@@ -73,12 +73,12 @@ function show() {
 
 function status() {
   const node = by("status");
-  let { state, said } = page.now?.status ?? { state: "waiting", said: "" };
+  let { state, reason } = page.now?.status ?? { state: "waiting", reason: "" };
   const silence = (performance.now() - page.heard) / 1000;
   if (state === "running" && silence > QUIET) state = "quiet";
   const texts = {
-    waiting: "waiting for the first micro-batch", running: "running", ended: said || "ended",
-    failed: `failed: ${said}`, quiet: `quiet for ${plural(Math.floor(silence), "second")}`,
+    waiting: "waiting for the first micro-batch", running: "running", ended: reason || "ended",
+    failed: `failed: ${reason}`, quiet: `quiet for ${plural(Math.floor(silence), "second")}`,
   };
   let text = texts[state];
   if (page.isLost && state !== "ended" && state !== "failed") [state, text] = ["lost", page.now ? "no connection, trying again" : "connecting"];
@@ -104,7 +104,7 @@ function tiles() {
       span ? (isStill ? `${amount(Math.round(came / span))} when it ran` : `over ${span.toFixed(0) || "1"} s`) : ""],
     ["Latency", last ? milliseconds(at(0.5)) : "–", last ? `95 %: ${milliseconds(at(0.95))}` : ""],
     ["State", bytes(total), plural(held, "row")],
-    ["Bad rows", amount(last?.letters_total ?? 0), last?.letters ? `${amount(last.letters)} in the last` : ""],
+    ["Bad rows", amount(last?.dead_letters_total ?? 0), last?.dead_letters ? `${amount(last.dead_letters)} in the last` : ""],
   ];
   const node = by("now");
   if (node.children.length !== all.length) {

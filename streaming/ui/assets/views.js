@@ -50,9 +50,9 @@ export class View {
   changed(newest) {
     const parts = [`micro-batch ${amount(newest.batch)}: `];
     if (newest.mode === "complete") return [...parts, plural(newest.count, "row")];
-    if (newest.comes) parts.push(element("span", { class: "comes" }, `+${amount(newest.comes)}`));
-    if (newest.comes && newest.goes) parts.push(" ");
-    if (newest.goes) parts.push(element("span", { class: "goes" }, `−${amount(newest.goes)}`));
+    if (newest.inserted) parts.push(element("span", { class: "inserted" }, `+${amount(newest.inserted)}`));
+    if (newest.inserted && newest.deleted) parts.push(" ");
+    if (newest.deleted) parts.push(element("span", { class: "deleted" }, `−${amount(newest.deleted)}`));
     return parts;
   }
 
@@ -63,7 +63,7 @@ export class View {
       ...columns.map((column) => element("th", { scope: "col", class: side(column) }, column.name)));
     const body = newest.rows.map(([weight, values]) => element(
       "tr", {},
-      element("td", { class: `weight right ${weight < 0 ? "goes" : "comes"}` },
+      element("td", { class: `weight right ${weight < 0 ? "deleted" : "inserted"}` },
         `${weight < 0 ? "−" : "+"}${amount(Math.abs(weight))}`),
       ...values.map((value, k) => (value == null
         ? element("td", { class: "null" }, "null")

@@ -21,7 +21,7 @@ def test_state_is_asked_before_the_step_is_committed():
     name, orders = next((name, orders) for name, orders in state.orders.items() if orders)
     state.whole(name, orders[0])
     step.commit()
-    with pytest.raises(StaleStepError, match="ask before"):
+    with pytest.raises(StaleStepError, match="read them before"):
         state.whole(name, orders[0])
     for stale in (step, late):
         with pytest.raises(StaleStepError, match="prepare it again"):
@@ -30,9 +30,9 @@ def test_state_is_asked_before_the_step_is_committed():
 
 def test_lengths_that_a_table_never_had_are_refused():
     step = compile_sql(VIEWS, INPUTS).prepare({})
-    with pytest.raises(SnapshotError, match=r"table 'text' has \d+ values, not 1000"):
+    with pytest.raises(SnapshotError, match=r"dictionary 'text' has \d+ values, so 1000 cannot"):
         step.state({"text": 1000})
-    with pytest.raises(SnapshotError, match="table 'other' has 0 values, not 1"):
+    with pytest.raises(SnapshotError, match="dictionary 'other' has 0 values, so 1 cannot"):
         step.state({"other": 1})
 
 

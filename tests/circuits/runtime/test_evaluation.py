@@ -139,13 +139,13 @@ def test_a_connective_guards_what_follows_it_if_that_fails(name, expected):
 
 def test_each_distinct_subexpression_is_evaluated_once(monkeypatch):
     applied = []
-    original = evaluation._applied
+    original = evaluation._call_kernel
 
     def spy(expression, *rest):
         applied.append(expression.function)
         return original(expression, *rest)
 
-    monkeypatch.setattr(evaluation, "_applied", spy)
+    monkeypatch.setattr(evaluation, "_call_kernel", spy)
     double = call("add", A, A)
     again = call("add", Column(0, INT), Column(0, INT))
     evaluate(call("multiply", double, again), [pa.array([1, 2])], 2)

@@ -262,12 +262,12 @@ def test_a_circuit_that_broke_is_whole_again_once_loaded():
             "the state and the circuit differ in another",
         ),
         (lambda s: replace(s, tables={"row ids #99": []}), "differ in row ids #99"),
-        (lambda s: replace(s, tables={"names": []}), "no table 'names'"),
+        (lambda s: replace(s, tables={"names": []}), "no dictionary 'names'"),
         (
             lambda s: replace(
                 s, tables={"text": [(np.array([0, 1, 2]), np.frombuffer(b"xx", np.uint8))]}
             ),
-            "table 'text': string 1 of 2 already has code 0",
+            "dictionary 'text': string 1 of 2 already has code 0",
         ),
         (
             lambda s: replace(

@@ -75,17 +75,17 @@ def test_tables_go_out_in_pieces_and_make_a_copy(data):
         column = array(data.draw(st.lists(small.get(type_, numbers), max_size=6)), type_)
         columns_.append((column, codecs.codec(type_).encode(column).tolist()))
         for name, table in codecs.interners.items():
-            copy.table(name).append(*table.arena(before.get(name, 0)))
+            copy.dictionary(name).append(*table.arena(before.get(name, 0)))
         assert copy.lengths() == codecs.lengths()
     for column, codes in columns_:
         assert copy.codec(column.type).encode(column).tolist() == codes
 
 
 @pytest.mark.parametrize("name", ["decimal x", "decimal", "text2", "decimal --2", "decimal 2.0"])
-def test_a_table_that_no_codec_has_is_refused(name):
+def test_an_unknown_dictionary_is_an_error(name):
     codecs = Codecs()
-    with pytest.raises(SchemaError, match=f"no table '{name}'"):
-        codecs.table(name)
+    with pytest.raises(SchemaError, match=f"no dictionary '{name}'"):
+        codecs.dictionary(name)
     assert codecs.lengths() == {"text": 0, "binary": 0}
 
 

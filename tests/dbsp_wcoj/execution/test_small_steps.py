@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dbsp_wcoj import DeltaQuery, Relations, WeightOverflowError, ZSet
 from dbsp_wcoj.execution.physical_term import PhysicalTerm
-from dbsp_wcoj.kernels.storage.spine import MOST_TAIL_ROWS
+from dbsp_wcoj.kernels.storage.spine import MAX_TAIL_ROWS
 from dbsp_wcoj.storage.arena import ROOM_WORDS
 from dbsp_wcoj.storage.trace import Trace
 from tests.generators.strategies import DOMAINS, LAW, relation_deltas, zset
@@ -96,11 +96,11 @@ def test_a_tail_grows_until_it_is_a_run_and_its_buffer_may_be_replaced(rows):
         trace = view._relations.traces["e"]
         check(trace)
         longest = max(longest, *tails(trace))
-        assert max(tails(trace)) <= MOST_TAIL_ROWS
+        assert max(tails(trace)) <= MAX_TAIL_ROWS
         rooms += trace.arena._buffer_address != arena
         arena = trace.arena._buffer_address
     assert trace.to_zset().to_dict() == reference
-    assert longest > MOST_TAIL_ROWS // 2 and rooms > 1
+    assert longest > MAX_TAIL_ROWS // 2 and rooms > 1
 
 
 def test_rows_that_cancel_leave_no_tail():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dbsp_wcoj import DeltaQuery, Formula, Query, WeightOverflowError, ZSet, generic_join
-from dbsp_wcoj.kernels.join import program as words
+from dbsp_wcoj.kernels.join import join_layout
 from tests.generators.hub_streams import HIGHEST, LAYOUTS, WEIGHTS, steps, sums_of
 from tests.oracles import columnar, naive
 
@@ -22,8 +22,8 @@ QUERIES = (
 )
 
 
-def maintain(query: Query, made: list[dict[str, ZSet]], **options) -> None:
-    """Step by step against binary joins of whole columns."""
+def check_steps(query: Query, made: list[dict[str, ZSet]], **options) -> None:
+    """Compare each step with binary joins of whole columns."""
     view = DeltaQuery(query, **options)
     empty = tuple(np.empty((2, 0), np.int64)), np.empty(0, np.int64)
     state = dict.fromkeys(query.relations, empty)
@@ -40,7 +40,7 @@ def maintain(query: Query, made: list[dict[str, ZSet]], **options) -> None:
         elif weights.sum():
             wanted = {(): int(weights.sum())}
         assert total == wanted
-    assert words.SUM_SHARED in sums_of(view)
+    assert join_layout.SUM_CLIQUE in sums_of(view)
 
 
 @pytest.mark.parametrize("text", QUERIES)
@@ -49,21 +49,21 @@ def test_cliques_of_several_runs_with_any_weights_equal_binary_joins(text, weigh
     query = Query.parse(text)
     for seed, layout in enumerate(LAYOUTS):
         if seed < 1 or (seed + list(WEIGHTS).index(weights)) % 3 == 0:
-            maintain(query, steps(seed, layout, weights, set(query.relations), size=700))
+            check_steps(query, steps(seed, layout, weights, set(query.relations), size=700))
 
 
 def test_cliques_of_distinct_edges_and_loops_obey_their_comparisons():
     rng = np.random.default_rng(8)
     query = Query.parse(f"{CLIQUE}, d != a, d != b")
     edges = np.unique(rng.integers(0, 40, (2, 900)), axis=1)
-    maintain(query, [{"e": ZSet.from_columns(list(edges))}])
+    check_steps(query, [{"e": ZSet.from_columns(list(edges))}])
 
 
 @pytest.mark.parametrize("formula", Formula)
 def test_all_formulas_share_intersections_alike(formula):
     query = Query.parse(CLIQUE)
     made = steps(5, "dense", "mixed", {"e"}, size=500)
-    maintain(query, made[:1] + made[2:], formula=formula)
+    check_steps(query, made[:1] + made[2:], formula=formula)
 
 
 def test_parts_of_a_clique_add_up():
@@ -78,9 +78,9 @@ def test_parts_of_a_clique_add_up():
 
 
 @pytest.mark.parametrize("weight", [1, 3], ids=["lists", "weights"])
-def test_an_intersection_longer_than_its_room_is_taken_in_pieces(weight):
+def test_an_intersection_longer_than_its_room_is_processed_in_pieces(weight):
     rng = np.random.default_rng(1)
-    size = 5 * words.LIST_WORDS // 2
+    size = 5 * join_layout.LIST_WORDS // 2
     left, right = (np.flatnonzero(rng.random(size) < 0.9) for _ in "lr")
     ends = np.unique(np.stack([rng.integers(0, 9, 60_000), rng.integers(0, size, 60_000)]), axis=1)
     weights = np.ones(len(left), np.int64)
@@ -96,7 +96,7 @@ def test_an_intersection_longer_than_its_room_is_taken_in_pieces(weight):
     by_value[left] = weights
     held = np.isin(ends[1], right) & (ends[0] < 7)
     assert view.step(step).to_dict() == {(): int(by_value[ends[1][held]].sum())}
-    assert words.SUM_SHARED in sums_of(view)
+    assert join_layout.SUM_CLIQUE in sums_of(view)
 
 
 def test_a_weight_that_leaves_int64_is_an_error_only_where_its_row_counts():

@@ -1,4 +1,4 @@
-"""Whoever waits for the compilation of kernels is told so, once; checked with an empty cache."""
+"""A process reports the compilation of kernels, once; tested with an empty cache."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from pathlib import Path
 SCRIPT = """
 import numpy as np
 from dbsp_wcoj.values.interner import Interner
-from dbsp_wcoj.kernels.compiled import observe_compilation
+from dbsp_wcoj.kernels.compilation import observe_compilation
 
-class Told:
-    def started(self, kernel):
+class Printer:
+    def on_start(self, kernel):
         print("started", kernel)
 
-    def finished(self, kernel):
+    def on_finish(self, kernel):
         print("finished", kernel)
 
-if {told}:
-    observe_compilation(Told())
+if {is_observed}:
+    observe_compilation(Printer())
 names = Interner()
 names.gather(np.empty(0, np.int64))
 names.gather(np.empty(0, np.int64))
 """
 
 
-def run(cache: Path, *, told: bool) -> subprocess.CompletedProcess[str]:
+def run(cache: Path, *, is_observed: bool) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", SCRIPT.format(told=told)],
+        [sys.executable, "-c", SCRIPT.format(is_observed=is_observed)],
         env={**os.environ, "NUMBA_CACHE_DIR": str(cache)},
         capture_output=True,
         text=True,
@@ -40,14 +40,14 @@ def run(cache: Path, *, told: bool) -> subprocess.CompletedProcess[str]:
 
 
 def on_terminal(cache: Path) -> str:
-    """Run the script with a terminal as its standard error; return what the terminal received."""
-    terminal, its_end = os.openpty()
+    """Run the script with a terminal as its standard error; return the output of the terminal."""
+    terminal, stderr_end = os.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT.format(told=False)],
+        [sys.executable, "-c", SCRIPT.format(is_observed=False)],
         env={**os.environ, "NUMBA_CACHE_DIR": str(cache)},
-        stderr=its_end,
+        stderr=stderr_end,
     )
-    os.close(its_end)
+    os.close(stderr_end)
     received = b""
     # The end of a terminal is an empty read, or on Linux an error.
     with suppress(OSError):
@@ -59,30 +59,30 @@ def on_terminal(cache: Path) -> str:
 
 
 def test_the_first_compilation_writes_one_line_and_later_processes_none(tmp_path: Path) -> None:
-    first = run(tmp_path, told=False)
+    first = run(tmp_path, is_observed=False)
     assert first.stderr.count("\n") == 1
     assert "compiling the kernels" in first.stderr
-    assert run(tmp_path, told=False).stderr == ""
+    assert run(tmp_path, is_observed=False).stderr == ""
 
 
-def test_a_terminal_shows_the_kernel_that_is_compiled_now_and_nothing_after(
+def test_a_terminal_shows_the_running_compilation_and_clears_it_at_the_end(
     tmp_path: Path,
 ) -> None:
     logged, line = on_terminal(tmp_path).split("\r\n")
     assert "compiling the kernels" in logged
     updates = [part.strip() for part in line.split("\r")]
     assert [part for part in updates if part] == [
-        "compiling kernel 1: intern.extents",
+        "compiling kernel 1: intern.write_offsets",
         "compiling kernel 2: intern.gather",
     ]
     assert updates[-1] == ""
     assert on_terminal(tmp_path) == ""
 
 
-def test_an_observer_is_told_of_each_kernel_and_not_of_what_it_calls(tmp_path: Path) -> None:
-    assert run(tmp_path, told=True).stdout.split("\n")[:-1] == [
-        "started intern.extents",
-        "finished intern.extents",
+def test_an_observer_receives_each_kernel_and_not_its_subroutines(tmp_path: Path) -> None:
+    assert run(tmp_path, is_observed=True).stdout.split("\n")[:-1] == [
+        "started intern.write_offsets",
+        "finished intern.write_offsets",
         "started intern.gather",
         "finished intern.gather",
     ]

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from dbsp_wcoj import DeltaQuery, Query, ZSet
-from dbsp_wcoj.kernels.join import program as words
+from dbsp_wcoj.kernels.join import join_layout
 from tests.generators.hub_streams import HIGHEST, LAYOUTS, WEIGHTS, steps, sums_of
 from tests.oracles import columnar, naive
 
-# Whether some term closes a cycle in one loop, and whether some term sums pairs another way.
+# Per query: (some term closes a cycle in one loop, some term sums pairs in the general way).
 TRIANGLES = {
     "n() :- e(a, b), e(b, c), e(a, c)": (True, False),
     "n() :- e(a, b), e(b, c), e(c, a)": (True, False),
@@ -25,10 +25,10 @@ TRIANGLES = {
 }
 
 
-def paths(view: DeltaQuery) -> tuple[bool, bool]:
-    """Whether a term closes a cycle, and whether one sums pairs but does not."""
+def sum_kinds(view: DeltaQuery) -> tuple[bool, bool]:
+    """Return whether a term is SUM_CYCLE, and whether a term is SUM_PAIRS."""
     found = sums_of(view)
-    return words.SUM_CLOSING in found, words.SUM_PAIRS in found
+    return join_layout.SUM_CYCLE in found, join_layout.SUM_PAIRS in found
 
 
 @pytest.mark.parametrize("text", TRIANGLES)
@@ -52,7 +52,7 @@ def check(text: str, seed: int, layout: str, weights: str) -> None:
             state[name] = naive.add(state[name], delta.to_dict())
         assert total == naive.evaluate(query, state), layout
     assert all(len(rows) >= 2 for rows in view.stats.rows_by_run.values())
-    assert paths(view) == TRIANGLES[text]
+    assert sum_kinds(view) == TRIANGLES[text]
 
 
 def test_triangles_at_the_highest_value_of_int64_are_counted():

@@ -1,4 +1,4 @@
-"""A delta's rows, one after the other: chunks of output, parts, deltas of one to three columns."""
+"""The rows of a delta, one by one: chunks of output, parts, deltas of one to three columns."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 
 from dbsp_wcoj import DeltaQuery, Formula, Query, ZSet
 from dbsp_wcoj.execution.join_buffers import CHUNK_ROWS
-from dbsp_wcoj.kernels.join import program as words
+from dbsp_wcoj.kernels.join import join_layout
 from tests.oracles import columnar, naive
 
 
-def driven(view: DeltaQuery) -> list[int]:
-    """How many levels the rows of the delta bind, by term."""
-    return [int(term.physical._program[words.DRIVEN]) for term in view.terms]
+def driver_levels(view: DeltaQuery) -> list[int]:
+    """Return how many levels the rows of the delta bind, by term."""
+    return [int(term.physical._program[join_layout.DRIVER_LEVELS]) for term in view.terms]
 
 
 def relation(rng: np.random.Generator, high: tuple[int, ...], rows: int) -> ZSet:
@@ -36,12 +36,12 @@ def answer(query: Query, relations: dict[str, ZSet]) -> dict:
 
 
 @pytest.mark.parametrize("head", ["a, b, c", "b, a"], ids=["rows", "sums below rows"])
-def test_output_of_many_chunks_goes_on_where_it_was(head):
+def test_output_of_many_chunks_resumes_where_it_stopped(head):
     query = Query.parse(f"q({head}) :- r(a, b), s(b, c)")
     rng = np.random.default_rng(2)
     old = {"r": relation(rng, (40, 40), 30), "s": relation(rng, (40, 9_000), 90_000)}
     view = DeltaQuery(query)
-    assert all(driven(view))
+    assert all(driver_levels(view))
     total = view.step(old).to_dict()
     delta = {"r": relation(rng, (40, 40), 50)}
     chunks = list(view.step_chunks(delta))

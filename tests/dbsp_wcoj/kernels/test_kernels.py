@@ -1,8 +1,9 @@
-"""The kernels one by one, each held against numpy's search, Python's sets and Python's integers.
+"""Single kernels, each compared with numpy's search, Python's sets and Python's integers.
 
-A kernel trusts its input and has a path for each shape of it: lists shorter than a block, of like
-length, of lengths far apart; rows packed into one word or not. So the inputs are drawn around the
-places where a path begins, and around both ends of int64, where a difference does not fit.
+A kernel trusts its input and has a path for each input shape: lists shorter than a block, of
+similar length, of very different lengths; rows packed into one word or not. So the inputs are drawn
+around the sizes where a path begins, and around both ends of int64, where a difference does not
+fit.
 """
 
 from __future__ import annotations
@@ -17,11 +18,10 @@ from hypothesis import strategies as st
 from numba import njit
 
 from dbsp_wcoj import ZSet
-from dbsp_wcoj.kernels.join import intersect, program, sums
-from dbsp_wcoj.kernels.memory import LANES
-from dbsp_wcoj.kernels.storage import run_layout as layout
-from dbsp_wcoj.kernels.storage import search
-from dbsp_wcoj.kernels.storage.sort import FEW, OVERFLOW, SCRATCH, consolidate
+from dbsp_wcoj.kernels.join import intersect, join_layout, sums
+from dbsp_wcoj.kernels.memory import VECTOR_LANES
+from dbsp_wcoj.kernels.storage import run_layout, search
+from dbsp_wcoj.kernels.storage.sort import MAX_INSERTION_ROWS, OVERFLOW, SCRATCH_ARRAYS, consolidate
 from dbsp_wcoj.kernels.values import arithmetic
 from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED
 from dbsp_wcoj.storage.run import Run
@@ -39,12 +39,12 @@ def address(array: np.ndarray) -> int:
 
 
 def values_of(run: Run) -> int:
-    """Where the values of level 0 are."""
-    return run.address + 8 * int(run.buffer[layout.LEVELS + layout.LEVEL_VALUES])
+    """Return the address of the values of level 0."""
+    return run.address + 8 * int(run.buffer[run_layout.LEVEL_HEADERS + run_layout.LEVEL_VALUES])
 
 
 def list_run(weighted: dict[int, int]) -> Run:
-    """A run of one column."""
+    """Return a run of one column."""
     rows, weights = list(weighted), list(weighted.values())
     zset = ZSet.from_columns([np.array(rows, np.int64)], np.array(weights, np.int64))
     return Run.of(zset, np.arange(1))
@@ -52,7 +52,7 @@ def list_run(weighted: dict[int, int]) -> Run:
 
 @st.composite
 def sorted_values(draw: st.DrawFn, most: int = 40) -> np.ndarray:
-    """Distinct values from a window of 41, and sometimes an end of int64 far away from it."""
+    """Draw distinct values from a window of 41, and sometimes a distant end of int64."""
     origin = draw(st.sampled_from(ORIGINS))
     values = {origin + k for k in draw(st.sets(st.integers(0, 39), max_size=most))}
     values |= draw(st.sets(st.sampled_from(EXTREMES), max_size=2))
@@ -60,7 +60,7 @@ def sorted_values(draw: st.DrawFn, most: int = 40) -> np.ndarray:
 
 
 def from_python(function: Any) -> Any:
-    """Give a function that only kernels call a way in from Python."""
+    """Return a function that calls a subroutine of kernels from Python."""
 
     @njit
     def call(*arguments):
@@ -70,12 +70,15 @@ def from_python(function: Any) -> Any:
 
 
 add, multiply = from_python(arithmetic.add), from_python(arithmetic.multiply)
-difference, wrapping_add = from_python(arithmetic.difference), from_python(arithmetic.wrapping_add)
+difference, wrapping_add = (
+    from_python(arithmetic.wrapping_subtract),
+    from_python(arithmetic.wrapping_add),
+)
 bisect, seek = from_python(search.bisect), from_python(search.seek)
 root_seek = from_python(search.root_seek)
 count_common = from_python(intersect.count_common)
 dot_checked, dot_common = from_python(intersect.dot_checked), from_python(intersect.dot_common)
-count_marked, set_marks = from_python(sums.count_marked), from_python(sums.set_marks)
+count_in_bitmap, update_bitmap = from_python(sums.count_in_bitmap), from_python(sums.update_bitmap)
 multiply_lists = from_python(sums.multiply_lists)
 
 
@@ -96,9 +99,9 @@ def test_seek_and_bisect_find_the_first_value_not_below(data):
 
 
 def roots() -> dict[str, np.ndarray]:
-    """First columns long enough for a directory, evenly spread and not."""
+    """Return first columns that are long enough for a directory, evenly spread and not."""
     rng = np.random.default_rng(1)
-    dense = np.arange(layout.DIRECTORY_MINIMUM)
+    dense = np.arange(run_layout.MIN_DIRECTORY_NODES)
     return {
         "dense": dense,
         "one short of a directory": dense[1:],
@@ -114,13 +117,13 @@ def roots() -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("name", roots())
-def test_a_directory_never_changes_what_is_found_at_the_root(name):
+def test_a_directory_does_not_change_the_result_of_a_search_at_the_root(name):
     rng = np.random.default_rng(2)
     values = roots()[name].astype(np.int64)
     # Several rows below each value: positions at the root are of nodes, not of rows.
     rows = np.repeat(values, 2)
     run = Run.of(ZSet.from_columns([rows, np.arange(len(rows)) % 2]), np.arange(2))
-    assert (run.buffer[layout.DIRECTORY] > 0) == (len(values) >= layout.DIRECTORY_MINIMUM)
+    assert (run.buffer[run_layout.DIRECTORY] > 0) == (len(values) >= run_layout.MIN_DIRECTORY_NODES)
     some = rng.choice(values, 60).tolist() + values[[0, 1, -2, -1]].tolist()
     near = [v + d for v in some for d in (-1, 0, 1) if LOWEST <= v + d <= HIGHEST]
     for value in {*near, *EXTREMES, *rng.integers(LOWEST, HIGHEST, 20).tolist()}:
@@ -156,13 +159,13 @@ def test_counting_common_values_equals_a_set_intersection_of_any_slices(data):
     check_common(a, b, i, end_a, j, end_b)
 
 
-LENGTHS = (1, LANES - 1, LANES, LANES + 1, 2 * LANES, 61, 1_000)
+LENGTHS = (1, VECTOR_LANES - 1, VECTOR_LANES, VECTOR_LANES + 1, 2 * VECTOR_LANES, 61, 1_000)
 RATIOS = (1, 2, intersect.GALLOP_RATIO - 1, intersect.GALLOP_RATIO, intersect.GALLOP_RATIO + 1)
-RATIOS += (sums.SCAN_RATIO - 1, sums.SCAN_RATIO, sums.SCAN_RATIO + 1, 100)
+RATIOS += (sums.MAX_SCAN_RATIO - 1, sums.MAX_SCAN_RATIO, sums.MAX_SCAN_RATIO + 1, 100)
 
 
 def pairs_of_lists() -> list[tuple[np.ndarray, np.ndarray]]:
-    """Two lists of each pair of lengths: few, half and all values in common, one past the other."""
+    """Return pairs of lists of all lengths, with few, half, all or no values in common."""
     rng = np.random.default_rng(3)
     pairs = []
     for short, ratio in itertools.product(LENGTHS, RATIOS):
@@ -183,7 +186,7 @@ def test_counting_common_values_of_long_lists_equals_a_set_intersection():
 
 
 def saturating_dot(a: dict[int, int], b: dict[int, int]) -> int:
-    """The sum in order of the values; once beyond int64 it stays there."""
+    """Return the sum in value order; after an overflow it stays overflowed."""
     total = 0
     for value in sorted(a.keys() & b.keys()):
         product = a[value] * b[value]
@@ -199,7 +202,7 @@ def parts_of(run: Run, values: list[int]) -> tuple[int, int, int, int]:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_dot_products_of_lists_equal_sums_over_dictionaries(seed):
-    """Uniform weights and others, of like length or one much longer; the checked one as well."""
+    """Uniform weights and others, similar and different lengths; the checked version as well."""
     rng = np.random.default_rng(seed)
     for a, b in pairs_of_lists()[seed::3]:
         weighted = []
@@ -237,24 +240,24 @@ def test_a_checked_dot_product_is_exact_or_marked_as_overflowed(a, b):
         assert found == (exact if abs(exact) <= HIGHEST else OVERFLOWED)
 
 
-class Marks:
-    """A list marked in a bitmap, and what a kernel is told of it."""
+class MarkedList:
+    """A list in a bitmap, with the arguments that a kernel needs."""
 
     def __init__(self) -> None:
-        self.words = np.zeros(program.MARK_WORDS, np.int64)
+        self.words = np.zeros(join_layout.BITMAP_WORDS, np.int64)
 
     def set(self, values: np.ndarray, *, erase: bool) -> tuple[int, int, int]:
         lowest, highest = int(values[0]), int(values[-1])
-        assert highest - lowest < program.MOST_MARKS
+        assert highest - lowest < join_layout.BITMAP_BITS
         where = address(self.words)
-        set_marks(where, address(values), 0, len(values), lowest, erase)
+        update_bitmap(where, address(values), 0, len(values), lowest, erase)
         return where, lowest, highest
 
 
-def check_marked(marks: Marks, a: np.ndarray, b: np.ndarray) -> None:
+def check_marked(marks: MarkedList, a: np.ndarray, b: np.ndarray) -> None:
     marked = marks.set(a, erase=False)
     expected = len(set(a.tolist()) & set(b.tolist()))
-    assert count_marked(*marked, address(b), 0, len(b)) == expected
+    assert count_in_bitmap(*marked, address(b), 0, len(b)) == expected
     runs = [list_run(dict.fromkeys(a.tolist(), 3)), list_run(dict.fromkeys(b.tolist(), -5))]
     lists = [runs[0].address, values_of(runs[0]), 0, len(a)]
     lists += [runs[1].address, values_of(runs[1]), 0, len(b)]
@@ -262,18 +265,18 @@ def check_marked(marks: Marks, a: np.ndarray, b: np.ndarray) -> None:
     marks.set(a, erase=True)
 
 
-def test_counting_against_a_marked_list_equals_a_set_intersection():
-    marks = Marks()
+def test_counting_values_in_a_bitmap_equals_a_set_intersection():
+    marks = MarkedList()
     for a, b in pairs_of_lists():
         check_marked(marks, a, b)
-        if b[-1] - b[0] < program.MOST_MARKS - 1:
+        if b[-1] - b[0] < join_layout.BITMAP_BITS - 1:
             check_marked(marks, b, a)
     assert not marks.words.any()
 
 
 @pytest.mark.parametrize("origin", [LOWEST, LOWEST + 1, -33, 0, HIGHEST - 64, HIGHEST - 63])
 def test_a_marked_list_may_lie_at_either_end_of_int64(origin):
-    marks = Marks()
+    marks = MarkedList()
     rng = np.random.default_rng(4)
     for size in (8, 20, 64):
         a = origin + np.sort(rng.choice(64, size, replace=False))
@@ -288,7 +291,15 @@ def test_a_marked_list_may_lie_at_either_end_of_int64(origin):
 
 # --- sort ----------------------------------------------------------------------------------------
 
-SIZES = (1, 2, FEW - 1, FEW, FEW + 1, 3 * FEW, 3_000)
+SIZES = (
+    1,
+    2,
+    MAX_INSERTION_ROWS - 1,
+    MAX_INSERTION_ROWS,
+    MAX_INSERTION_ROWS + 1,
+    3 * MAX_INSERTION_ROWS,
+    3_000,
+)
 DOMAINS = {
     "tiny": (-2, 3),
     "wide": (LOWEST, HIGHEST),
@@ -308,8 +319,8 @@ def random_columns(rng: np.random.Generator, arity: int, size: int, domain: str)
     return columns
 
 
-def summed(columns: np.ndarray, weights: np.ndarray) -> dict[tuple[int, ...], int] | None:
-    """Weights by row, in the order given; None once a sum has left int64."""
+def sum_weights(columns: np.ndarray, weights: np.ndarray) -> dict[tuple[int, ...], int] | None:
+    """Return the weights by row, added in order; None if a sum leaves int64."""
     total: dict[tuple[int, ...], int] = {}
     for row, weight in zip(zip(*columns.tolist(), strict=True), weights.tolist(), strict=True):
         total[row] = total.get(row, 0) + weight
@@ -319,7 +330,7 @@ def summed(columns: np.ndarray, weights: np.ndarray) -> dict[tuple[int, ...], in
 
 
 def scratch(rows: int, arity: int) -> np.ndarray:
-    return np.full((SCRATCH + arity, rows), -77, np.int64)
+    return np.full((SCRATCH_ARRAYS + arity, rows), -77, np.int64)
 
 
 @pytest.mark.parametrize("domain", DOMAINS)
@@ -337,7 +348,7 @@ def test_consolidating_rows_equals_a_dictionary(arity, domain):
             weights[0] += 1
         elif kind == "sorted":
             columns = columns[:, np.lexsort(columns[::-1])]
-        expected = summed(columns, weights)
+        expected = sum_weights(columns, weights)
         rows, sums_, status = consolidate(columns, weights, scratch(len(weights), arity))
         assert status != OVERFLOW
         assert rows.shape == (arity, len(sums_))
@@ -347,13 +358,15 @@ def test_consolidating_rows_equals_a_dictionary(arity, domain):
 
 @LAW
 @given(st.data())
-def test_consolidating_huge_weights_is_exact_or_says_that_it_overflowed(data):
-    size = data.draw(st.sampled_from([2, 5, FEW, FEW + 1, 2 * FEW]))
+def test_consolidating_huge_weights_is_exact_or_returns_an_overflow(data):
+    size = data.draw(
+        st.sampled_from([2, 5, MAX_INSERTION_ROWS, MAX_INSERTION_ROWS + 1, 2 * MAX_INSERTION_ROWS])
+    )
     pairs = st.tuples(st.sampled_from([0, 1, 2, LOWEST, HIGHEST]), st.sampled_from(HUGE))
     drawn = data.draw(st.lists(pairs, min_size=2, max_size=8))
     values, weights = zip(*itertools.islice(itertools.cycle(drawn), size), strict=True)
     columns, weights = np.array([values], np.int64), np.array(weights, np.int64)
-    expected = summed(columns, weights)
+    expected = sum_weights(columns, weights)
     rows, sums_, status = consolidate(columns, weights, scratch(size, 1))
     assert (status == OVERFLOW) == (expected is None)
     if expected is not None:
@@ -362,7 +375,7 @@ def test_consolidating_huge_weights_is_exact_or_says_that_it_overflowed(data):
 
 @pytest.mark.parametrize("domain", DOMAINS)
 @pytest.mark.parametrize("arity", [1, 2, 3, 4])
-def test_a_run_in_any_column_order_holds_the_rows_sorted_in_it(arity, domain):
+def test_a_run_in_any_column_order_contains_the_rows_in_that_order(arity, domain):
     rng = np.random.default_rng(10 + arity)
     for size, order in itertools.product(SIZES, itertools.permutations(range(arity))):
         if size == SIZES[-1] and order not in ((0,), (1, 0), (2, 0, 1), (3, 0, 1, 2), (1, 3, 2, 0)):

@@ -1,4 +1,4 @@
-"""Remembered sums: chains and trees whose tails depend on one value, against naive evaluation."""
+"""Memoized sums: chains and trees whose tails depend on one value, against naive evaluation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbsp_wcoj import DeltaQuery, Query, ZSet, generic_join
-from dbsp_wcoj.kernels.join import program as words
+from dbsp_wcoj.kernels.join import join_layout
 from tests.dbsp_wcoj.test_laws import integrate
 from tests.generators.strategies import FORMULAS, LAW
 from tests.oracles import naive
@@ -61,7 +61,7 @@ def test_chains_and_trees_equal_recomputation(text):
 
 
 def counts(*relations):
-    """The number of rows of a chain, by products of counts from its end."""
+    """Return the number of rows of a chain, by products of counts from its end."""
     size = 1 + max(int(relation.max()) for relation in relations)
     ways = np.ones(size, np.int64)
     for first, second in reversed(relations):
@@ -75,8 +75,8 @@ def chain(values, rows):
     return [np.unique(relation, axis=1) for relation in drawn]
 
 
-def test_more_values_than_places_and_work_by_the_relations_not_by_the_rows():
-    relations = chain(5 * words.MOST_SUMS, 400_000)
+def test_a_chain_with_more_values_than_memo_entries_is_counted():
+    relations = chain(5 * join_layout.MAX_MEMO_ENTRIES, 400_000)
     views = {n: ZSet.from_columns(list(r)) for n, r in zip("rstu", relations, strict=True)}
     text = "n() :- r(a, b), s(b, c), t(c, d), u(d, e)"
 
@@ -96,7 +96,7 @@ def test_a_long_chain_of_many_rows_is_counted_without_listing_them():
     assert view.stats.proposals < 200_000
 
 
-def test_parts_of_the_work_remember_for_themselves():
+def test_each_part_of_the_work_memoizes_by_itself():
     relations = chain(500, 20_000)
     views = {n: ZSet.from_columns(list(r)) for n, r in zip("rstu", relations, strict=True)}
     with ThreadPoolExecutor(2) as executor:
@@ -104,7 +104,7 @@ def test_parts_of_the_work_remember_for_themselves():
         assert view.step(views) == generic_join(view.query, views)
 
 
-def test_a_view_taken_in_chunks_remembers_between_them():
+def test_a_view_read_in_chunks_memoizes_across_them():
     rows = np.arange(150_000)
     views = {
         "r": ZSet.from_columns([rows, rows % 7]),

@@ -1,4 +1,4 @@
-"""Cycles of whole relations, held list against list in packed words.
+"""Cycles over whole relations, counted by intersecting packed lists.
 
 That the packed way is taken is asked of the product; the oracle is a product of matrices.
 """
@@ -12,14 +12,14 @@ import pytest
 
 from dbsp_wcoj import Trace, WeightOverflowError, ZSet, generic_join
 from dbsp_wcoj.execution.join_buffers import address_of
-from dbsp_wcoj.kernels.join.packed_lists import NODE_WORDS, NODES, pack, packed_words
+from dbsp_wcoj.kernels.join.packed_lists import FIRST_NODE, NODE_WORDS, pack_run, packed_words
 from dbsp_wcoj.storage.trace import build_run
 from dbsp_wcoj.zset import LIMIT
 
 TRIANGLES = "n() :- e(a, b), e(b, c), e(a, c)"
 VERTICES = 400
 
-# What a vertex is called: each spread meets another case of directory, words and bitmap.
+# Vertex names: each range of values covers another case of directory, words and bitmap.
 NAMES = {
     "dense": lambda k: k,
     "one of each word": lambda k: 64 * k + 63,
@@ -108,15 +108,15 @@ def test_a_trace_and_a_zset_can_be_read_side_by_side():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_packed_run_holds_each_value_once(name):
+def test_a_packed_run_contains_each_value_once(name):
     matrix = graph(7)
     run = build_run(zset(matrix, name), (0, 1))
     nodes = int(matrix.any(axis=1).sum())
     packed = np.empty(packed_words(nodes, run.rows), np.int64)
-    assert pack(run.address, address_of(packed))
+    assert pack_run(run.address, address_of(packed))
     unpacked = []
     for node in range(nodes):
-        first, last = (int(packed[NODES + NODE_WORDS * (node + more)]) for more in (0, 1))
+        first, last = (int(packed[FIRST_NODE + NODE_WORDS * (node + more)]) for more in (0, 1))
         for word, bits in packed[first:last].reshape(-1, 2).tolist():
             unpacked += [64 * word + k for k in range(64) if bits >> k & 1]
     columns, _ = run.read()
@@ -128,10 +128,10 @@ def test_a_run_with_several_weights_or_few_nodes_is_not_packed():
     few = ZSet.from_columns([np.zeros(99, np.int64), np.arange(99)])
     for edges in (weighted, few):
         run = build_run(edges, (0, 1))
-        assert not pack(run.address, address_of(np.empty(packed_words(99, 99), np.int64)))
+        assert not pack_run(run.address, address_of(np.empty(packed_words(99, 99), np.int64)))
 
 
-def test_a_sum_beyond_int64_is_refused():
+def test_a_sum_beyond_int64_raises_an_error():
     edges = ZSet.from_columns(
         [np.repeat(np.arange(40), 40), np.tile(np.arange(40), 40)], np.full(1600, 2**40)
     )

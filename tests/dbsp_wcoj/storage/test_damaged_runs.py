@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.errors import DbspWcojError
-from dbsp_wcoj.kernels.storage import run_layout as layout
+from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.storage import run
 from dbsp_wcoj.storage.run import Run
 
@@ -58,8 +58,11 @@ def test_equal_or_falling_siblings_are_found_wherever_a_piece_begins(level, at_a
     monkeypatch.setattr(run, "CHECK_CHUNK_NUMBERS", at_a_time)
     rows = [(a, b, c) for a in range(3) for b in range(3) for c in range(3)]
     whole = run_of(rows).to_words()
-    entry = layout.LEVELS + layout.LEVEL_WORDS * level
-    first, size = int(whole[entry + layout.LEVEL_VALUES]), int(whole[entry + layout.LEVEL_SIZE])
+    entry = run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * level
+    first, size = (
+        int(whole[entry + run_layout.LEVEL_VALUES]),
+        int(whole[entry + run_layout.LEVEL_NODES]),
+    )
     for place in range(size):
         words = whole.copy()
         if place % 3 < 2:

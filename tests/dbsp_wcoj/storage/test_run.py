@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbsp_wcoj import DbspWcojError
-from dbsp_wcoj.kernels.storage import run_layout as layout
+from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.storage.run import MAX_FOLDED_ROWS, Merge, Run
 from tests.generators.strategies import DOMAINS, LAW, relation_deltas, zset
 from tests.oracles.naive import add
@@ -56,7 +56,7 @@ def test_a_large_run_of_a_merge_is_packed_with_its_directory_and_weights():
         for n, weight in ((5000, 1), (3000, 2), (900, -1), (10, 3))
     ]
     run = Run.sum_of([run_of(delta) for delta in deltas])
-    assert run.buffer[layout.DIRECTORY] and run.buffer[layout.WEIGHTS]
+    assert run.buffer[run_layout.DIRECTORY] and run.buffer[run_layout.WEIGHT_SUMS]
     words = run.to_words()
     assert len(words) < len(run.buffer)
     assert rows_of(mapped(words)) == add(*deltas)
@@ -108,8 +108,20 @@ def test_words_that_are_no_run_are_refused():
     ):
         with pytest.raises(DbspWcojError, match=message):
             Run.from_words(given_)
-    changed = [layout.ARITY, layout.ROWS, layout.WEIGHTS, layout.DIRECTORY, layout.DIRECTORY_SIZE]
-    for place in [*changed, *range(layout.LEVELS, layout.LEVELS + 2 * layout.LEVEL_WORDS - 1)]:
+    changed = [
+        run_layout.ARITY,
+        run_layout.ROWS,
+        run_layout.WEIGHT_SUMS,
+        run_layout.DIRECTORY,
+        run_layout.DIRECTORY_SIZE,
+    ]
+    for place in [
+        *changed,
+        *range(
+            run_layout.LEVEL_HEADERS,
+            run_layout.LEVEL_HEADERS + 2 * run_layout.LEVEL_HEADER_WORDS - 1,
+        ),
+    ]:
         for value in (-1, 1 << 40):
             broken = words.copy()
             broken[place] = value

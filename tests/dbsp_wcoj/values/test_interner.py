@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dbsp_wcoj.errors import ArityError, ColumnTypeError
-from dbsp_wcoj.kernels.values import intern as kernels
+from dbsp_wcoj.kernels.values import intern as intern_kernels
 from dbsp_wcoj.values.interner import ABSENT, Interner
 from tests.generators.strategies import LAW
 
@@ -174,7 +174,7 @@ def test_an_error_in_the_middle_leaves_the_table_as_it_was(monkeypatch):
     def no_memory(*arguments):
         raise MemoryError
 
-    monkeypatch.setattr(kernels, "refill", no_memory)
+    monkeypatch.setattr(intern_kernels, "rebuild_slots", no_memory)
     with pytest.raises(MemoryError):
         interner.intern(*flat([b"%d" % number for number in range(1000)]))
     monkeypatch.undo()

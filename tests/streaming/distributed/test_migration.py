@@ -15,11 +15,11 @@ from circuits import Circuit, InputOptions, Retention, SnapshotError, compile_sq
 from circuits.circuit_spec import CircuitSpec
 from circuits.state.migration import (
     StateImport,
-    import_states,
-    operator_of,
-    relation_of,
-    state_of,
-    tables_of,
+    export_dictionaries,
+    export_relation,
+    export_state,
+    import_dictionaries,
+    stateful_operator,
 )
 from streaming import StateDamagedError
 from streaming.distributed.engine import circuit_stages, sum_tables
@@ -76,7 +76,9 @@ class Cells:
     def wholes(self) -> list[Any]:
         return [
             gather_state(
-                stage, grid, {n: state_of(c, operator_of(c)) for n, c in enumerate(circuits)}
+                stage,
+                grid,
+                {n: export_state(c, stateful_operator(c)) for n, c in enumerate(circuits)},
             )
             for stage, grid, circuits in zip(
                 self.stages.stages, self.grids, self.cells, strict=True
@@ -96,31 +98,33 @@ class Cells:
             self.cells[k] = []
             for state in scatter_state(stage, self.grids[k], whole):
                 circuit = Circuit(self.definitions[k])
-                filling = StateImport(circuit, steps=3, marks={})
-                filling.give(operator_of(circuit), state)
-                filling.filled()
+                state_import = StateImport(circuit, steps=3, marks={})
+                state_import.add_operator(stateful_operator(circuit), state)
+                state_import.finish()
                 self.cells[k].append(circuit)
 
     def embedded(self) -> Circuit:
-        circuit = import_states(Circuit(self.circuit.definition), tables_of(self.driver))
-        filling = StateImport(circuit, steps=3, marks=self.driver.snapshot().marks)
+        circuit = import_dictionaries(
+            Circuit(self.circuit.definition), export_dictionaries(self.driver)
+        )
+        state_import = StateImport(circuit, steps=3, marks=self.driver.snapshot().marks)
         for name in circuit.input_options:
-            filling.give_relation(name, relation_of(self.driver, name))
+            state_import.add_relation(name, export_relation(self.driver, name))
         for stage, whole in zip(self.stages.stages, self.wholes(), strict=True):
-            filling.give(stage.node, whole)
-        filling.filled()
+            state_import.add_operator(stage.node, whole)
+        state_import.finish()
         return circuit
 
 
 def cells_of(circuit: Circuit, count: int) -> Cells:
     """An embedded circuit, with its state, in cells."""
     cells = Cells(Circuit(circuit.definition), count)
-    cells.fill([state_of(circuit, stage.node) for stage in cells.stages.stages], count)
-    import_states(cells.driver, tables_of(circuit))
-    filling = StateImport(cells.driver, steps=3, marks=circuit.snapshot().marks)
+    cells.fill([export_state(circuit, stage.node) for stage in cells.stages.stages], count)
+    import_dictionaries(cells.driver, export_dictionaries(circuit))
+    state_import = StateImport(cells.driver, steps=3, marks=circuit.snapshot().marks)
     for name in circuit.input_options:
-        filling.give_relation(name, relation_of(circuit, name))
-    filling.filled()
+        state_import.add_relation(name, export_relation(circuit, name))
+    state_import.finish()
     return cells
 
 
@@ -147,7 +151,9 @@ def follow(definition: CircuitSpec, changes: list[dict[str, pa.Table]], ways: li
             for stage in circuit_stages(now).stages:
                 # A later trace may be one that saves work, which depends on what came together.
                 kept = len(stage.atoms) or 1
-                parts = zip(state_of(now, stage.node), state_of(steady, stage.node), strict=True)
+                parts = zip(
+                    export_state(now, stage.node), export_state(steady, stage.node), strict=True
+                )
                 for one, other in [*parts][:kept]:
                     assert (one is None) == (other is None)
                     assert one is None or bag_of(one) == bag_of(other)
@@ -234,7 +240,7 @@ def test_state_that_is_not_where_its_grid_wants_it_is_refused():
     stage = next(stage for stage in cells.stages.stages if len(stage.atoms) == 3)
     grid = cells.grids[stage.number]
     circuits = cells.cells[stage.number]
-    states = {n: state_of(one, operator_of(one)) for n, one in enumerate(circuits)}
+    states = {n: export_state(one, stateful_operator(one)) for n, one in enumerate(circuits)}
     assert gather_state(stage, grid, states)
     swapped = dict(zip(states, [*list(states.values())[1:], states[0]], strict=True))
     with pytest.raises(StateDamagedError, match="in the wrong cells"):
@@ -254,10 +260,10 @@ def test_parts_of_different_moments_are_refused():
         for stage in circuit_stages(circuits[0]).stages
         if len(stage.atoms) == 3 or len(stage.relations) == 2
     ]
-    filling = StateImport(Circuit(definition), steps=1, marks={})
-    with pytest.raises(SnapshotError, match="not of one moment"):
+    state_import = StateImport(Circuit(definition), steps=1, marks={})
+    with pytest.raises(SnapshotError, match="export all states at the same step"):
         for number, node in enumerate(joins):
-            filling.give(node, state_of(circuits[number % 2], node))
-            filling.give_relation("e", relation_of(circuits[1 - number % 2], "e"))
+            state_import.add_operator(node, export_state(circuits[number % 2], node))
+            state_import.add_relation("e", export_relation(circuits[1 - number % 2], "e"))
     with pytest.raises(SnapshotError, match="the state lacks"):
-        StateImport(Circuit(definition), steps=1, marks={}).filled()
+        StateImport(Circuit(definition), steps=1, marks={}).finish()

@@ -78,7 +78,7 @@ def test_a_sink_says_once_what_becomes_of_results_where_it_was_not_chosen(caplog
     with caplog.at_level(logging.WARNING):
         ViewSink(circuit(), lambda frame, number: None)
     (notice,) = [r.getMessage() for r in caplog.records if "on_expiry" in r.getMessage()]
-    assert "input 'shipments': a row leaves when 'at' of the newest row is 7 days ahead" in notice
+    assert "input 'shipments': a row expires when 'at' of the newest row is 7 days ahead" in notice
     assert "deleted from the views and from their targets (on_expiry=retract" in notice
     caplog.clear()
     with caplog.at_level(logging.WARNING):

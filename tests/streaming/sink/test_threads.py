@@ -132,7 +132,7 @@ def test_each_read_beside_a_running_sink_is_the_state_after_one_micro_batch(dura
     def page() -> Callable[[int], bool]:
         whole = history.whole()
         json.dumps([whole, history.since(0)])
-        taken = whole["taken"]
+        taken = whole["batches"]
         assert taken == len(whole["recent"])
         return lambda n: taken in (n - 1, n)
 

@@ -1,4 +1,4 @@
-"""Events one at a time: malformed, of other tables, without all of the row before."""
+"""Events one at a time: malformed, of other tables, with an incomplete before image."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ GARBAGE = [  # events of Debezium and words of the reason
     ('{"ts_ms": 5}', "no op"),
     (event("z"), "op is z"),
     (event("t", after=None), "truncation"),
-    (event(after=None), "no row after"),
+    (event(after=None), "no after image"),
     (event(after=5), "none of the columns"),
     (event(after={}), "none of the columns"),
     (event(after={"ID": 1}), "none of the columns"),
     (event(table="zzz"), "zzz, which is no input"),
     (event(source=None), "no table, which is no input"),
-    (event("d", after=None), "a deletion without the row before"),
-    (event("u"), "an update without the row before"),
-    (event("u", before={"id": 1}), "part only"),
-    (event("d", before={"id": 1}, after=None), "part only"),
+    (event("d", after=None), "a deletion without a before image"),
+    (event("u"), "an update without a before image"),
+    (event("u", before={"id": 1}), "incomplete before image"),
+    (event("d", before={"id": 1}, after=None), "incomplete before image"),
     (event(after=GOOD | {"id": None}), "'id' is NULL or missing"),
     (event(after={"name": "x"}), "'id' is NULL or missing"),
     (event(after=GOOD | {"id": 1.5}), "'id': 1.5 is no int64"),
@@ -191,7 +191,7 @@ def test_types_of_events_that_are_not_known_are_errors_and_never_skipped(reader)
     texts = [plain(rows | {"type": type}) for type in ("REPLACE", "XACOMMIT")]
     texts += [plain(rows | {"type": "QUERY", "sql": sql}) for sql in ("delete from r", "commit")]
     reasons = reader(CanalFeed(), texts)["error"].to_pylist()
-    assert reasons == ["the type is REPLACE", "a statement that changes rows, which are not in it"]
+    assert reasons == ["the type is REPLACE", "a statement changes rows that are not in the event"]
 
 
 def test_a_column_that_differs_in_case_alone_is_no_absent_column(reader):

@@ -263,4 +263,4 @@ def test_a_page_that_has_ended_says_why(ask):
     ask.feed(0)
     ask.page.end("the disk is full", failed=True)
     found = json.loads(ask("/snapshot")[2])
-    assert found["status"] == {"state": "failed", "said": "the disk is full"}
+    assert found["status"] == {"state": "failed", "reason": "the disk is full"}

@@ -141,7 +141,7 @@ def test_hundreds_of_connections_leave_the_sink_its_files_and_the_page_answers_a
         assert said["open"] < 3 * LIMIT // 4
     assert said["steps"] == before + 30
     victim.let_go()
-    assert victim.ask_until_answered(**BEARER)["taken"] == said["steps"]
+    assert victim.ask_until_answered(**BEARER)["batches"] == said["steps"]
 
 
 def test_streams_that_nobody_reads_hold_little_and_the_page_answers_again(victim_of):
@@ -152,7 +152,7 @@ def test_streams_that_nobody_reads_hold_little_and_the_page_answers_again(victim
             said = victim.tell("step")
         assert said["open"] < 3 * LIMIT // 4
     victim.let_go()
-    assert victim.ask_until_answered()["taken"] == said["steps"]
+    assert victim.ask_until_answered()["batches"] == said["steps"]
 
 
 def test_a_process_without_free_files_is_waited_for(victim_of):
@@ -165,7 +165,7 @@ def test_a_process_without_free_files_is_waited_for(victim_of):
     victim.tell("release")
     said = victim.tell("step")
     victim.let_go()
-    assert victim.ask_until_answered()["taken"] == said["steps"]
+    assert victim.ask_until_answered()["batches"] == said["steps"]
 
 
 def test_a_page_that_ends_by_an_error_is_logged_and_the_sink_goes_on(tmp_path):
@@ -179,7 +179,7 @@ def test_a_page_that_ends_by_an_error_is_logged_and_the_sink_goes_on(tmp_path):
         victim.tell("kill-page")
         assert victim.tell("step")["steps"] == 30
         said = victim.tell("wait")["said"]
-        assert any("has ended, the sink goes on without it" in text for text in said)
+        assert any("has ended, the sink continues without it" in text for text in said)
         with pytest.raises(OSError):
             victim.ask()
         assert victim.tell("stop") == {"stopped": True}

@@ -279,7 +279,7 @@ def test_matches_of_a_view_with_further_columns_are_there_in_every_form(
     def take(published):
         table = published.outputs["pairs"]
         mode, keys = output_mode_of(table), upsert_keys_of(table)
-        found.take(table, weights_of(table), published.batch_id, mode=mode, keys=keys)
+        found.update(table, weights_of(table), published.batch_id, mode=mode, keys=keys)
 
     sink.add_observer(Take())
     prefix = "x" * (70 * is_long)
@@ -342,18 +342,18 @@ def test_only_the_first_rows_of_a_delta_are_kept():
     feed(*((n, n) for n in range(500)))
     newest = now(history)["newest"]["v"]
     assert len(newest["rows"]) == MAX_ROWS
-    assert (newest["count"], newest["comes"], newest["goes"]) == (500, 500, 0)
+    assert (newest["count"], newest["inserted"], newest["deleted"]) == (500, 500, 0)
 
 
 def test_what_is_new_is_told_once():
     history, feed = shown(compile_sql(VIEWS, {"e": EDGE}))
     feed((1, 2))
-    taken = history.whole()["taken"]
+    taken = history.whole()["batches"]
     feed((2, 3))
     feed((3, 4))
     more = history.since(taken)
     assert [batch["id"] for batch in more["recent"]] == [1, 2]
-    assert history.since(more["taken"])["recent"] == []
+    assert history.since(more["batches"])["recent"] == []
 
 
 def test_state_and_operators_add_up():
@@ -401,7 +401,7 @@ def test_a_page_that_cannot_show_a_micro_batch_does_not_stop_what_is_shown(caplo
     pytest.importorskip("uvicorn")
     sink = ViewSink(compile_sql("SELECT src FROM e", {"e": EDGE}))
     with Page(sink.circuit, port=0) as page:
-        monkeypatch.setattr(page.history, "_note", lambda moment: 1 / 0)
+        monkeypatch.setattr(page.history, "_add_point", lambda point: 1 / 0)
         sink.add_observer(page)
         sink(Frame(edges((1, 2))), 0)
         page.batch_completed(sink.last, sink.metrics[-1])
@@ -444,7 +444,7 @@ def test_the_drawing_tells_of_each_operator_in_the_order_of_its_boxes():
     circuit = compile_sql(VIEWS, {"e": EDGE}, materialize=True)
     drawing = Drawing.of(circuit)
     circuit.step({"e": edges((1, 2), (2, 3))})
-    done = drawing.done(circuit)
+    done = drawing.operator_totals(circuit)
     boxes = drawing.picture["boxes"]
     assert len(done) == sum(box["kind"] != "view" for box in boxes)
     assert set(drawing.picture["kept"].values()) == {"rings", "total", "degrees"}

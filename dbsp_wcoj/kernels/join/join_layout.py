@@ -1,0 +1,122 @@
+"""The layout of a join plan and of its running state, shared by the join kernels and Python.
+
+A *program* is one int64 array: the part of a join that is fixed when its query is planned. The
+*state* is the stack of the kernel. All of it is in one array, so a join can stop when its output
+buffer is full and resume later. A *source* says which runs an atom reads: those of a spine (by the
+address of its table), the delta run of this step, or both. So old, delta and new are data.
+"""
+
+# program[...]
+ATOMS = 0
+LEVELS = 1  # variables that are bound one by one
+EMITTED_LEVELS = 2  # the first EMITTED_LEVELS levels make a row, the levels after them are summed
+HEAD_SIZE = 3
+HEAD_LEVELS = 4  # position of the list of the levels of the head columns
+MAX_ATOM_DEPTH = 5  # largest number of bound columns of an atom
+SPLIT_LEVEL = 6  # level whose values may be restricted to a range, to share the work
+BLOCKS = 7  # position of the list of the starts of the level blocks, and of one more block
+ATOM_DEPTHS = 8  # position of the list of the numbers of bound columns of the atoms
+# The atom whose rows bind the first DRIVER_LEVELS levels (`dbsp_wcoj.kernels.join.delta_rows`).
+DRIVER = 9
+DRIVER_LEVELS = 10
+PROGRAM_WORDS = 11
+
+# The block of a level: MEMO_KEY_LEVEL, SUM_KIND, SUM_KERNEL, participants, (atom, depth, last)*,
+# comparisons, (operator, kind, value)*. MEMO_KEY_LEVEL is the level of the only bound variable that
+# the sum over this and all later levels depends on: the sum is memoized for each of its values. It
+# is -1 if there is no such variable. SUM_KERNEL is the address of the kernel that computes the sum
+# (`dbsp_wcoj.kernels.join.calls`), or 0.
+MEMO_KEY_LEVEL = 0
+SUM_KIND = 1
+SUM_KERNEL = 2
+PARTICIPANTS = 3
+PARTICIPANT_WORDS = 3
+COMPARISON_WORDS = 3
+
+# block[SUM_KIND]:
+# - SUM_NONE: the values are listed.
+# - SUM_LAST: the sum over the innermost variable.
+# - SUM_PAIRS: the sum over this variable and the innermost one after it.
+# - SUM_CYCLE: the same where the two close a cycle (`dbsp_wcoj.kernels.join.cycle_sums`).
+# - SUM_CLIQUE: the same where they close a clique (`dbsp_wcoj.kernels.join.clique_sums`). One more
+#   block then follows those of the levels: the innermost variable without the atom that binds both.
+SUM_NONE, SUM_LAST, SUM_PAIRS, SUM_CYCLE, SUM_CLIQUE = range(5)
+
+LESS, AT_MOST, GREATER, AT_LEAST, EQUAL, UNEQUAL = range(6)
+CONSTANT, VARIABLE = range(2)
+
+# sources[atom, ...]
+TABLE = 0
+READS_DELTA = 1
+DELTA_INDEX = 2
+SOURCE_WORDS = 3
+
+# state[...]
+LEVEL = 0
+IS_ENTERING = 1
+TOTAL = 2
+ROWS_WRITTEN = 3
+ACTIVE_DRIVER_LEVELS = 4  # number of levels that rows of the driver bind in this join
+FIRST_SLOT = 5  # words: slot_start[atoms + 1], levels, cells
+
+# One cell per slot (a run of an atom) and depth: one cache line.
+LOW = 0  # children of the bound prefix: [LOW, HIGH)
+HIGH = 1
+POSITION = 2  # cursor among them, after comparisons: [POSITION, END)
+END = 3
+VALUES = 4
+OFFSETS = 5
+RUN = 6
+IS_MATCHED = 7  # 1 if the cursor is on the value being bound
+CELL_WORDS = 8
+CELL_BYTES = 8 * CELL_WORDS
+
+# Per level: bound value, weight of the prefix before it, proposing participant; then whether the
+# sum from this level on is being memoized, and if so the total and the weight before it.
+VALUE = 0
+WEIGHT = 1
+PROPOSER = 2
+IS_MEMOIZED = 3
+TOTAL_BEFORE = 4
+WEIGHT_BEFORE = 5
+LEVEL_STATE_WORDS = 6
+
+# counters[level, ...]
+PROPOSALS = 0
+INTERSECTIONS = 1
+COUNTER_WORDS = 2
+COUNTER_BYTES = 8 * COUNTER_WORDS
+
+# Status that the join kernel returns. After FULL or PAUSED, call it again with ``resumed`` = 1.
+DONE, FULL, OVERFLOW, PAUSED = range(4)
+
+# Values bound or proposed before a join pauses, so that its caller can check its time limit.
+MAX_WORK_PER_CALL = 1 << 24
+UNLIMITED_WORK = (1 << 63) - 1
+
+# memo[...]: the number of the running join, then one entry per slot.
+GENERATION = 0
+FIRST_MEMO_ENTRY = 1
+MEMO_KEY = 0  # value of the variable that the sum depends on
+MEMO_OWNER = 1  # join and level that the entry belongs to
+MEMO_SUM = 2
+MEMO_ENTRY_WORDS = 3
+MAX_MEMO_ENTRIES = 1 << 15
+MEMO_WORDS = FIRST_MEMO_ENTRY + MEMO_ENTRY_WORDS * MAX_MEMO_ENTRIES
+
+# Number of values that the bitmap of a join covers: a quarter of the bits of a typical second-level
+# cache.
+BITMAP_BITS = 1 << 23
+BITMAP_WORDS = BITMAP_BITS >> 6
+
+# After the bitmap: room for two products of lists (values and weights), and scratch space.
+LIST_WORDS = 1 << 15
+# After the lists: the address of a packed run (`dbsp_wcoj.kernels.join.packed_lists`), 0 for none.
+PACKED_RUN = BITMAP_WORDS + 7 * LIST_WORDS
+BITMAP_BUFFER_WORDS = PACKED_RUN + 1
+
+
+def state_words(atoms: int, levels: int, slots: int, depths: int) -> int:
+    """Return the size in words of the state of a join over ``slots`` runs in total."""
+    cells = CELL_WORDS * slots * max(depths, 1)
+    return FIRST_SLOT + atoms + 1 + LEVEL_STATE_WORDS * (levels + 1) + cells
