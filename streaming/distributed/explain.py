@@ -3,7 +3,7 @@
 For each stage the text shows the operator, the relations and their sources, the grid with the share
 of each variable, the number of cells that receive and keep a row, the expected load of a cell
 relative to the ideal (all rows divided by all cells), the actual loads of the cells in the state,
-and the heavy values with their spreading.
+and the heavy values with the parts that their rows are split into.
 """
 
 from __future__ import annotations
@@ -95,14 +95,14 @@ def _stage(stage: Stage, grid: Grid, rows: Mapping[str, float]) -> list[str]:
     lines.append(_line("grid", f"{cells}: {' × '.join(shares)}" if shares else cells))
     for relation in stage.relations:
         copies = grid.shares.copies(relation.name)
-        what = f"{copies:.3g} cop{'y' if copies == 1 else 'ies'} of a changed row"
-        lines.append(_line("sent", f"{relation.name}: {what}{_spreads(grid, relation)}"))
+        count = f"{copies:.3g} cop{'y' if copies == 1 else 'ies'} of a changed row"
+        lines.append(_line("sent", f"{relation.name}: {count}{_heavy_copies(grid, relation)}"))
     lines.append(_line("load", _load(grid, rows)))
     return lines
 
 
-def _line(what: str, said: str) -> str:
-    return f"  {what:<7} {said}"
+def _line(label: str, text: str) -> str:
+    return f"  {label:<7} {text}"
 
 
 def _atom(atom: JoinInput, fields: Fields) -> str:
@@ -130,11 +130,11 @@ def _sources(sources: Sequence[str | int | None]) -> str:
     return f"from {', '.join(names.values())}"
 
 
-def _spreads(grid: Grid, relation: Relation) -> str:
-    """How many more, on average, of heavy rows; known only where their rows are."""
+def _heavy_copies(grid: Grid, relation: Relation) -> str:
+    """Describe the additional copies that heavy values cause; empty if their rows are not known."""
     atoms = [n for n, atom in enumerate(grid.shares.atoms) if atom.relation == relation.name]
-    most = max((grid.replication_factor(n) for n in atoms), default=1.0)
-    return f", and up to {most:.2f} times as many for heavy values" if most > 1.005 else ""
+    factor = max((grid.replication_factor(n) for n in atoms), default=1.0)
+    return f", and up to {factor:.2f} times as many for heavy values" if factor > 1.005 else ""
 
 
 def _load(grid: Grid, rows: Mapping[str, float]) -> str:
@@ -155,7 +155,7 @@ def _load(grid: Grid, rows: Mapping[str, float]) -> str:
 
 
 def _load_lines(loads: Sequence[int]) -> list[str]:
-    """What cells have, not what they should."""
+    """Describe the actual number of rows in the cells, as opposed to the expected load."""
     whole = sum(loads)
     if not whole:
         return []

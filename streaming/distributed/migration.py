@@ -69,12 +69,12 @@ def gather_state(stage: Stage, grid: Grid, states: Mapping[int, OperatorState]) 
 
 
 def scatter_state(stage: Stage, grid: Grid, whole: OperatorState) -> Iterable[OperatorState]:
-    """The state of each cell of a grid, in their order.
+    """Yield the state of each cell of a grid, in the order of the cells.
 
     Args:
         stage: The stage.
-        grid: That of the cells.
-        whole: As `gather_state` gives it.
+        grid: The grid of the cells.
+        whole: The state of the stage, as `gather_state` returns it.
 
     Complexity:
         O(rows in all cells), and sorting the pairs of a row and a cell.
@@ -96,11 +96,11 @@ def scatter_state(stage: Stage, grid: Grid, whole: OperatorState) -> Iterable[Op
 
 
 def merge_relations(stage: Stage, whole: OperatorState) -> dict[str, pa.Table]:
-    """The rows of a join's relations as they are on the wire, by name, weights last.
+    """Return the rows of a join's relations by name, in the transport encoding, weights last.
 
     Args:
-        stage: The stage; other ones than joins have none.
-        whole: As `gather_state` gives it.
+        stage: The stage; the result is empty if it is not a join.
+        whole: The state of the stage, as `gather_state` returns it.
     """
     return {
         atom.relation: pa.table([*map(encode_column, table.columns)], table.column_names)
@@ -110,7 +110,7 @@ def merge_relations(stage: Stage, whole: OperatorState) -> dict[str, pa.Table]:
 
 
 def _places(stage: Stage, part: int, rows: pa.Table, grid: Grid) -> PlacedRows:
-    """The cells of rows of one part of a stage's state."""
+    """Return the cells of the rows of one part of a stage's state."""
     if not stage.atoms:
         (relation,) = stage.relations
         return place_relation(relation.name, _keyed_columns(relation, rows), grid, rows.num_rows)
@@ -119,39 +119,45 @@ def _places(stage: Stage, part: int, rows: pa.Table, grid: Grid) -> PlacedRows:
     columns = [encode_column(rows.column(place)) for place in range(len(relation.fields))]
     found = place_relation(relation.name, columns, grid, rows.num_rows)
     bit = [n for n, one in enumerate(stage.atoms) if one.relation == atom.relation].index(part)
-    mine = (found.roles >> bit & 1) == 1
-    return PlacedRows(found.rows[mine], found.cells[mine], found.roles[mine])
+    matches = (found.roles >> bit & 1) == 1
+    return PlacedRows(found.rows[matches], found.cells[matches], found.roles[matches])
 
 
 def _keyed_columns(relation: Relation, rows: pa.Table) -> list[pa.ChunkedArray]:
-    """The columns of a relation by rows of a trace, which begin with its keys."""
+    """Return the columns of a relation for rows of a trace, which begin with its keys.
+
+    The columns that are not keys are NULL.
+    """
     assert relation.keys is not None
-    nothing = pa.chunked_array([pa.nulls(rows.num_rows, pa.int64())])
-    columns = [nothing] * len(relation.fields)
+    nulls = pa.chunked_array([pa.nulls(rows.num_rows, pa.int64())])
+    columns = [nulls] * len(relation.fields)
     for place, key in enumerate(relation.keys):
-        # Ordered codes are what the wire has; codes of tables have become values.
+        # The transport encoding keeps ordered codes; dictionary codes are values here.
         columns[key] = encode_column(rows.column(place))
     return columns
 
 
 def _first_copies(stage: Stage, places: PlacedRows, cells: Integers) -> Integers:
-    """Which rows are in the first of their cells.
+    """Return the positions of the rows that are in the first of their cells.
 
     Args:
         stage: The stage.
-        places: Where each row should be.
-        cells: Where it is.
+        places: The cells in which each row should be.
+        cells: The cell in which each row is.
+
+    Raises:
+        StateDamagedError: The rows are not in the cells in which they should be.
     """
     first = np.full(len(cells), np.iinfo(np.int64).max)
     np.minimum.at(first, places.rows, places.cells)
-    wanted = np.bincount(places.rows, minlength=len(cells))
-    here = np.bincount(places.rows, places.cells == cells[places.rows], minlength=len(cells))
+    copies = np.bincount(places.rows, minlength=len(cells))
+    matches = np.bincount(places.rows, places.cells == cells[places.rows], minlength=len(cells))
     kept = np.flatnonzero(first == cells)
-    if not (here == 1).all() or int(wanted[kept].sum()) != len(cells):
+    if not (matches == 1).all() or int(copies[kept].sum()) != len(cells):
         raise StateDamagedError(
-            f"stage {stage.number}: {int((here != 1).sum())} of {len(cells)} rows are in cells "
-            f"that do not want them, and there are {len(cells)} copies of {len(kept)} rows instead "
-            f"of {int(wanted[kept].sum())}: the state is not what its layout says; restore the "
-            "state directory from a copy"
+            f"stage {stage.number}: {int((matches != 1).sum())} of {len(cells)} rows are in the "
+            f"wrong cells, and there are {len(cells)} copies of {len(kept)} rows instead of "
+            f"{int(copies[kept].sum())}: the state does not match its layout; restore the state "
+            "directory from a copy"
         )
     return kept

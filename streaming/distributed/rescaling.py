@@ -117,7 +117,7 @@ def rescale_state(
             )
         files.lock()
         try:
-            return _Move(files, cells, definition).run()
+            return _Rescaling(files, cells, definition).run()
         finally:
             files.unlock()
     except OSError as error:
@@ -133,12 +133,12 @@ def rescale_state(
         ) from error
 
 
-class _Move:
-    """The newest version of a directory on its way."""
+class _Rescaling:
+    """The conversion of the newest version of a state directory."""
 
     def __init__(self, files: Files, cells: int | None, definition: CircuitSpec | None) -> None:
         self._files = files
-        self._wanted = cells
+        self._target_cells = cells
         self._circuit = Circuit(definition or read_definition(files))
         identity = read_identity(files, self._circuit)
         if identity is None:
@@ -161,8 +161,8 @@ class _Move:
         self._writers: list[Writer] = []
 
     def run(self) -> RescaleResult:
-        """Write the version in its new form, and make it the version."""
-        old, new = self._before, self._wanted
+        """Write the converted version, and make it the current version."""
+        old, new = self._before, self._target_cells
         try:
             if old.cells is not None:
                 layout = GridLayout.of(old.cells.layout, self._stages, old.cells.count)
@@ -293,10 +293,10 @@ class _Move:
 
 
 def _grid(stage: Stage, count: int, whole: OperatorState) -> Grid:
-    """The grid of a stage, by the rows that it has."""
+    """Choose the grid of a stage from the rows in its state."""
     tables = merge_relations(stage, whole)
-    some = any(table.num_rows for table in tables.values())
-    return stage_grid(stage, count, counts=count_in_tables(stage, tables) if some else None)
+    has_rows = any(table.num_rows for table in tables.values())
+    return stage_grid(stage, count, counts=count_in_tables(stage, tables) if has_rows else None)
 
 
 def _by_stage(stage: Stage, sealed: Mapping[int, bytes]) -> dict[tuple[int, int], bytes]:

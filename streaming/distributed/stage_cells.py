@@ -150,9 +150,9 @@ class StageCells:
             step, batch_id, state_id=self.state_id, fingerprint=circuit.fingerprint
         ).to_bytes()
 
-    def _check(self, given: OperatorState, found: OperatorState) -> None:
-        """Check that the same number of rows, with the same weights, is read back."""
-        for one, other in zip(given, found, strict=True):
+    def _check(self, written: OperatorState, found: OperatorState) -> None:
+        """Check that the number of rows and their weights are the same when they are read back."""
+        for one, other in zip(written, found, strict=True):
             if one is None or other is None:
                 continue
             sums = [

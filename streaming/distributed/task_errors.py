@@ -32,11 +32,11 @@ def parse_error(text: bytes) -> DbspWcojError:
     """Convert a text to its error; to a `StreamingError` if the class is unknown."""
     body = json.loads(text)
     known = {_name(one): one for one in _classes(DbspWcojError)}
-    shown = f"{body['error'].rpartition('.')[2]}: {body['shown']}"
+    message = f"{body['error'].rpartition('.')[2]}: {body['shown']}"
     try:
         error = known[body["error"]](*body["args"])
     except (KeyError, TypeError):  # unknown class, or a constructor with other parameters
-        error = StreamingError(shown)
+        error = StreamingError(message)
     for note in body["notes"]:
         error.add_note(note)
     return error

@@ -43,12 +43,12 @@ OPERATOR = "#operator"
 
 
 def schema_of(fields: Fields) -> pa.Schema:
-    """The columns of a relation on its way between stages."""
+    """Return the columns of a relation in the exchange between stages."""
     return pa.schema([pa.field(f"c{place}", f.type, f.nullable) for place, f in enumerate(fields)])
 
 
 def parts_of_source(stages: Stages, source: str | int | None) -> dict[str, StagePart]:
-    """The parts that are made of a source, by what they add to, and a number.
+    """Return the parts that read a source; a name consists of the part's destination and a number.
 
     >>> from streaming.distributed.planning.stages import Stages
     >>> parts_of_source(Stages((), {"v": (StagePart("e", Scan(SOURCE, ())),)}), "e")
@@ -75,16 +75,17 @@ def cell_spec(
     formula: FormulaName = Formula.collapsed,
     limits: StepLimits = DEFAULT_LIMITS,
 ) -> CircuitSpec:
-    """The circuit of a stage's cells.
+    """Return the circuit of a stage's cells.
 
-    The operator is a view of its own, which the parts read: so it is one, with all its columns,
-    whichever of them a part wants, and its state is that of the operator in the whole circuit.
+    The operator is a separate view, which the parts read. So there is one operator with all its
+    columns, even if a part needs only some of them, and its state is the same as that of the
+    operator in the whole circuit.
     """
-    given = parts_of_source(stages, stage.number)
+    parts = parts_of_source(stages, stage.number)
     plans = {OPERATOR: _rename_by_position(stage.plan)}
     operator = Scan(OPERATOR, plans[OPERATOR].fields)
     plans |= {
-        name: _rename_by_position(rebase(part.plan, operator)) for name, part in given.items()
+        name: _rename_by_position(rebase(part.plan, operator)) for name, part in parts.items()
     }
     relations = {relation.name: relation for relation in stage.relations}
     if stage.atoms:
@@ -95,17 +96,17 @@ def cell_spec(
     else:
         reads = relations
     schemas = {name: schema_of(relation.fields) for name, relation in reads.items()}
-    options = CircuitOptions(outputs=tuple(given), formula=formula, limits=limits)
+    options = CircuitOptions(outputs=tuple(parts), formula=formula, limits=limits)
     return CircuitSpec(plans, schemas, options)
 
 
 def stage_input_spec(name: str, fields: Fields, stages: Stages) -> CircuitSpec:
-    """The circuit, without state, that makes the parts of an input of the whole circuit."""
-    given = parts_of_source(stages, name)
+    """Return the circuit without state that computes the parts of an input of the whole circuit."""
+    parts = parts_of_source(stages, name)
     scan = Scan(name, fields)
-    plans = {view: _rename_by_position(rebase(part.plan, scan)) for view, part in given.items()}
+    plans = {view: _rename_by_position(rebase(part.plan, scan)) for view, part in parts.items()}
     schema = pa.schema([pa.field(f.name, f.type, f.nullable) for f in fields])
-    return CircuitSpec(plans, {name: schema}, CircuitOptions(outputs=tuple(given)))
+    return CircuitSpec(plans, {name: schema}, CircuitOptions(outputs=tuple(parts)))
 
 
 def driver_spec(definition: CircuitSpec, stages: Stages) -> CircuitSpec:
@@ -133,9 +134,9 @@ def driver_spec(definition: CircuitSpec, stages: Stages) -> CircuitSpec:
 
 def constants_spec(stages: Stages) -> CircuitSpec:
     """Return the circuit whose first step outputs the constant parts."""
-    given = parts_of_source(stages, None)
-    plans = {view: _rename_by_position(part.plan) for view, part in given.items()}
-    return CircuitSpec(plans, {}, CircuitOptions(outputs=tuple(given)))
+    parts = parts_of_source(stages, None)
+    plans = {view: _rename_by_position(part.plan) for view, part in parts.items()}
+    return CircuitSpec(plans, {}, CircuitOptions(outputs=tuple(parts)))
 
 
 def _rename_by_position(plan: Plan) -> Map:
@@ -152,9 +153,9 @@ def rebase(plan: Plan, source: Plan) -> Plan:
     return plan
 
 
-def group_by_destination(given: Mapping[str, pa.Table]) -> dict[str, list[pa.Table]]:
+def group_by_destination(outputs: Mapping[str, pa.Table]) -> dict[str, list[pa.Table]]:
     """Group the outputs of a circuit by destination: ``relation <name>`` or ``view <name>``."""
     found: dict[str, list[pa.Table]] = {}
-    for name, table in given.items():
+    for name, table in outputs.items():
         found.setdefault(name.rpartition(" ")[0], []).append(table)
     return found

@@ -72,16 +72,16 @@ def pack_relations(stage: Stage, tables: Mapping[str, Sequence[pa.Table]]) -> pa
 def replicate_rows(stage: Stage, rows: pa.Table, grid: Grid) -> pa.Table:
     """Replicate packed rows once for each of their cells, with `CELL` and `ROLES`.
 
-    Does in the driver, for few rows, what `routing.route_rows` does on executors.
+    It runs in the driver, for few rows; `routing.route_rows` does the same on executors.
     """
     parts = []
     numbers = rows.column(RELATION).to_numpy()
     for number, (relation, names) in enumerate(columns_of(stage).items()):
         own = rows.filter(pa.array(numbers == number))
         places = place_relation(relation, [own.column(name) for name in names], grid, own.num_rows)
-        taken = own.take(pa.array(places.rows))
-        taken = taken.append_column(CELL, pa.array(places.cells, pa.int32()))
-        parts.append(taken.append_column(ROLES, pa.array(places.roles, pa.int32())))
+        copies = own.take(pa.array(places.rows))
+        copies = copies.append_column(CELL, pa.array(places.cells, pa.int32()))
+        parts.append(copies.append_column(ROLES, pa.array(places.roles, pa.int32())))
     return pa.concat_tables(parts)
 
 
@@ -103,11 +103,11 @@ def place_relation(relation: str, columns: Columns, grid: Grid, rows: int) -> Pl
 
 
 def split_relations(stage: Stage, rows: pa.Table) -> dict[str, pa.Table]:
-    """The rows of a cell as its circuit takes them: by relation, and of a join by atom.
+    """Split the rows of a cell into the inputs of its circuit: by relation, or by atom of a join.
 
     Args:
         stage: The stage.
-        rows: Columns of `pack_relations`, and `ROLES`.
+        rows: Rows with the columns of `pack_relations` and `ROLES`.
     """
     tables = {}
     for number, relation in enumerate(stage.relations):
@@ -119,9 +119,9 @@ def split_relations(stage: Stage, rows: pa.Table) -> dict[str, pa.Table]:
             continue
         readers = [n for n, atom in enumerate(stage.atoms) if atom.relation == relation.name]
         for bit, atom in enumerate(readers):
-            wanted = pc.not_equal(pc.bit_wise_and(own.column(ROLES), 1 << bit), 0)
+            has_role = pc.not_equal(pc.bit_wise_and(own.column(ROLES), 1 << bit), 0)
             name = atom_name(relation.name, atom)
-            tables[name] = _narrow(relation, number, own.filter(wanted))
+            tables[name] = _narrow(relation, number, own.filter(has_role))
     return tables
 
 

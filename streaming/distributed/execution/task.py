@@ -144,8 +144,9 @@ class CellStep:
     @property
     def result_rows(self) -> ResultRows:
         """The rows that the task returns to the driver."""
-        given = {name: write_table(out) for name, out in self.outputs.items() if out.num_rows}
-        return [(self.cell, name, one) for name, one in ({MANIFEST: self.manifest} | given).items()]
+        outputs = {name: write_table(out) for name, out in self.outputs.items() if out.num_rows}
+        rows = {MANIFEST: self.manifest} | outputs
+        return [(self.cell, name, data) for name, data in rows.items()]
 
 
 @dataclass(frozen=True)

@@ -65,10 +65,10 @@ def decode_column(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray
     """
     if column.type == pa.int64():
         return pa.chunked_array([Codecs().codec(type).decode(column.to_numpy())], type)
-    given = plain_type(type)
-    chunks: Sequence[pa.Array] = [chunk.cast(given) for chunk in column.chunks]
+    without_views = plain_type(type)
+    chunks: Sequence[pa.Array] = [chunk.cast(without_views) for chunk in column.chunks]
     if types.is_dictionary(type):
         chunks = [chunk.dictionary_encode().cast(type) for chunk in chunks]
-    elif given != type:
+    elif without_views != type:
         chunks = [chunk.cast(type) for chunk in chunks]
     return pa.chunked_array(chunks, type)

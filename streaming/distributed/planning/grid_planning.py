@@ -56,7 +56,7 @@ KnownCounts = Mapping[tuple[int, str], Counts]
 
 
 def atoms_of(stage: Stage) -> tuple[JoinInput, ...]:
-    """The atoms that rows are routed for: those of a join, or the one relation with its keys."""
+    """Return the atoms for the routing: those of a join, or the one relation with its keys."""
     if stage.atoms:
         return stage.atoms
     (relation,) = stage.relations
@@ -102,15 +102,15 @@ def grid_from_counts(
     Args:
         stage: The stage.
         cells: The maximum number of cells.
-        counts: As `count_in_tables` gives them.
-        rates: Rows of its relations that change in a step, if known.
+        counts: The counts of the rows, as `count_in_tables` returns them.
+        rates: The number of changed rows of each relation in a step, if known.
     """
     atoms = atoms_of(stage)
-    told = {key: one for key, one in counts.items() if one.total >= MIN_KNOWN_ROWS}
-    if len({place for place, _ in told}) == len({p for p, a in enumerate(atoms) if a.columns}):
-        return stage_grid(stage, cells, rates=rates, counts=told)
-    alike = dict.fromkeys((atom.relation for atom in atoms), 1.0)
-    return stage_grid(stage, cells, sizes=alike, rates=rates, counts=told)
+    large = {key: one for key, one in counts.items() if one.total >= MIN_KNOWN_ROWS}
+    if len({place for place, _ in large}) == len({p for p, a in enumerate(atoms) if a.columns}):
+        return stage_grid(stage, cells, rates=rates, counts=large)
+    equal_sizes = dict.fromkeys((atom.relation for atom in atoms), 1.0)
+    return stage_grid(stage, cells, sizes=equal_sizes, rates=rates, counts=large)
 
 
 def count_in_tables(stage: Stage, tables: Mapping[str, pa.Table]) -> dict[tuple[int, str], Counts]:
@@ -182,7 +182,7 @@ def _once(counts: Counts, place: int, name: str, grid: Grid) -> Counts:
 def _codes(
     arrangements: Mapping[tuple[int, ...], Sequence[Run]], columns: tuple[int, ...]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], int]:
-    """The codes of the most frequent values, their row counts, and the number of all rows."""
+    """Return the codes of the most frequent values, their row counts, and the total row count."""
     begun = [order for order in arrangements if order[:1] == columns]
     order = next(iter(begun or arrangements), None)
     runs = [] if order is None else arrangements[order]

@@ -192,15 +192,15 @@ def _count_worth_spreading(
     slices: Numbers,
     mean: float,
 ) -> int:
-    """The number of heaviest values to spread so that the fullest coordinate is least full."""
+    """Return the number of heaviest values to spread that minimizes the fullest coordinate."""
     np.add.at(slices, coordinates, alone)
     fullest = np.empty(len(alone) + 1)
-    given = 0.0
+    added = 0.0
     fullest[0] = slices.max()
     for place, coordinate in enumerate(coordinates.tolist()):
         slices[coordinate] -= alone[place]
-        given += spread[place]
-        fullest[place + 1] = slices.max() + given
+        added += spread[place]
+        fullest[place + 1] = slices.max() + added
     worth = np.flatnonzero(fullest <= fullest.min() + MIN_GAIN * mean)
     return int(worth[0])
 
@@ -208,7 +208,7 @@ def _count_worth_spreading(
 def _by_value(
     counts: Mapping[int, Counts], atoms: Sequence[int], shares: Shares, name: str
 ) -> tuple[npt.NDArray[np.int64], Numbers, Callable[[int], str]]:
-    """The hashes of all counted values, their rows by value and atom, and their texts."""
+    """Return the hashes of all counted values, their rows by value and atom, and their texts."""
     number = list(shares.parts).index(name)
     parts = [hash_values([*map(encode_column, one.values)], number) for one in counts.values()]
     hashes, first, inverse = np.unique(
@@ -218,12 +218,12 @@ def _by_value(
     ends = np.cumsum([0, *map(len, parts)])
     for at, (place, one) in enumerate(counts.items()):
         np.add.at(rows[:, atoms.index(place)], inverse[ends[at] : ends[at + 1]], one.rows)
-    given = list(counts.values())
+    counts_of_atoms = list(counts.values())
 
     def text(member: int) -> str:
         at = int(np.searchsorted(ends, first[member], side="right")) - 1
         row = int(first[member] - ends[at])
-        values = [column[row].as_py() for column in given[at].values]
+        values = [column[row].as_py() for column in counts_of_atoms[at].values]
         return ", ".join("NULL" if value is None else str(value) for value in values)
 
     return hashes, rows, text

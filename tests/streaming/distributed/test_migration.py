@@ -243,7 +243,7 @@ def test_state_that_is_not_where_its_grid_wants_it_is_refused():
     states = {n: export_state(one, stateful_operator(one)) for n, one in enumerate(circuits)}
     assert gather_state(stage, grid, states)
     swapped = dict(zip(states, [*list(states.values())[1:], states[0]], strict=True))
-    with pytest.raises(StateDamagedError, match="cells that do not want them"):
+    with pytest.raises(StateDamagedError, match="in the wrong cells"):
         gather_state(stage, grid, swapped)
     lost = states | {0: tuple(None if t is None else t.slice(1) for t in states[0])}
     with pytest.raises(StateDamagedError, match="copies of"):
