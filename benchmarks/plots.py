@@ -54,7 +54,7 @@ def names(chart: Chart) -> tuple[str, str]:
 
 
 def is_drawn(chart: Chart, results: Mapping[str, Result], folder: Path) -> bool:
-    """Whether the files are there and show what the results say."""
+    """Return whether the files are there and show what the results say."""
     digest = _digest(chart, chart.panels(results))
     files = [folder / name for name in names(chart)]
     if not all(path.is_file() for path in files):

@@ -1,4 +1,4 @@
-"""What the parts of `benchmarks.sink` share: the view of triangles, and a sink without Spark.
+"""Shared by the parts of `benchmarks.sink`: the view of triangles, and a sink without Spark.
 
 The view counts rows of ``e(a, b), e(b, c), e(a, c)``, so it keeps two arrangements of ``e``.
 """

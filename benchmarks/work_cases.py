@@ -1,4 +1,4 @@
-"""What is counted: small maintained queries over generated graphs, and how much each does.
+"""The counted cases: small maintained queries over generated graphs, and how much each does.
 
 Every case loads most of a skewed graph in one step, then inserts the rest in steps of 1 and of 32
 rows, deletes as many in another order, and last moves edges (a step that deletes and inserts). Same

@@ -400,5 +400,5 @@ class DeltaQuery:
 
 
 def _is_large(steps: Mapping[str, TraceStep]) -> bool:
-    """Whether a delta of the step is large enough to be split."""
+    """Return whether a delta of the step is large enough to be split."""
     return any(len(step.delta) >= MIN_PARALLEL_ROWS for step in steps.values())

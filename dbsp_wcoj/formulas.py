@@ -119,7 +119,7 @@ flipped, recursive, recursive_collapsed, recursive_flipped
 
     @property
     def is_recursive(self) -> bool:
-        """Whether the formula computes partial deltas ``D_1 … D_n``.
+        """Return whether the formula computes partial deltas ``D_1 … D_n``.
 
         >>> [str(f) for f in Formula if f.is_recursive]
         ['recursive', 'recursive_collapsed', 'recursive_flipped']

@@ -126,7 +126,7 @@ def _is_enough(version: str) -> bool:
 
 
 def _version(java: Path) -> str:
-    """What the runtime says of itself, as ``17.0.15``; empty when it does not run."""
+    """The version that the runtime prints, such as ``17.0.15``; empty if it does not run."""
     try:
         said = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=60, check=True

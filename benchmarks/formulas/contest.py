@@ -157,7 +157,7 @@ class Contestant:
         return found
 
     def would_take_too_long(self, batch: int) -> bool:
-        """Whether a step takes more than the limit if its time grows as the batch does."""
+        """Return whether a step takes more than the limit if its time grows as the batch does."""
         rows, seconds = self.before
         return bool(rows) and seconds * batch / rows > STEP_LIMIT
 
@@ -283,7 +283,7 @@ def _warm_up(
 
 
 def _joins_hold(case: Case, batch: int, one: Contestant, ran: int) -> bool:
-    """Whether the joins of two steps are those of the formula.
+    """Return whether the joins of two steps are those of the formula.
 
     A partial delta may be empty, and is then not joined: on stars and paths none is where many rows
     change.

@@ -1,4 +1,4 @@
-"""What the rows of all cases say, as tables: joins by n, times, crossover, and the choice.
+"""The rows of all cases as tables: joins by n, times, crossover, and the choice.
 
 Times are compared within one case and batch size, by the fastest of the six formulas there. Medians
 are taken of these ratios, not of times of different cases.

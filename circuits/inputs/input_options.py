@@ -78,7 +78,7 @@ class Retention:
         on_expiry: "retract" or "keep"; "retract" when not given.
 
     Attributes:
-        has_explicit_on_expiry: Whether ``on_expiry`` was given; not compared.
+        has_explicit_on_expiry: True if ``on_expiry`` was given; not compared.
 
     Raises:
         InputOptionsError: The duration is missing, negative or cannot be parsed; or ``on_expiry``
@@ -152,7 +152,7 @@ class Retention:
 
     @property
     def keeps_results(self) -> bool:
-        """Whether published results stay when their rows expire."""
+        """Return whether published results stay when their rows expire."""
         return self.on_expiry == "keep"
 
     @property
@@ -257,7 +257,7 @@ class InputOptions:
             )
 
     def __bool__(self) -> bool:
-        """Whether any option is set; a sequence alone is not."""
+        """Return whether any option is set; a sequence alone is not."""
         return bool(self.keys or self.strict or self.retain is not None)
 
     def __str__(self) -> str:

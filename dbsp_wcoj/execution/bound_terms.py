@@ -70,7 +70,7 @@ class BoundTerm:
     split: tuple[str, ColumnOrder] | None
 
     def is_zero(self, changed: Collection[str], partial: Partial | None) -> bool:
-        """Whether a factor is empty."""
+        """Return whether a factor is empty."""
         for spine in self.old:
             if spine.is_empty:
                 return True
@@ -86,7 +86,7 @@ class BoundTerms:
     Attributes:
         address: The address of the words that describe the terms to the kernels.
         terms: The terms.
-        is_sum: Whether the view's delta is the sum of the terms' totals, a single weight.
+        is_sum: True if the view's delta is the sum of the terms' totals, a single weight.
     """
 
     __slots__ = ("_buffers", "_words", "address", "is_sum", "terms")

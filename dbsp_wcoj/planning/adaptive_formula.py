@@ -79,7 +79,7 @@ class AdaptiveFormula:
         candidates: The terms of each formula; one or two formulas.
 
     Attributes:
-        is_measuring: Whether `record_cost` has to be called after the current step.
+        is_measuring: True if `record_cost` has to be called after the current step.
         only: The terms of every step, if there is no choice; else None.
         costs: The measurements, by the number of binary digits of the number of changed rows.
     """

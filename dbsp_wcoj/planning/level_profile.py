@@ -30,7 +30,7 @@ class LevelProfile:
 
     Attributes:
         variable: The variable that the level binds.
-        listed: Whether its values are listed one by one; else they are summed.
+        listed: True if its values are listed one by one; else they are summed.
         proposals: Values proposed, or passed to an innermost intersection.
         intersections: Look-ups of such a value in another atom.
         bound: The AGM bound of the candidates, at the largest sizes of the first runs.

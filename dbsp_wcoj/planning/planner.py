@@ -102,7 +102,7 @@ class Body:
     Attributes:
         columns: The variables of each atom.
         comparisons: Comparisons with a variable on their left.
-        is_never_true: Whether a comparison between constants fails, so that the query has no rows.
+        is_never_true: True if a comparison between constants fails, so that the query has no rows.
     """
 
     columns: tuple[tuple[str, ...], ...]
@@ -199,7 +199,7 @@ class TermPlan:
         return next((i for i, name in enumerate(self.order) if name not in fixed), 0)
 
     def splits(self, factor: FactorPlan) -> bool:
-        """Whether the factor's first column is the variable of level `split`."""
+        """Return whether the factor's first column is the variable of level `split`."""
         if not factor.depth or not self.order:
             return False
         return factor.variables[factor.order[0]] == self.order[self.split]
@@ -224,7 +224,7 @@ def plan_term(
         head: Variables of the result.
         first: Factors (the deltas) whose variables are bound first.
         new: In a ring (`is_ring`), the factors that are read as lists of old rows and of a delta.
-        arranged: Whether factor ``i`` is already arranged in a column order.
+        arranged: True if factor ``i`` is already arranged in a column order.
         order: The order of the shared variables, if the caller prescribes it; other variables
             that must be bound follow the variables that they are compared with.
         distinct: The number of distinct values of some columns of a factor, if known.
@@ -263,7 +263,9 @@ def plan_term(
 def is_ring(
     factors: Sequence[tuple[str, ...]], comparisons: Sequence[Comparison], head: Sequence[str]
 ) -> bool:
-    """Whether there are as many variables to bind as factors, more than four, each in two factors.
+    """Return whether the term is a ring.
+
+    A ring has as many variables to bind as factors, more than four, each in two factors.
 
     In smaller rings all variables but one are adjacent to the delta.
 

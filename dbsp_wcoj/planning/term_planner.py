@@ -21,7 +21,7 @@ class TermPlanner:
     """Plans the terms of a query.
 
     Attributes:
-        is_ring: Whether the query is a ring (`dbsp_wcoj.planning.planner.is_ring`).
+        is_ring: True if the query is a ring (`dbsp_wcoj.planning.planner.is_ring`).
     """
 
     def __init__(self, query: Query, body: Body) -> None:
@@ -68,7 +68,7 @@ class TermPlanner:
 
         Args:
             term: The term.
-            arranged: Whether a relation or a partial delta is arranged in a column order already.
+            arranged: True if a relation or a partial delta is arranged in a column order already.
             order: The variable order, if it is prescribed.
             statistics: Statistics of the relations, if known.
         """

@@ -97,7 +97,7 @@ class Filter:
         return (max(self.arguments, default=0),)
 
     def participates(self, level: int) -> bool:
-        """Whether this level binds the last argument."""
+        """Return whether this level binds the last argument."""
         return level in self.levels
 
     def count(self, prefix: Prefix) -> float:
@@ -148,7 +148,7 @@ class Or:
         return _union_of_levels(self.children)
 
     def participates(self, level: int) -> bool:
-        """Whether any child participates in this level."""
+        """Return whether any child participates in this level."""
         return any(child.participates(level) for child in self.children)
 
     def count(self, prefix: Prefix) -> float:
@@ -204,7 +204,7 @@ class And:
         return _union_of_levels(self.children)
 
     def participates(self, level: int) -> bool:
-        """Whether any child participates in this level."""
+        """Return whether any child participates in this level."""
         return any(child.participates(level) for child in self.children)
 
     def count(self, prefix: Prefix) -> float:
@@ -264,7 +264,7 @@ class Not:
         return _union_of_levels(self.children)[-1:]
 
     def participates(self, level: int) -> bool:
-        """Whether this is the last level of the children."""
+        """Return whether this is the last level of the children."""
         return level in self.levels
 
     def count(self, prefix: Prefix) -> float:
@@ -293,7 +293,7 @@ def _allowed(child: PrefixExtender, prefix: Prefix, extensions: Sequence[Any]) -
 
 
 def _holds(child: PrefixExtender, prefix: Prefix) -> bool:
-    """Whether a prefix can still satisfy a child: by the law, its last level decides."""
+    """Return whether a prefix can still satisfy a child: by the law, its last level decides."""
     past = [level for level in child.levels if level < len(prefix)]
     return not past or bool(child.intersect(prefix[: past[-1]], [prefix[past[-1]]]))
 

@@ -59,7 +59,7 @@ class PrefixExtender(Protocol):
         """The levels in which it participates, ascending, at least one."""
 
     def participates(self, level: int) -> bool:
-        """Whether it participates in this level."""
+        """Return whether it participates in this level."""
 
     def count(self, prefix: Prefix) -> float:
         """An upper bound of the extensions of ``propose``; infinite if it cannot propose."""
@@ -166,7 +166,7 @@ class RelationExtender:
         return cls(rows, levels)
 
     def participates(self, level: int) -> bool:
-        """Whether a column has this level."""
+        """Return whether a column has this level."""
         return level in self.levels
 
     def count(self, prefix: Prefix) -> float:

@@ -61,7 +61,7 @@ class Relations:
         Args:
             name: The relation.
             arity: Its number of columns.
-            keep_rows: Whether arrangements may be added after rows have been inserted; else all
+            keep_rows: True if arrangements may be added after rows have been inserted; else all
                 arrangements are requested before.
 
         Raises:

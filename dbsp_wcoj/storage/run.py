@@ -321,7 +321,7 @@ def _find_header_damage(words: Int64Array) -> str:
 
 
 def _has_descent(numbers: Int64Array, starts: Int64Array | None) -> bool:
-    """Whether a number does not exceed its predecessor, except at a position in ``starts``."""
+    """Return whether a number outside ``starts`` does not exceed its predecessor."""
     for begin in range(0, len(numbers), CHECK_CHUNK_NUMBERS):
         part = numbers[begin : begin + CHECK_CHUNK_NUMBERS + 1]
         falls = part[1:] <= part[:-1]

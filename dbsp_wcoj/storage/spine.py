@@ -119,7 +119,7 @@ class Spine:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no run. A spine whose rows cancel may still hold runs."""
+        """Return whether there is no run. A spine whose rows cancel may still hold runs."""
         return not self.table[spine_kernels.RUN_COUNT]
 
     @property
@@ -299,7 +299,7 @@ class Spine:
         self._refresh(0)
 
     def _needs_merge(self, position: int) -> bool:
-        """Whether the run at ``position`` has to be merged with the one before it."""
+        """Return whether the run at ``position`` has to be merged with the one before it."""
         older, newer = self._runs[position - 1], self._runs[position]
         if newer.rows * GROWTH_FACTOR < older.rows and newer.rows + older.rows > SMALL_MERGE_ROWS:
             return False

@@ -184,11 +184,11 @@ class Trace:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the trace holds no run."""
+        """Return whether the trace holds no run."""
         return all(arrangement.spine.is_empty for arrangement in self._arrangements.values())
 
     def has(self, order: ColumnOrder) -> bool:
-        """Whether the trace is arranged in this column order."""
+        """Return whether the trace is arranged in this column order."""
         return order in self._arrangements
 
     def arrange(self, order: ColumnOrder) -> Arrangement:
@@ -401,7 +401,7 @@ class TraceStep(Staged):
 
     Attributes:
         trace: The trace that the step changes.
-        must_compact: Whether a sum of runs might leave int64, so that the commit leaves one run.
+        must_compact: True if a sum of runs might leave int64, so that the commit leaves one run.
     """
 
     __slots__ = ("_arena", "_delta", "_runs", "_version", "must_compact", "trace")

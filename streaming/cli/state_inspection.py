@@ -43,11 +43,11 @@ MAX_LETTER_FILES: Final = 1000  # files of letters that are read
 
 
 def inspect_state(folder: Path, *, check: bool = False, letters: int = 5) -> dict[str, Any]:
-    """What is in a state directory, for JSON.
+    """Describe the content of a state directory, for JSON.
 
     Args:
         folder: The directory.
-        check: Whether to read all files and compare checksums.
+        check: True to read all files and compare checksums.
         letters: How many dead letters are shown, the newest.
 
     Raises:
@@ -127,7 +127,7 @@ def _marks(manifest: Manifest) -> dict[str, FileChecksum]:
 
 
 def _pieces(manifest: Manifest) -> list[dict[str, Any]]:
-    """What a version holds; of cells of one stage the same arrangement added up."""
+    """Describe a version; the same arrangement in the cells of one stage is added up."""
     found = _own_pieces(manifest, "")
     known: dict[tuple[str, str], dict[str, Any]] = {}
     for (stage, _), sealed in _cells(manifest).items():

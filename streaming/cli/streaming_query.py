@@ -69,7 +69,7 @@ def run_query(
         checkpoint: The directory of Spark's checkpoint.
         name: The query's name.
         every: How often a micro-batch begins, ``5 seconds``; as soon as there are rows, if None.
-        once: Whether to end when all that is there has been read.
+        once: True to end when all that is there has been read.
         on_stop: Called when a signal asks to end, before the micro-batch under way is waited for.
         on_progress: Called with each progress that Spark reports, in a thread of its own.
 

@@ -26,7 +26,7 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Recount:
-    """What the counts should be; per node without zeros, nodes ascending."""
+    """The expected counts; per node without zeros, nodes ascending."""
 
     links: int
     edges: int

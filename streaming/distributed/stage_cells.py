@@ -38,7 +38,7 @@ class StageCells:
         stage: The stage.
         definition: The circuit of its cells.
         written: What has been written, to be undone if something fails later.
-        moved: Whether the state has moved.
+        moved: True if the state has moved.
         rows: How many rows of it, each once.
     """
 

@@ -71,7 +71,7 @@ class IsolatedRows:
     Attributes:
         good: The rows of each relation.
         bad: The failing rows.
-        complete: Whether each row is in one of both; otherwise the search reached its bound.
+        complete: True if each row is in one of both; otherwise the search reached its bound.
     """
 
     good: Mapping[str, pa.Table]
@@ -127,7 +127,7 @@ class _Search:
 
     @property
     def complete(self) -> bool:
-        """Whether no bound has been reached."""
+        """Return whether no bound has been reached."""
         return (
             len(self.bad) < self.max_failing
             and self.tried_rows_left > 0

@@ -40,7 +40,7 @@ class BatchMetrics:
 
     Attributes:
         batch_id: The micro-batch.
-        replayed: Whether the micro-batch was replayed, so that only its tables were published
+        replayed: True if the micro-batch was replayed, so that only its tables were published
             again.
         rows_in: Accepted rows of each relation.
         rows_out: Published rows of each view.

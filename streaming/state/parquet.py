@@ -27,7 +27,7 @@ def encode_parquet(table: pa.Table, *, whole: bool = False) -> Iterator[pa.Buffe
 
     Args:
         table: The table.
-        whole: Whether to write one file, for any number of rows.
+        whole: True to write one file, for any number of rows.
 
     >>> [file] = encode_parquet(pa.table({"n": [1, 2]}))
     >>> pq.read_table(pa.BufferReader(file)).to_pylist()

@@ -34,7 +34,7 @@ class ConsoleTarget:
         stream: The stream; None for ``sys.stdout`` at the time of each write.
         rows: The maximum number of rows of a delta that are shown.
         width: The maximum number of characters of a value that are shown.
-        empty: Whether to mention deltas without rows.
+        empty: True to mention deltas without rows.
 
     >>> target = ConsoleTarget(rows=2)
     >>> target.write(ViewDelta("n", 3, pa.table({"n": [10, 9, None], "weight": [1, -1, 2]})))

@@ -108,7 +108,7 @@ class OutputMode:
 
     @property
     def needs_view(self) -> bool:
-        """Whether the view must be materialized."""
+        """Return whether the view must be materialized."""
         return self.mode != "delta"
 
     def check(self, view: str, columns: Sequence[str]) -> None:

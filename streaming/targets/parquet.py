@@ -52,7 +52,7 @@ class ParquetTarget:
         directory: A path, a URI that pyarrow knows, ``(filesystem, path)``, or a
             `streaming.state.files.Files`; ``{view}`` in the path stands for the name of the view.
             A missing directory is created.
-        batch_id: Whether the files of modes ``delta`` and ``upsert`` have a column ``batch_id``.
+        batch_id: True if the files of modes ``delta`` and ``upsert`` have a column ``batch_id``.
         compression: The compression, as in ``pyarrow.parquet.write_table``.
 
     >>> import tempfile

@@ -330,8 +330,8 @@ class _Failure:
         cause: The error; None if it may contain secrets.
         place: The database, by host, port and name if they are known.
         reason: The reason of the failure, in one line without secrets.
-        is_transient: Whether another attempt may succeed.
-        is_commit_unknown: Whether the transaction may have been committed nevertheless.
+        is_transient: True if another attempt may succeed.
+        is_commit_unknown: True if the transaction may have been committed nevertheless.
     """
 
     cause: Exception | None

@@ -66,7 +66,7 @@ class ViewCounts:
             weights: The weights of the table's rows.
             mode: The output mode (`streaming.targets.output_mode`).
             batch_id: The micro-batch.
-            replayed: Whether the table was published before.
+            replayed: True if the table was published before.
 
         Complexity:
             O(published rows); once also O(rows of the view), if it is materialized and was not

@@ -253,7 +253,7 @@ def test_of_several_steps_of_a_thread_the_first_that_is_committed_counts(circuit
 
 
 def waits(circuit: Circuit) -> bool:
-    """Whether a step can be made at once."""
+    """Return whether a step can be made at once."""
     try:
         circuit.prepare({}, timeout=0).abandon()
     except BusyCircuitError:

@@ -199,7 +199,7 @@ def term_lists(draw, n=None):
 
 
 def is_exact(run, n):
-    """Whether terms are the delta for every 0-1 choice of old relations and deltas.
+    """Return whether terms are the delta for every 0-1 choice of old relations and deltas.
 
     A multilinear polynomial is determined by its values there.
     """

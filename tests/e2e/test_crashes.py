@@ -176,7 +176,7 @@ class Crashes:
         return max((int(path.stem) for path in names), default=-1)
 
     def check(self) -> int:
-        """Whether the state and the targets are those of the history; return the newest version."""
+        """Check that state and targets are those of the history; return the newest version."""
         newest = self.newest()
         if newest < 0:
             return newest
@@ -202,7 +202,7 @@ class Crashes:
         return newest
 
     def check_end(self) -> None:
-        """Whether all is done, and a sink goes on from it."""
+        """Return whether all is done, and a sink goes on from it."""
         last = len(self.history.changes) - 1
         assert self.check() == last
         assert {batch for batch, _ in self.calls()} == set(range(last + 1))

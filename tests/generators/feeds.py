@@ -1,4 +1,4 @@
-"""What the tests of change feeds share: two inputs, events of Debezium, and a way to decode."""
+"""Shared by the tests of change feeds: two inputs, events of Debezium, and a way to decode."""
 
 from __future__ import annotations
 

@@ -205,7 +205,7 @@ def true(item: Any, environment: Environment, known: Rows) -> bool:
 
 
 def some(items: Items, environment: Environment, known: Rows) -> bool:
-    """Whether the items are true for some values of their local variables."""
+    """Return whether the items are true for some values of their local variables."""
     return any(True for _ in solutions(items, environment, known))
 
 

@@ -154,7 +154,7 @@ class SimulatedDisk:
 
     @property
     def planned(self) -> bool:
-        """Whether a fault is still to come."""
+        """Return whether a fault is still to come."""
         return self._fault is not None
 
     def tidy(self) -> None:

@@ -259,7 +259,7 @@ class Damage:
         disk.replace(name, damaged(disk.content(name), random))
 
     def explains(self, error: Exception, batch_id: int) -> bool:
-        """Whether the sink could do no better than to refuse a micro-batch, and says why."""
+        """Return whether the sink could do no better than to refuse a micro-batch, and says why."""
         if self.name == IDENTITY:  # which any manifest can tell
             if self._whole_versions():
                 return False

@@ -108,7 +108,7 @@ class System:
 
     @property
     def installed(self) -> bool:
-        """Whether the package is there, in this environment or in its own."""
+        """Return whether the package is there, in this environment or in its own."""
         return self.interpreter != sys.executable or self.version() is not None
 
     def check(self, plan: str) -> None:

@@ -225,7 +225,7 @@ def round_to_float(limbs, size, sticky, least):
     Args:
         limbs: A magnitude; its highest limb is not zero.
         size: Number of limbs.
-        sticky: Whether the exact value is slightly larger than the limbs.
+        sticky: True if the exact value is slightly larger than the limbs.
         least: The least exponent of the last bit of the result.
     """
     bits = bit_length(limbs[size - 1])

@@ -134,7 +134,7 @@ def check_views(
         sinks: The sinks.
         formula: The delta formula of the joins.
         cells: The number of cells on Spark's executors; None to run in one process.
-        is_complete: Whether all sources and sinks could be parsed; else the query is not compiled.
+        is_complete: True if all sources and sinks could be parsed; else the query is not compiled.
 
     Returns:
         A circuit of the views without state. None if only Spark knows the columns of a source, or

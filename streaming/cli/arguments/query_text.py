@@ -31,7 +31,7 @@ class QueryText:
 
     Attributes:
         text: SQL or Datalog rules.
-        is_sql: Whether the text is SQL.
+        is_sql: True if the text is SQL.
         name: The name of a view without a name: that of the file, or ``view``.
     """
 

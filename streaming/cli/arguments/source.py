@@ -332,7 +332,7 @@ class SourceArgument:
 
     @property
     def is_ordered_by_stream(self) -> bool:
-        """Whether ``sequence`` names a column of the stream that is not one of the relation."""
+        """Return whether ``sequence`` names a column of the stream, not of the relation."""
         sequence = self.settings.get("sequence")
         if sequence is None or self.feed is None:
             return False

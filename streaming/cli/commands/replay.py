@@ -131,7 +131,7 @@ class _ReplaySource:
 
     Attributes:
         source: The file and the options.
-        is_named_after_file: Whether the name of the relation is derived from the name of the file.
+        is_named_after_file: True if the name of the relation is derived from the name of the file.
     """
 
     source: SourceArgument

@@ -129,7 +129,7 @@ def measure(
         circuit: The views.
         stream: The initial load, and the steps.
         store: Receives each step; None to write nothing.
-        parallel: Whether joins run on other threads, so that levels cannot be sampled.
+        parallel: True if joins run on other threads, so that levels cannot be sampled.
         say: Receives lines of progress.
     """
     say("compiling, once on a machine ...")

@@ -41,7 +41,7 @@ class Dashboard(LiveTable, SinkObserver):
     Args:
         console: The terminal.
         circuit: The views.
-        is_live: Whether to redraw a table; otherwise lines are logged.
+        is_live: True to redraw a table; otherwise lines are logged.
         clock: Returns the current time in seconds.
 
     Attributes:

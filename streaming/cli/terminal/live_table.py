@@ -19,7 +19,7 @@ class LiveTable(ABC):
 
     Args:
         console: The terminal.
-        is_live: Whether to redraw; otherwise the subclass prints lines.
+        is_live: True to redraw; otherwise the subclass prints lines.
     """
 
     def __init__(self, console: Console, *, is_live: bool) -> None:

@@ -91,13 +91,13 @@ class Logs:
 
     Args:
         format: One of ``FORMATS``.
-        verbose: Whether phases, metrics, offsets and Spark's log are logged, too.
+        verbose: True if phases, metrics, offsets and Spark's log are logged, too.
 
     Attributes:
         remarks: The console to print to. It is the terminal itself, if standard error is a
             terminal, the format is text, and ``verbose`` is off. Otherwise each printed line
             becomes a line of the log.
-        is_plain: Whether ``remarks`` is the terminal itself.
+        is_plain: True if ``remarks`` is the terminal itself.
     """
 
     def __init__(self, format: str = "text", *, verbose: bool = False) -> None:

@@ -95,7 +95,7 @@ class Stage:
 
     @property
     def is_small(self) -> bool:
-        """Whether the state is the sums of a single group: too little work for a task."""
+        """Return whether the state is the sums of a single group: too little work for a task."""
         plan = self.plan
         return (
             isinstance(plan, Aggregate)

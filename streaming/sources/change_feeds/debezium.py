@@ -104,8 +104,8 @@ class DebeziumFeed:
         relation: The input of all rows, for any table.
         ignore_unknown_tables: Skip events of other tables; by default they are errors.
         rename: The input column for names in events that differ from it.
-        match_case: Whether ``ID`` and ``id`` are different names.
-        evolved: Whether columns that a deleted row lacks are NULL, because they were added to the
+        match_case: True if ``ID`` and ``id`` are different names.
+        evolved: True if columns that a deleted row lacks are NULL, because they were added to the
             table later; by default such a row is incomplete, unless the schema of the event
             confirms it.
         sequence: A column that orders events.

@@ -110,7 +110,7 @@ class Names:
     Args:
         rename: Names in events that are columns of another name: ``{"weight": "mass"}``, or
             ``{"product.weight": "mass"}`` for one relation.
-        match_case: Whether ``ID`` and ``id`` are different names.
+        match_case: True if ``ID`` and ``id`` are different names.
     """
 
     rename: Mapping[str, str]

@@ -78,9 +78,9 @@ def build_envelope(
         names: Maps columns to their names in events.
         encoding: The encodings that the events do not define.
         unavailable: Placeholder texts in ``top``; the value is then in ``base``.
-        numbered: Whether the rows of an event are in order. Their positions become the last 12 bits
+        numbered: True if the rows of an event are in order. Their positions become the last 12 bits
             of the sequence; the sequence is NULL if it has no room for them.
-        described: Whether an event may describe its ``fields``.
+        described: True if an event may describe its ``fields``.
     """
     decoder = _Decoder(inputs, keys, names, encoding, unavailable, described)
     kept = ("raw", "sequence", "relation")

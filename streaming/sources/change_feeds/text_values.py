@@ -102,7 +102,7 @@ class Encoding:
         time_unit: The unit of a number in a column of times: "s", "ms", "us" or "ns"; for all
             columns, or by name of the column. Dates are days then.
         zone: The zone of a time without a zone, in a column of times with a zone.
-        epoch_days: Whether a number in a column of dates counts days since 1970.
+        epoch_days: True if a number in a column of dates counts days since 1970.
 
     Raises:
         FeedError: The name of an encoding or unit is unknown.

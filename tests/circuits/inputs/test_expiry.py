@@ -1,4 +1,4 @@
-"""What becomes of published results when their rows expire: the laws of ``on_expiry``.
+"""Published results after their rows expire: the laws of ``on_expiry``.
 
 keep      the sum of what was published is the query over all rows that ever came, without any
           retention, for every cut of the stream into steps; results of joins are append-only

@@ -1,4 +1,4 @@
-"""What is kept of derived rows, over steps and iterations, against loops over dicts."""
+"""Recursive distinct and min/max, over steps and iterations, against loops over dicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What columns of one circuit share: codes of one space, and tables that are kept."""
+"""Columns of one circuit share dictionaries, so equal values have equal codes."""
 
 from __future__ import annotations
 

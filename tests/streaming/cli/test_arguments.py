@@ -1,4 +1,4 @@
-"""What is written on the command line: columns, sources, sinks, files of changes, queries."""
+"""Arguments of the command line: columns, sources, sinks, files of changes, queries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the simulated disk keeps for certain, and that it loses all that it may."""
+"""The simulated disk keeps what it must, and loses everything that it may."""
 
 from __future__ import annotations
 

@@ -45,5 +45,5 @@ def test_arrangements_that_come_due_together_are_summed_one_after_another(tmp_pa
 
 
 def _summed(before, now):
-    """Whether a piece was made of older ones with so many rows."""
+    """Return whether a piece was made of older ones with so many rows."""
     return sum(p.rows for p in before if p not in now) > LARGE

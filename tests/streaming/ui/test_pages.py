@@ -1,4 +1,4 @@
-"""What a live page knows: patterns, numbers over time, newest matches, a bounded history."""
+"""The content of a live page: patterns, numbers over time, newest matches, a bounded history."""
 
 from __future__ import annotations
 
