@@ -131,8 +131,8 @@ class Rows:
 
     def join_scalar_subquery(self, clause: Clause, node: exp.Expr) -> Expression:
         """Join a scalar subquery to the rows and return its value."""
-        self.plan, join_scalar_subquery = self.queries.join_scalar(self, node)
-        return join_scalar_subquery
+        self.plan, value = self.queries.join_scalar(self, node)
+        return value
 
 
 def add_alias(aliases: dict[str, exp.Expr | None], item: exp.Alias) -> None:

@@ -15,7 +15,7 @@ from typing import Final
 __all__ = ["TableShape", "difference"]
 
 _FAMILIES: Final = {
-    "number": "int|serial|numeric|decimal|real|double|float|money",
+    "number": r"(?<!po)int(?!erval)|serial|numeric|decimal|real|double|float|money",
     "boolean": "bool",
     "bytes": "bytea|blob|binary",
     "time": "date|time|interval",
