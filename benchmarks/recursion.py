@@ -179,7 +179,7 @@ def _held(circuit: Circuit, end: int, edges: pa.Table) -> Row:
     settled = [
         trace
         for node in circuit.graph.nodes
-        if node.inner
+        if node.is_nested
         for trace in getattr(node.operator, "traces", ())
     ]
     arranged = [a for trace in (*traces.values(), *settled) for a in trace.arrangements]

@@ -6,6 +6,9 @@ import re
 from typing import Any, Final
 
 from circuits import Circuit
+from circuits.runtime.graph import Graph
+from circuits.runtime.operators.integrate import Integrate
+from circuits.state.registry import operator_trace, relation_trace
 from streaming.sink.metrics import BatchMetrics
 
 __all__ = ["arrangements_of", "arrangements_on_disk"]
@@ -26,12 +29,13 @@ def arrangements_of(circuit: Circuit) -> list[dict[str, Any]]:
     state = circuit.committed
     if not state.steps:
         return arrangements
+    labels = _trace_labels(circuit.graph)
     for name in state.traces:
         for arrangement in state.trace(name).arrangements:
             runs = arrangement.spine.runs
             arrangements.append(
                 {
-                    "name": name,
+                    "name": labels.get(name, name),
                     "order": list(arrangement.order),
                     "rows": sum(run.rows for run in runs),
                     "runs": len(runs),
@@ -56,3 +60,19 @@ def arrangements_on_disk(metrics: BatchMetrics) -> list[dict[str, Any]]:
         entry = {"name": name, "order": order, "rows": rows, "runs": None, "bytes": size}
         arrangements.append(entry)
     return arrangements
+
+
+def _trace_labels(graph: Graph) -> dict[str, str]:
+    """Name traces as `Circuit.explain` names operators, and materialized views by their names."""
+    views = {number: name for name, number in graph.views.items()}
+    labels = {}
+    for node in graph.nodes:
+        labels[relation_trace(node.state_name)] = f"relation {node.name}"
+        for index, _ in enumerate(getattr(node.operator, "traces", ())):
+            label = f"operator {node.name} {index}"
+            if isinstance(node.operator, Integrate):
+                (below,) = node.inputs
+                view = views.get(below)
+                label = f"view {view}" if view else f"input {graph.nodes[below].name}"
+            labels[operator_trace(node.state_name, index)] = label
+    return labels

@@ -321,7 +321,7 @@ def small_limits(seed: int) -> Iterator[None]:
     names = Random(f"names {seed}")
     with ExitStack() as stack:
         for module, name, values in (
-            (pieces, "FAN", [2, 3, 8]),
+            (pieces, "LEVEL_FANOUT", [2, 3, 8]),
             (writer, "LARGE", [100, 1000, 1 << 20]),
             (writer, "MOST_SEGMENTS", [3, 6, 64]),
             (writer, "LARGE_SUM", [2, 10, 1 << 18]),

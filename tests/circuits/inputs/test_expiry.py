@@ -232,7 +232,7 @@ def test_with_keep_the_state_is_that_of_the_retained_rows_only(data, events, ret
     fresh = compile_sql(query, SCHEMAS, materialize=["a"])
     published(fresh, [there])
     traces = {n: t.to_zset() for n, t in circuit.graph.traces.items() if t.orders}
-    expected = {n: t.to_zset() for n, t in fresh._graph.traces.items() if t.orders}
+    expected = {n: t.to_zset() for n, t in fresh.graph.traces.items() if t.orders}
     assert bag_of(circuit.views["a"]) == bag_of(fresh.views["a"])
     shared = traces.keys() & expected.keys()
     assert shared

@@ -384,7 +384,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder.json").mkdir()
-    monkeypatch.setattr(bench_module, "_compared", None)
+    monkeypatch.setattr(bench_module, "_compare", None)
 
     status, out, errors = run(option)
 

@@ -178,6 +178,6 @@ def test_a_spread_that_does_not_fit_is_refused():
     ):
         with pytest.raises(StreamingError, match="give one number for each atom"):
             Grid(shares, (heavy,))
-    with pytest.raises(StreamingError, match="in two ways"):
+    with pytest.raises(StreamingError, match="in two groups of heavy values"):
         Grid(shares, (Heavy("a", (2, 1, 1), (1,)), Heavy("a", (1, 1, 2), (1, 2))))
     assert math.prod(shares.parts.values()) == 8

@@ -151,14 +151,14 @@ def test_files_that_nobody_sweeps_away_are_found():
 
 
 def test_a_piece_that_is_forgotten_is_found():
-    real = Writer._table
+    real = Writer._add_dictionary
 
     def forgetful(self, name, offsets, data):
         real(self, name, offsets, data)
-        if len(self._placed[name, None]) > 2:
-            self._placed[name, None].pop(0)
+        if len(self._references[name, None]) > 2:
+            self._references[name, None].pop(0)
 
-    with patch.object(Writer, "_table", forgetful):
+    with patch.object(Writer, "_add_dictionary", forgetful):
         assert fails()
 
 
@@ -275,8 +275,8 @@ def test_without_checksums_damage_would_be_found_by_wrong_deltas_or_strange_erro
         return files.read(name)
 
     with (
-        patch.object(store_module, "verified", trusting),
-        patch.object(verified_module, "verified", trusting),
+        patch.object(store_module, "read_verified", trusting),
+        patch.object(verified_module, "read_verified", trusting),
     ):
         assert fails(damage=True)
 

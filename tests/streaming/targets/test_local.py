@@ -82,7 +82,7 @@ def test_memory_names_the_views_it_has_and_refuses_another_state():
     target = MemoryTarget()
     target.write(ViewDelta("v", 0, ONE, state_id="one"))
 
-    with pytest.raises(TargetError, match=r"'w' was not written .* there are: v"):
+    with pytest.raises(TargetError, match=r"of view 'w' has been written .* views are: v"):
         target.table("w")
     with pytest.raises(TargetError, match="do not come from view 'v'"):
         target.write(ViewDelta("v", 1, ONE, state_id="two"))
