@@ -1,12 +1,18 @@
-"""A physical term: one planned term bound to the runs that it reads, ready for the join kernel.
+"""A physical term: one planned term bound to the data that it reads, ready for the join kernel.
 
-A physical term is built once per term and kept. Everything that changes from step to step is data
-whose address it holds: the tables of the spines (old), and the addresses of the step's delta runs.
-It returns its result in chunks of at most `CHUNK_ROWS` rows, because one inserted row can match
-millions.
+A delta formula expands the change of a join into a sum of terms. A term is a join of factors; each
+factor is a relation before or after the step (old or new), or its delta. A run is a sorted array of
+rows. A relation is stored as a spine: a list of runs of growing size, as in an LSM tree. A delta is
+one run.
 
-With an executor, the ranges of a term run in parallel, each with its own buffers. All of them have
-ended when a method returns or raises, because they read the step's runs.
+A physical term is built once and used in every step. It stores only addresses of the data that
+changes from step to step: the tables of the spines, which list their runs, and the array of the
+addresses of the step's delta runs. It returns its result in chunks of at most `CHUNK_ROWS` rows,
+because one inserted row can match millions.
+
+An executor executes the term in parallel: each range of the values of one variable is a task with
+its own buffers. All tasks have ended when a method returns or raises, because they read the runs of
+the step.
 """
 
 from __future__ import annotations
@@ -33,20 +39,23 @@ from dbsp_wcoj.zset import LIMIT, Int64Array, ZSet, consolidated_rows
 
 __all__ = ["PhysicalTerm", "Source"]
 
-# (the spine to read or None, the slot of the delta to read or -1)
+# What a factor reads: (its spine or None, the slot of its delta or -1). A slot is an index of the
+# array of delta addresses.
 Source = tuple[Spine | None, int]
 Result = TypeVar("Result")
 
 
 class PhysicalTerm:
-    """One term: a plan, its program, and the sources of its factors.
+    """One term: a plan, the program compiled from it, and the sources of its factors.
 
     Attributes:
-        plan: The plan.
-        counters: Proposals and intersections since it was built, one row per level of the plan.
+        plan: The order of the variables, and the column order of each factor.
+        counters: The numbers of proposals and intersections since the term was built, one row per
+            level (variable) of the plan.
         buffers: The memory that the join writes to.
-        sources: Three words per factor (the address of the spine's table or 0, whether it reads a
-            delta, the delta's slot), the delta addresses by slot, and the spines.
+        sources: Three arrays or lists: three words per factor (the address of the spine's table or
+            0, 1 if the factor reads a delta, the slot of the delta); the delta addresses by slot;
+            and the spines.
     """
 
     __slots__ = (
@@ -75,11 +84,12 @@ class PhysicalTerm:
 
         Args:
             plan: The plan.
-            sources: One per factor.
-            deltas: Addresses of the step's delta runs, written by the owner before each run.
-            buffers: The memory that the join writes to; one of the terms that share it runs at a
-                time.
-            driven_by: Factors that are deltas; the rows of one of them may drive the join.
+            sources: The source of each factor.
+            deltas: The addresses of the step's delta runs, by slot. The owner of the array writes
+                them before each execution.
+            buffers: The memory that the join writes to. Several terms can share it, but only one of
+                them may be executing at a time.
+            driven_by: The factors that are deltas. The join may start from the rows of one of them.
         """
         self.plan = plan
         self.counters: Int64Array = _zero_counters(plan)
@@ -101,12 +111,15 @@ class PhysicalTerm:
 
     @property
     def run_count(self) -> int:
-        """The number of times that the term has run."""
+        """The number of executions of the term."""
         return int(self._runs[0])
 
     @property
     def closing_factor(self) -> int | None:
-        """The factor that binds the last two variables if they close a cycle; else None."""
+        """The factor that binds both of the last two variables of a cycle, such as a triangle.
+
+        None if the last two variables do not close a cycle.
+        """
         program = self._program
         level = int(program[join_layout.LEVELS]) - 2
         if level < 0:
@@ -119,13 +132,15 @@ class PhysicalTerm:
         return moving
 
     def link(self) -> None:
-        """Compile or load the kernels that the program calls, before it runs for the first time."""
+        """Compile or load the kernels that the program calls, before the first execution."""
         if not self._is_linked:
             link(self._program)
             self._is_linked = True
 
     def pack_closing_run(self, run: Run) -> None:
-        """Pack the run of `closing_factor`, which pays off in a join of whole relations.
+        """Pack the lists of the run of `closing_factor` into bitmap words.
+
+        This pays off in a join of whole relations (`dbsp_wcoj.kernels.join.packed_lists`).
 
         Complexity:
             O(rows).
@@ -142,7 +157,7 @@ class PhysicalTerm:
 
     @property
     def addresses(self) -> tuple[int, int, int, int]:
-        """The addresses of its program, its sources, its counters and its run count."""
+        """The addresses of the program, the sources, the counters and the execution count."""
         program, sources, _ = self._arguments
         return program, sources, self._count, address_of(self._runs)
 
@@ -152,15 +167,16 @@ class PhysicalTerm:
         executor: Executor | None = None,
         budget: Budget | None = None,
     ) -> int:
-        """The weight of the empty row, for an empty head; exact.
+        """Return the exact weight of the empty row, for a term with an empty head.
 
         Args:
-            ranges: Disjoint inclusive ranges of the split variable that cover the request.
-            executor: Runs the ranges in parallel; the kernel does not hold the GIL.
+            ranges: Disjoint inclusive ranges of the split variable, the variable whose values
+                divide the join into parts.
+            executor: Executes the ranges in parallel; the kernel does not hold the GIL.
             budget: Limits the time; the join checks it at intervals.
 
         Raises:
-            WeightOverflowError: The weight, or a part of it, leaves int64.
+            WeightOverflowError: The weight, or a part of it, exceeds int64.
             LimitError: The join takes too long.
         """
         self._runs[0] += 1
@@ -193,7 +209,7 @@ class PhysicalTerm:
         With an executor, all chunks of a range stay in memory until they are yielded.
 
         Raises:
-            WeightOverflowError: A weight of the result leaves int64.
+            WeightOverflowError: A weight of the result exceeds int64.
             LimitError: The result is larger, or takes longer, than the budget allows.
         """
         self.link()
@@ -234,7 +250,10 @@ class PhysicalTerm:
         return total
 
     def _whole(self) -> tuple[int, ...]:
-        """The kernel arguments for all values, the same in every step until the buffers grow."""
+        """Return the kernel arguments for a join over all values.
+
+        They stay the same from step to step until the buffers grow, so they are cached.
+        """
         addresses, arguments = self._call
         if addresses is not self.buffers.arguments:
             self.link()
@@ -283,7 +302,7 @@ def _zero_counters(plan: TermPlan) -> Int64Array:
 def _run_parallel(
     executor: Executor, function: Callable[[tuple[int, int]], Result], ranges: Ranges
 ) -> Iterator[Result]:
-    """Yield the results of all ranges in order; none still runs when this ends."""
+    """Yield the results of all ranges in order; when this ends, all tasks have ended."""
     futures = [executor.submit(function, bounds) for bounds in ranges]
     try:
         for future in futures:

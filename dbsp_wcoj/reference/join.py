@@ -2,17 +2,27 @@
 
 ::
 
-    solve(extenders, levels)           one-shot, set semantics, any extenders
-    reference_join(query, relations)   weighted, one relation per atom
+    solve(extenders, levels)           sets of rows, any extenders
+    reference_join(query, relations)   weighted rows, one relation per atom
 
-``reference_join`` is the oracle of the compiled join: exact Python integers, any ordered values,
-no code shared with the kernels. A delta term of a formula is the same join over other views, so
-``reference_join`` takes one relation per *atom*: an old, a delta or a new one for each.
+The join binds one variable after the other. *Level* ``k`` is the ``k``-th variable of the order. A
+prefix is a row of values for the first levels, and an extension is a value for the next one. An
+extender is a relation or filter that can add the next variable to a prefix. For each prefix, the
+join asks every extender of the level how many extensions it has (count). The one with the fewest
+lists them (propose), and the others remove those that they do not contain (intersect).
 
-The join runs depth first, so its memory is one prefix and one list of extensions per level.
+``reference_join`` is the oracle of the compiled join: tests compare the results of both. It uses
+exact Python integers and any ordered values, and shares no code with the kernels.
 
-Cost: because the extender with the smallest count proposes for each prefix, the join processes
-O(AGM(query)) values, each with one hash look-up per atom.
+The change of a join is a sum of terms. Each term is the same join, but for each atom it reads the
+old relation, the delta or the new relation. So ``reference_join`` accepts one relation per *atom*,
+not only one per name.
+
+The join proceeds depth first, so its memory is one prefix and one list of extensions per level.
+
+Cost: the join processes O(AGM(query)) values, each with one hash look-up per atom, because the
+extender with the smallest count proposes. AGM(query) is the largest possible number of result rows
+for relations of the given sizes.
 
 References:
     Ngo, Ré, Rudra. Skew Strikes Back. SIGMOD Record 42(4), 2013, section 3. arXiv:1310.3314
@@ -44,18 +54,19 @@ def solve(extenders: Sequence[PrefixExtender], levels: int) -> Iterator[Row]:
     """Yield all rows over ``levels`` variables that satisfy every extender.
 
     Args:
-        extenders: Relations, filters and connectives; each variable is bound by one that proposes.
+        extenders: Relations, filters and connectives (and, or, not). For each variable, one of them
+            must be able to propose values.
         levels: The number of variables.
 
     Returns:
-        The rows, each once; ascending where only relations propose.
+        The rows, each once. They are in ascending order if only relations propose.
 
     Raises:
-        UnsafeVariableError: A variable is bound by no extender.
+        UnsafeVariableError: None of the extenders binds some variable.
         VariableOrderError: An extender has a level that does not exist.
 
     Complexity:
-        O(AGM bound * extenders) for relations; connectives add their own number of children.
+        O(AGM bound * extenders) for relations; a connective counts as all of its children.
 
     >>> even = RelationExtender([(0,), (2,), (4,)], [0])
     >>> after = RelationExtender([(0, 1), (1, 2), (2, 3), (2, 4)], [0, 1])
@@ -74,7 +85,8 @@ def solve(extenders: Sequence[PrefixExtender], levels: int) -> Iterator[Row]:
             raise UnsafeVariableError(
                 f"level {level} of {levels} meets no extender; bind its variable in an atom"
             )
-    # Without variables nothing is proposed; any value shows whether the constant atoms hold.
+    # Without variables there are no proposals. Intersecting any value, such as None, shows whether
+    # the atoms of constants are satisfied.
     if levels == 0 and not all(extender.intersect((), [None]) for extender in extenders):
         return iter(())
     return _extend((), participants)
@@ -104,22 +116,25 @@ def reference_join(
 
     Args:
         query: The query.
-        relations: Weight by row; by relation name, or one for each atom in body order.
-        order: A permutation of ``query.variables``; by default in order of occurrence.
+        relations: Each relation maps its rows to their weights. Give a mapping from names to
+            relations, or a sequence of one relation per atom, in the order of the body.
+        order: A permutation of ``query.variables``, by default the order of their occurrence.
 
     Returns:
-        Weight by row of the head, without zeros: the sum, over the bindings of all variables, of
-        the product of the weights of the joined rows.
+        The rows of the head with their weights, without zero weights. The weight of a row is a sum
+        over all bindings of the variables; each adds the product of the weights of the joined rows.
 
     Raises:
         VariableOrderError: ``order`` is not a permutation of the variables.
         UnknownRelationError: A relation of the query is missing from the mapping.
-        ArityError: Not one relation per atom, or a row of another arity than its atom.
+        ArityError: The number of relations differs from the number of atoms, or a row has another
+            arity than its atom.
         WeightError: A weight is not an integer.
-        ColumnTypeError: Values that are joined or compared have no order.
+        ColumnTypeError: Values that are joined or compared cannot be ordered.
 
     Complexity:
-        O(AGM(query) * atoms) after O(N log N) for the tries, N = rows of all atoms.
+        O(N log N) to build the tries of the atoms, where N is the number of rows of all atoms, then
+        O(AGM(query) * atoms) for the join.
 
     >>> query = Query.parse("tri(a, b, c) :- e(a, b), e(b, c), e(a, c)")
     >>> edges = {(1, 2): 1, (2, 3): 2, (1, 3): 1, (3, 4): 1}

@@ -1,18 +1,21 @@
-"""Read expected counts from a Parquet file, one row for each transaction of a change stream.
+"""Oracle: read the expected counts of the demo from a Parquet file.
+
+Each row of the file has the counts after a transaction of a change stream. The columns are:
 
 ====================== ========================================================================
 column of the file     total of the demo
 ====================== ========================================================================
-live_edges,            ``edges``: distinct pairs, including a link from a node to itself
+live_edges,            ``edges``: distinct pairs, including loops (links from a node to itself)
 live_directed_edges
 live_triangles         ``simple``: *undirected* triangles, each once; direction, repeated links and
                        loops are ignored. Not the directed ``triangles``
-live_directed_3cycles  ``cycles``: directed 3-cycles, each once (the ordered join's rows / 3)
+live_directed_3cycles  ``cycles``: directed 3-cycles, each once (the join finds each three times)
 ====================== ========================================================================
 
-A row applies after some number of changes: ``events_applied`` is their number; ``tx``, or else
-``ts``, is their last transaction. If several transactions share a micro-batch, the row of the last
-one is compared; the demo has no counts for the rows between.
+A row is valid after a certain number of changes. Column ``events_applied`` contains this number. A
+file without that column names the last transaction of these changes, in column ``tx`` or else
+``ts``. If several transactions share a micro-batch, only the row of the last one is compared,
+because the demo counts once per micro-batch.
 """
 
 from __future__ import annotations
@@ -41,13 +44,18 @@ COLUMNS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class Oracle:
-    """Expected totals after numbers of changes; ``positions`` ascend."""
+    """Expected totals by position in the change stream.
+
+    Attributes:
+        positions: The number of changes before each row of totals, ascending.
+        expected: The totals at these positions, by name of the total.
+    """
 
     positions: Integers
     expected: Mapping[str, Integers]
 
     def at(self, position: int) -> dict[str, int]:
-        """The expected totals after ``position`` changes; empty if the oracle has none."""
+        """Return the expected totals after ``position`` changes; empty if the oracle has none."""
         row = int(np.searchsorted(self.positions, position))
         if row == len(self.positions) or self.positions[row] != position:
             return {}
@@ -55,10 +63,11 @@ class Oracle:
 
 
 def read_oracle(path: Path, stream: ChangeStream) -> Oracle:
-    """Read the oracle of a stream.
+    """Read the expected totals of a change stream.
 
     Raises:
-        EventsError: The file is missing, has no known column, or belongs to another stream.
+        EventsError: The file is missing or cannot be read, has none of the columns above, or
+            belongs to another stream.
     """
     if not path.is_file():
         raise EventsError(f"no file {str(path)!r}: name the Parquet file with the live counts")

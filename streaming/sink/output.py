@@ -4,9 +4,13 @@
 
     ViewSink(circuit, [Output("waiting", SqlTarget(connect), mode="upsert", keys=["nr"])])
 
-Each published table is stored with its mode in the metadata of its schema. A micro-batch may be
-replayed in a sink that now has another mode, and a target must not receive one micro-batch in two
-modes.
+A circuit is a compiled set of views. A target is the external table or the files that the sink
+writes the changes of a view to. A published table contains these changes for one micro-batch.
+
+The sink stores each published table in the state directory before it writes it to the target. The
+metadata of the table's schema contains the output mode. Therefore the sink detects that a
+micro-batch is replayed after its mode was changed, and raises an error: a target must not receive
+one micro-batch in two modes.
 """
 
 from __future__ import annotations
@@ -42,9 +46,10 @@ class Output:
         view: An output of the circuit.
         target: A `Target`, or a function ``(frame, batch_id)``. Without a target the changes are
             only in the state directory and in ``ViewSink.last``.
-        mode: ``"delta"``: the changed rows with weights. ``"upsert"``: for each touched key its
-            current row (weight 1) or a tombstone (weight -1); every key must have one row.
-            ``"complete"``: the whole view after each step, for small views.
+        mode: ``"delta"``: the changed rows with weights. ``"upsert"``: for each key that the
+            micro-batch changes, its current row (weight 1), or a tombstone (weight -1) if the key
+            was deleted; every key must have one row. ``"complete"``: the whole view after each
+            micro-batch, for small views.
         keys: The key columns, in mode ``"upsert"``.
 
     Raises:
@@ -82,13 +87,16 @@ class Output:
         return name or type(self.target).__name__
 
 
-#: The outputs of a sink as its caller gives them: one target of all views, or a list.
+#: The argument ``outputs`` of a sink: one target for all views, or a list of outputs.
 Outputs = Iterable[Output] | Target | OnDelta | None
 
 
 @dataclass(frozen=True)
 class OutputRouting:
-    """The outputs of a sink by view; a view without an output has no target and mode ``delta``."""
+    """The outputs of a sink by view.
+
+    A view without an output has mode ``delta``, and its changes are not written to a target.
+    """
 
     outputs: Mapping[str, Output]
 
@@ -102,8 +110,8 @@ class OutputRouting:
         """Return the table to publish for each view, in its output mode.
 
         Args:
-            deltas: The consolidated delta of each view.
-            after: Reads a materialized view after the step.
+            deltas: The delta of each view: changed rows with nonzero weights, each row once.
+            after: Returns a reader of a materialized view as it is after the step.
 
         Raises:
             TargetError: A view in mode ``upsert`` does not have one row per key.
@@ -127,10 +135,10 @@ class OutputRouting:
     ) -> None:
         """Write a published table to the target of its view, if the view has one.
 
-        Errors of the target pass through.
+        An error of the target is raised unchanged.
 
         Raises:
-            TargetError: The micro-batch was published in another mode before.
+            TargetError: The micro-batch is replayed, and was published in another mode before.
         """
         output = self.output_of(view)
         if output.target is None:

@@ -1,8 +1,14 @@
-"""Checksums: small files of one line of JSON and one line with its CRC-32.
+"""Checksums: encode and decode small files of one line of JSON and one line with its CRC-32.
 
-A checksum detects a file that was cut short or changed by accident. It does not prove who wrote the
-file, so the content is untrusted: strict JSON (no NaN, no key twice, bounded nesting and
-numbers), and every value is checked by the functions below before it is used.
+::
+
+    {"a":1}
+    crc32 561bacaf
+
+The manifests and the other small files of the state directory have this format. The checksum
+detects a file that was cut short or changed by accident. It does not prove who wrote the file, so
+the content is untrusted. The JSON must be strict (no NaN, no repeated key, bounded nesting and
+numbers), and the functions below check every value before it is used.
 """
 
 from __future__ import annotations
@@ -25,13 +31,13 @@ __all__ = [
     "parse_texts",
 ]
 
-#: Counts, sizes and ids are below; int64 with room for sums.
+#: Counts, sizes and ids are smaller than this, so that the sum of two of them fits int64.
 MAX_COUNT: Final = 2**62
 MAX_INT: Final = 2**63
 
 
 def encode_checked(body: Mapping[str, Any]) -> bytes:
-    """Encode JSON and its checksum.
+    """Encode an object as a line of JSON and a line with its checksum.
 
     >>> encode_checked({"a": 1})
     b'{"a":1}\\ncrc32 561bacaf\\n'
@@ -42,15 +48,19 @@ def encode_checked(body: Mapping[str, Any]) -> bytes:
 
 
 def checksum_of(data: bytes) -> int:
-    """Return the checksum of a file of `encode_checked`; O(bytes)."""
+    """Compute the checksum of a file that `encode_checked` wrote, in O(bytes)."""
     return zlib.crc32(data.partition(b"\n")[0])
 
 
 def decode_checked(data: bytes, name: str) -> dict[str, Any]:
-    """Decode a file of `encode_checked`.
+    """Decode a file that `encode_checked` wrote.
+
+    Args:
+        data: The bytes of the file.
+        name: The name of the file, for messages.
 
     Raises:
-        StateDamagedError: It was cut short or changed, or is not an object of strict JSON.
+        StateDamagedError: The file was cut short or changed, or is not an object of strict JSON.
     """
     line, _, seal = data.partition(b"\n")
     if seal != f"crc32 {zlib.crc32(line):08x}\n".encode():
@@ -78,7 +88,7 @@ def parse_int64(value: Any) -> int:
     """Return the value if it is an int64.
 
     Raises:
-        ValueError: It is not.
+        ValueError: The value is not an int64.
     """
     if type(value) is not int or not -MAX_INT <= value < MAX_INT:
         raise ValueError(f"{str(value)[:50]!r} is no int64")
@@ -89,7 +99,7 @@ def parse_count(value: Any) -> int:
     """Return the value if it is an integer from 0 to 2**62 - 1.
 
     Raises:
-        ValueError: It is not.
+        ValueError: The value is not an integer in this range.
     """
     if type(value) is not int or not 0 <= value < MAX_COUNT:
         raise ValueError(f"{str(value)[:50]!r} is no count")
@@ -100,7 +110,7 @@ def parse_text(value: Any) -> str:
     """Return the value if it is a string.
 
     Raises:
-        ValueError: It is not.
+        ValueError: The value is not a string.
     """
     if not isinstance(value, str):
         raise ValueError(f"{str(value)[:50]!r} is no text")
@@ -111,7 +121,7 @@ def parse_texts(value: Any) -> tuple[str, ...]:
     """Return the value as a tuple if it is a list of strings.
 
     Raises:
-        ValueError: It is not.
+        ValueError: The value is not a list of strings.
     """
     if not isinstance(value, list):
         raise ValueError(f"{str(value)[:50]!r} is no list")
@@ -119,10 +129,10 @@ def parse_texts(value: Any) -> tuple[str, ...]:
 
 
 def parse_items(value: Any) -> list[tuple[str, Any]]:
-    """Return the members of an object.
+    """Return the members of a JSON object as pairs of name and value.
 
     Raises:
-        ValueError: It is not.
+        ValueError: The value is not an object.
     """
     if not isinstance(value, dict):
         raise ValueError(f"{str(value)[:50]!r} is no object")

@@ -1,9 +1,15 @@
 """Parquet: encode published tables as files of a bounded number of rows.
 
-The files are not compressed and have no dictionaries: they live for a few micro-batches, and a
-better encoding takes longer than writing more bytes. An empty table has one file without rows, so
-that its columns are known. Files of dead letters, which no manifest names, have checksums in their
-pages. A compressed file is not from this library and raises an error before it grows in memory.
+A published table contains the changes of one view in one micro-batch. Its files are kept for a few
+micro-batches only. Therefore they are not compressed and have no dictionaries: a better encoding
+would take longer than writing more bytes. An empty table is written as one file without rows, which
+stores the columns of the table.
+
+Dead letters are invalid input rows that the sink sets aside. Manifests do not list their files, so
+these files have checksums in their Parquet pages.
+
+This library never writes compressed files. Reading one raises an error before it is decompressed,
+because a small file could fill the memory.
 """
 
 from __future__ import annotations
@@ -23,11 +29,11 @@ MAX_FILE_ROWS: Final = 1 << 20
 
 
 def encode_parquet(table: pa.Table, *, whole: bool = False) -> Iterator[pa.Buffer]:
-    """Yield the files of a table.
+    """Yield the contents of the files of a table, each of at most `MAX_FILE_ROWS` rows.
 
     Args:
         table: The table.
-        whole: True to write one file, for any number of rows.
+        whole: True to encode any number of rows as one file, with checksums in its pages.
 
     >>> [file] = encode_parquet(pa.table({"n": [1, 2]}))
     >>> pq.read_table(pa.BufferReader(file)).to_pylist()
@@ -49,14 +55,14 @@ def encode_parquet(table: pa.Table, *, whole: bool = False) -> Iterator[pa.Buffe
 
 
 def read_parquet(data: Bytes, name: str) -> pa.Table:
-    """Read a file of `encode_parquet`, in O(bytes).
+    """Read a file that `encode_parquet` wrote, in O(bytes).
 
     Args:
         data: The bytes of the file.
         name: The name of the file, for messages.
 
     Raises:
-        StateDamagedError: It is not a Parquet file, or is from another writer.
+        StateDamagedError: The file is not a Parquet file, or another program wrote it.
     """
     try:
         buffer = pa.py_buffer(data)

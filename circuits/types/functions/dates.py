@@ -1,7 +1,8 @@
-"""The parts of dates and times: year … second, the day of the week, the ISO week.
+"""SQL functions for the parts of dates and times: year to second, day of the week, ISO week.
 
-All results are int64. The parts of a timestamp with a zone are those of its local time. Sunday is
-day 0 of the week. Text literals are parsed as timestamps. The parts of an infinite date are NULL.
+All results are int64. The parts of a timestamp with a time zone are those of its local time. Sunday
+is day 0 of the week. Text literals are parsed as timestamps. The parts of an infinite date or
+timestamp are NULL.
 """
 
 from __future__ import annotations
@@ -31,9 +32,12 @@ __all__ = ["FUNCTIONS", "as_moment"]
 
 
 def as_moment(name: str, arguments: Arguments, argument: Expression) -> Expression:
-    """Return an argument as a date or timestamp; FunctionError if it is neither.
+    """Return an argument as a date or timestamp.
 
-    NULL and text literals are cast to timestamps, and date64 to date32.
+    NULL and text literals are cast to timestamps, and date64 is cast to date32.
+
+    Raises:
+        FunctionError: The argument is neither a date nor a timestamp.
     """
     is_text_literal = isinstance(argument, Literal) and is_text(argument.type)
     if is_text_literal or arrow.is_null(argument.type):
@@ -55,7 +59,7 @@ def _clock_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Type
     if arrow.is_time(arguments[0].type):
         return arguments, pa.int64()
     value = as_moment(name, arguments, arguments[0])
-    is_date = arrow.is_date(value.type)  # a date counts as its midnight
+    is_date = arrow.is_date(value.type)  # a date means its midnight
     return (cast_to(value, pa.timestamp("s")) if is_date else value,), pa.int64()
 
 

@@ -1,9 +1,13 @@
 """The sub-command ``bench``: compare delta formulas and step sizes on a query of the user.
 
-Each formula has its own circuit, and all circuits run the same steps. For every step that inserts
-rows, a later step deletes them. So all formulas begin and end with the same state, and the steps
-can be repeated until their median is precise (`streaming.cli.benchmark.repetition`). The command
-compares the deltas of each step, so that a wrong answer is never reported as a fast one.
+A delta formula is the way in which the change of a join is expanded into terms. The command
+compiles the query once per formula, each time to its own circuit (a compiled set of views), and all
+circuits run the same steps. A step is a set of inserted or deleted rows of all relations.
+
+For every step that inserts rows, a later step deletes them. So all formulas begin and end with the
+same state, and the steps can be repeated until the median of their times is precise
+(`streaming.cli.benchmark.repetition`). The command compares the deltas of each step, so that a
+wrong answer is never reported as a fast one.
 """
 
 from __future__ import annotations
@@ -60,7 +64,7 @@ _Results = dict[tuple[str, int], Measurement]
 
 @dataclass(frozen=True)
 class _StepPlan:
-    """The steps by size, and remarks on differences from the requested steps."""
+    """The steps of each size, and remarks on how they differ from the requested steps."""
 
     streams: dict[int, Stream]
     remarks: list[str]
@@ -136,11 +140,13 @@ def bench(
 def _read_formula(value: str) -> tuple[str, str]:
     """Return the name and the text of a formula.
 
-    Both are the value if it names a formula. Otherwise the value is the path of a file; its name is
-    the name of the formula, and the terms in it are the text.
+    If the value is the name of a built-in formula, it is also the text. Otherwise the value is the
+    path of a file: the name of the file becomes the name of the formula, and the text is the terms
+    in the file.
 
     Raises:
-        EventsError: The value is neither, or the terms are not an exact delta formula.
+        EventsError: The value is neither a formula nor a file, or the terms in the file are not an
+            exact delta formula.
     """
     if value in ALL_FORMULAS:
         return value, value
@@ -156,10 +162,12 @@ def _read_formula(value: str) -> tuple[str, str]:
 
 
 def _check_applies(name: str, atoms: int, circuit: Circuit) -> None:
-    """Check that a join of the query uses the user's formula, that is, has as many atoms.
+    """Check that a join of the query uses the user's formula.
+
+    A join uses the formula if it has as many atoms (occurrences of relations) as the formula.
 
     Raises:
-        EventsError: No join has the number of atoms of the formula.
+        EventsError: No join has as many atoms as the formula.
     """
     joins = joins_of(circuit).values()
     if any(isinstance(join.formula, CustomFormula) for join in joins):
@@ -175,8 +183,10 @@ def _plan_steps(
 ) -> _StepPlan:
     """Plan the steps of each size.
 
-    A default size that the rows do not allow is omitted, with a remark. A requested size that they
-    do not allow raises an error, and so does the last default size if no other size is possible.
+    A default size is omitted with a remark if the tables have too few rows for it.
+
+    Raises:
+        EventsError: The tables have too few rows for a requested size, or for every default size.
     """
     total = sum(table.num_rows for table in tables.values())
     streams: dict[int, Stream] = {}
@@ -195,7 +205,7 @@ def _plan_steps(
 
 
 def _infeasibility_reason(tables: Mapping[str, pa.Table], size: int) -> str | None:
-    """Return why steps of a size are impossible, and how to fix it; None if they are possible."""
+    """Return why steps of this size are impossible and how to fix it; None if they are possible."""
     total = sum(table.num_rows for table in tables.values())
     if int(MAX_STREAMED_SHARE * total) < size:
         return (
@@ -214,7 +224,7 @@ def _infeasibility_reason(tables: Mapping[str, pa.Table], size: int) -> str | No
 def _plan_remarks(
     stream: Stream, tables: Mapping[str, pa.Table], size: int, steps: int
 ) -> list[str]:
-    """Describe how a stream differs from the requested steps."""
+    """Return remarks on how a stream differs from the requested steps."""
     remarks = []
     inserts = len(stream.steps) // 2
     if inserts < steps:
@@ -242,7 +252,7 @@ def _compare(
     limits: RepetitionLimits,
     remarks: Console,
 ) -> _Results:
-    """Measure each formula with each size.
+    """Measure each formula with steps of each size.
 
     Raises:
         FailedError: Two formulas gave different deltas for the same steps.
@@ -276,8 +286,8 @@ def _compare(
 def _measure(circuit: Circuit, stream: Stream, limits: RepetitionLimits) -> tuple[Measurement, int]:
     """Measure the steps; return their times and a checksum of their deltas.
 
-    The steps run once before the measurement, to warm the caches. The checksum is computed from the
-    deltas of that run.
+    The steps are executed once before the measurement, to warm the caches. The checksum is computed
+    from the deltas of that execution.
     """
     circuit.step(stream.load)
     total = _checksum_of_steps([circuit.step(tables) for tables in stream.steps])
@@ -302,8 +312,9 @@ def _measure(circuit: Circuit, stream: Stream, limits: RepetitionLimits) -> tupl
 def _checksum_of_steps(steps: Sequence[Mapping[str, pa.Table]]) -> int:
     """Return a checksum of a sequence of deltas; equal sequences have equal checksums.
 
-    The checksum depends on the position of each step. A sum would not: the deltas of a step that
-    inserts rows and of the step that deletes them add up to zero, whether they are right or wrong.
+    The checksum depends on the position of each step. A sum over the steps would not detect errors:
+    the deltas of a step that inserts rows and of the step that deletes them add up to zero, even if
+    both are wrong.
     """
     total = 0
     for deltas in steps:
@@ -334,7 +345,7 @@ def _checksum_of_delta(delta: pa.Table) -> int:
 def _describe_inputs(
     texts: list[str], tables: Mapping[str, pa.Table], rows: int, skew: float
 ) -> list[dict[str, Any]]:
-    """Describe the sources of the rows; files by their names without folders."""
+    """Describe the sources of the rows. Files are named without their folders."""
     if not texts:
         return [{"name": name, "generated": {"rows": rows, "skew": skew}} for name in tables]
     return [

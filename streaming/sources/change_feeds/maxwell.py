@@ -4,21 +4,24 @@
 
     {"database": …, "table": …, "type": "update", "data": {…}, "old": {…}, "xid": …, "xoffset": …}
 
-``data`` is the inserted or deleted row, or the after image of an update. ``old`` holds the former
-values of the columns that an update changed: null means that the value was NULL, and an absent
-column has the same value as in ``data``. A row of a bootstrap (``bootstrap-insert``) is inserted.
-The start and the end of a bootstrap, and changes of table definitions, are skipped.
+``data`` is the inserted or deleted row, or the after image of an update (the row after the update).
+``old`` contains the former values of the columns that the update changed. A null in ``old`` means
+that the value was NULL; a column that is not in ``old`` has the same value as in ``data``.
+
+A bootstrap is Maxwell's initial copy of a table. Each of its rows (``bootstrap-insert``) is
+inserted. The start and the end of a bootstrap and changes of table definitions are skipped.
 
 These events are errors:
 
 - a drop of the table of an input, because the deleted rows are not in the event;
-- a drop of a database, unless ``tables`` names each table with its database, and the dropped
-  database is not among them;
+- a drop of a database, unless ``tables`` names each table with its database and the dropped
+  database is not one of them;
 - an unknown type.
 
-Without a column that orders events and without Kafka's offset, the order is ``xid`` and
-``xoffset``, else ``position``, else ``ts``. The last row of a transaction (``commit``) has no
-``xoffset``.
+Events are ordered by the ``sequence`` column of the feed or by Kafka's offset. If the stream has
+neither, they are ordered by ``xid`` (the transaction) and ``xoffset`` (the row in the transaction);
+if these are missing by ``position`` (file and offset in MySQL's binary log), and else by ``ts``.
+The last row of a transaction (``commit``) has no ``xoffset``.
 """
 
 from __future__ import annotations
@@ -50,7 +53,7 @@ from streaming.sources.change_feeds.text_values import Encoding
 
 __all__ = ["MaxwellFeed"]
 
-MAX_POSITION_SUFFIX = 60  # the last characters of a position, which contain its numbers
+MAX_POSITION_SUFFIX = 60  # number of last characters of a position; they contain its numbers
 ROW_TYPES = ("insert", "update", "delete", "bootstrap-insert")
 DROP_TYPES = ("table-drop", "database-drop")
 IGNORED_TYPES = (
@@ -66,7 +69,7 @@ IGNORED_TYPES = (
 
 @dataclass(frozen=True)
 class MaxwellFeed:
-    """Change events of Maxwell; the arguments are those of `DebeziumFeed`."""
+    """Change events of Maxwell. The arguments have the same meaning as in `DebeziumFeed`."""
 
     value: str = "value"
     tables: Mapping[str, str] = field(default_factory=dict)
@@ -80,7 +83,7 @@ class MaxwellFeed:
     def envelope(
         self, df: DataFrame, inputs: Mapping[str, pa.Schema], *, keys: Keys = NO_KEYS
     ) -> DataFrame:
-        """Return the changes of a stream of events, see `ChangeFeed.envelope`."""
+        """Return the changes of a stream of events; see `ChangeFeed.envelope`."""
         names = Names(self.rename, self.match_case)
         events = open_events(
             self,
@@ -143,7 +146,10 @@ class MaxwellFeed:
         return build_envelope(events, inputs, keys=keys, names=names, encoding=self.encoding)
 
     def _in_database(self, database: str) -> str:
-        """Return the test whether a dropped database may contain a table of an input."""
+        """Return the SQL condition that the event drops a database with a table of an input.
+
+        If ``tables`` does not name the database of each table, every dropped database counts.
+        """
         known = {name.rpartition(".")[0] for name in self.tables}
         if not known or "" in known:
             return "type = 'database-drop'"
@@ -152,8 +158,8 @@ class MaxwellFeed:
 
 
 def _sequence() -> str:
-    """Return the order of an event by its own fields."""
-    # 20 bits of the row in its transaction; the last row has no number.
+    """Return the SQL expression that orders an event by its own fields."""
+    # The row number takes the last 20 bits; the last row of a transaction has no number.
     last = 2**20 - 1
     line = f"least(coalesce({number('event', 'xoffset')}, {last}), {last})"
     transaction = f"try_add(shiftleft({number('event', 'xid')}, 20), {line})"

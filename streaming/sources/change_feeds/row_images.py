@@ -1,15 +1,24 @@
 """Row images: decode the images of events to rows of the envelope.
 
+An image is one row of an event: the before image (the deleted row) or the after image (the inserted
+row). It consists of two JSON objects: ``top``, and ``base`` for the columns that ``top`` lacks. The
+envelope is the common result of all change feeds: a DataFrame of inserted and deleted rows
+(`streaming.sources.change_feeds.feed`).
+
 The decoder looks up every column of a relation in the image, converts it to the type of the column
 (`streaming.sources.change_feeds.text_values`) and checks it. One invalid cell makes the whole event
-an error row. A column that is missing in an event is NULL, because it was added to the table later;
-but if the event has a column whose name differs in case only, that is an error. Columns of the
-event that are not in the relation are ignored. For a deletion from an input with keys only the key
-columns matter. A row without any of the columns is invalid: it is not an object, belongs to another
-table, or its columns have other names.
+an error row. The rules for columns are:
 
-Decoding has three steps: cells (texts, and for some types the JSON kind of the text), values, and
-error reasons. Each step is computed once (`compute_once`), so that a cell is looked up once and
+- A column of the relation that is missing in the event is NULL, because the column may have been
+  added to the table later.
+- But if the event has a column whose name differs in case only, the event is an error.
+- A column of the event that is not in the relation is ignored.
+- In a deletion from an input with keys, only the key columns are checked.
+- A row without any column of the relation is invalid: it is not an object, it belongs to another
+  table, or its columns have other names.
+
+Decoding has three stages: cells (texts, and for some types the JSON kind of the text), values, and
+error reasons. Each stage is computed once (`compute_once`), so each cell is looked up once and
 converted once.
 """
 
@@ -54,7 +63,7 @@ from streaming.sources.change_feeds.unscaled_decimals import may_be_bytes, numbe
 
 __all__ = ["build_envelope"]
 
-#: The SQL variable that is true if the event has a number of more digits than Spark keeps.
+#: The SQL variable that is true if the event has a number with more digits than Spark keeps.
 LONG_NUMBER = "has_long_number"
 
 
@@ -77,16 +86,17 @@ def build_envelope(
         keys: The key columns of inputs with keys.
         names: Maps columns to their names in events.
         encoding: The encodings that the events do not define.
-        unavailable: Placeholder texts in ``top``; the value is then in ``base``.
-        numbered: True if the rows of an event are in order. Their positions become the last 12 bits
-            of the sequence; the sequence is NULL if it has no room for them.
-        described: True if an event may describe its ``fields``.
+        unavailable: Texts that the database writes in ``top`` in place of a value that it did not
+            log; the value is then taken from ``base``.
+        numbered: True if the rows of an event are in order. The position of each row becomes the
+            last 12 bits of its sequence. The sequence is NULL if it has no room for them.
+        described: True if an event may describe the types of its columns, in ``fields``.
     """
     decoder = _Decoder(inputs, keys, names, encoding, unavailable, described)
     kept = ("raw", "sequence", "relation")
     cells = f"CASE WHEN error IS NULL THEN transform(images, image -> {decoder.cells()}) END"
     events = events.filter("NOT skip")
-    # Computed once per event, not once per number, because an event of many numbers is long.
+    # Computed once per event, not once per number: an event with many numbers is long.
     cells = with_binding(LONG_NUMBER, f"raw RLIKE '[0-9.]{{{MAX_DECIMAL_DIGITS + 1}}}'", cells)
     events = compute_once(events, {"cells": cells}, keep=(*kept, "error", "fields"))
     values = f"transform(cells, cell -> {decoder.values()})"
@@ -124,7 +134,7 @@ def _struct_type(schema: pa.Schema) -> str:
 
 
 class _Decoder:
-    """Builds the expressions of the three steps."""
+    """Builds the SQL expressions of the three stages: cells, values and error reasons."""
 
     def __init__(
         self,
@@ -143,15 +153,19 @@ class _Decoder:
         self.described = described
 
     def cells(self) -> str:
-        """Return the cells of an ``image``: texts ``c0``, …, and JSON kinds ``k0``, … if needed."""
+        """Return the expression of the cells of an ``image``.
+
+        They are the texts ``c0``, ``c1``, … and, for the types that need them, the JSON kinds
+        ``k0``, ``k1``, ….
+        """
         return self._rows("image", self._cells)
 
     def values(self) -> str:
-        """Return the row of a ``cell``."""
+        """Return the expression of the row of values of a ``cell``."""
         return self._rows("cell", self._values)
 
     def reason(self) -> str:
-        """Return the reason why a ``cell`` and its ``value`` are invalid; NULL if valid."""
+        """Return the expression of the reason why a ``cell`` is invalid; NULL if it is valid."""
         return case("relation", list(self.inputs), self._reason, "NULL")
 
     def _rows(self, of: str, make: Callable[[str], str]) -> str:
@@ -199,7 +213,10 @@ class _Decoder:
         return with_binding("found", row(found), body)
 
     def _stray(self, relation: str) -> str:
-        """Return a name in the image that differs from a missing column in case only, or NULL."""
+        """Return the expression of a stray name; NULL if there is none.
+
+        A stray name is in the image and differs from the name of a missing column in case only.
+        """
         names = [self.names.name(relation, column) for column in self.inputs[relation].names]
         if self.names.match_case:
             absent = " OR ".join(f"found.v{place} IS NULL" for place in range(len(names)))
@@ -213,7 +230,7 @@ class _Decoder:
         return "CAST(NULL AS STRING)"
 
     def _own(self, relation: str, column: str) -> str:
-        """Return the description of a column in the event."""
+        """Return the expression of the event's description of a column."""
         name = literal(self.names.name(relation, column))
         return f"get(filter(fields, f -> f.field = {name}), 0)"
 
