@@ -322,12 +322,12 @@ def small_limits(seed: int) -> Iterator[None]:
     with ExitStack() as stack:
         for module, name, values in (
             (pieces, "LEVEL_FANOUT", [2, 3, 8]),
-            (writer, "LARGE", [100, 1000, 1 << 20]),
-            (writer, "MOST_SEGMENTS", [3, 6, 64]),
-            (writer, "LARGE_SUM", [2, 10, 1 << 18]),
-            (writer, "MOST_PIECES", [3, 64]),
-            (writer, "THINNED", [1, 2]),
-            (parquet, "PART_ROWS", [1, 3, 1 << 20]),
+            (writer, "MIN_OWN_FILE_BYTES", [100, 1000, 1 << 20]),
+            (writer, "MAX_SMALL_SEGMENTS", [3, 6, 64]),
+            (writer, "MAX_SHARED_MERGE_ROWS", [2, 10, 1 << 18]),
+            (writer, "MAX_PARTS", [3, 64]),
+            (writer, "SEGMENTS_PER_REWRITE", [1, 2]),
+            (parquet, "MAX_FILE_ROWS", [1, 3, 1 << 20]),
         ):
             stack.enter_context(patch.object(module, name, random.choice(values)))
         # A thread per micro-batch that only logs what takes long.
