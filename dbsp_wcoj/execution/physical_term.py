@@ -39,7 +39,7 @@ from dbsp_wcoj.zset import LIMIT, Int64Array, ZSet, consolidated_rows
 
 __all__ = ["PhysicalTerm", "Source"]
 
-# What a factor reads: (its spine or None, the slot of its delta or -1). A slot is an index of the
+# The input of a factor: (its spine or None, the slot of its delta or -1). A slot is an index of the
 # array of delta addresses.
 Source = tuple[Spine | None, int]
 Result = TypeVar("Result")
