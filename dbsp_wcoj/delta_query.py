@@ -33,6 +33,7 @@ from dbsp_wcoj.execution.small_steps import SmallSteps
 from dbsp_wcoj.formulas import DeltaTerm, Formula
 from dbsp_wcoj.generic_join import MIN_PARALLEL_ROWS, parse_query
 from dbsp_wcoj.limits import Budget
+from dbsp_wcoj.observer import COLLECT, current_observer
 from dbsp_wcoj.planning.explain import explain
 from dbsp_wcoj.planning.formula_candidates import FormulaName, parse_formula
 from dbsp_wcoj.planning.planner import check_constants, normalize_body
@@ -323,7 +324,7 @@ class DeltaQuery:
     def _evaluate(self, step: RelationsStep, budget: Budget | None = None) -> ZSet:
         if not self.query.head:
             return ZSet.scalar(self._total(step.by_name, budget))
-        return accumulate(self._chunks(step.by_name, budget), len(self.query.head))
+        return _collect(self._chunks(step.by_name, budget), len(self.query.head))
 
     def _total(self, steps: Mapping[str, TraceStep], budget: Budget | None) -> int:
         """The weight of the empty row."""
@@ -373,7 +374,7 @@ class DeltaQuery:
             if term.target != target:
                 target = term.target
                 pieces = partials.get(target - 1)
-                partial = Partial(accumulate(pieces, 0)) if pieces else None
+                partial = Partial(_collect(pieces, 0)) if pieces else None
             if term.is_zero(steps, partial):
                 continue
             self._joins += term.joins
@@ -397,6 +398,18 @@ class DeltaQuery:
                 total = ZSet.scalar(physical.total(ranges, executor, budget))
                 partials.setdefault(target, []).append(total)
         self._plan_cache.record_cost()
+
+
+def _collect(pieces: Iterable[ZSet], arity: int) -> ZSet:
+    """Sum the pieces of a result."""
+    observer = current_observer()
+    if observer is None:
+        return accumulate(pieces, arity)
+    observer.begin_phase(COLLECT)
+    try:
+        return accumulate(pieces, arity)
+    finally:
+        observer.end_phase(0)
 
 
 def _is_large(steps: Mapping[str, TraceStep]) -> bool:

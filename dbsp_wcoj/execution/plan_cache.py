@@ -23,6 +23,7 @@ from dbsp_wcoj.execution.bound_terms import BoundTerm, BoundTerms
 from dbsp_wcoj.execution.join_buffers import JoinBuffers
 from dbsp_wcoj.execution.physical_term import PhysicalTerm, Source
 from dbsp_wcoj.formulas import PARTIAL, CustomFormula, DeltaTerm, Formula, View, joins, terms
+from dbsp_wcoj.observer import PLAN, observed
 from dbsp_wcoj.planning.adaptive_formula import AdaptiveFormula
 from dbsp_wcoj.planning.formula_candidates import FormulaName, describe_choice, formula_candidates
 from dbsp_wcoj.planning.planner import Body, TermPlan
@@ -168,6 +169,7 @@ class PlanCache:
         self._rebind(replanned)
         self._prescribed_orders = {}
 
+    @observed(PLAN)
     def bind_step(self, steps: Mapping[str, TraceStep]) -> BoundTerms:
         """Return the terms of a step in the order in which they run, bound to the step's deltas.
 
