@@ -33,7 +33,7 @@ from dbsp_wcoj.execution.small_steps import SmallSteps
 from dbsp_wcoj.formulas import DeltaTerm, Formula
 from dbsp_wcoj.generic_join import MIN_PARALLEL_ROWS, parse_query
 from dbsp_wcoj.limits import Budget
-from dbsp_wcoj.observer import COLLECT, current_observer
+from dbsp_wcoj.observer import COLLECT, OBSERVERS, current_observer, observed
 from dbsp_wcoj.planning.explain import explain
 from dbsp_wcoj.planning.formula_candidates import FormulaName, parse_formula
 from dbsp_wcoj.planning.planner import check_constants, normalize_body
@@ -44,6 +44,10 @@ from dbsp_wcoj.storage.trace import Staged, Trace, TraceStep
 from dbsp_wcoj.zset import ZSet, accumulate
 
 __all__ = ["DeltaQuery", "PreparedStep", "Stats"]
+
+
+# Sums the pieces of a partial delta.
+_collect = observed(COLLECT)(accumulate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +328,15 @@ class DeltaQuery:
     def _evaluate(self, step: RelationsStep, budget: Budget | None = None) -> ZSet:
         if not self.query.head:
             return ZSet.scalar(self._total(step.by_name, budget))
-        return _collect(self._chunks(step.by_name, budget), len(self.query.head))
+        chunks = self._chunks(step.by_name, budget)
+        observer = current_observer() if OBSERVERS else None
+        if observer is not None:
+            observer.begin_phase(COLLECT)
+        try:
+            return accumulate(chunks, len(self.query.head))
+        finally:
+            if observer is not None:
+                observer.end_phase(0)
 
     def _total(self, steps: Mapping[str, TraceStep], budget: Budget | None) -> int:
         """The weight of the empty row."""
@@ -398,18 +410,6 @@ class DeltaQuery:
                 total = ZSet.scalar(physical.total(ranges, executor, budget))
                 partials.setdefault(target, []).append(total)
         self._plan_cache.record_cost()
-
-
-def _collect(pieces: Iterable[ZSet], arity: int) -> ZSet:
-    """Sum the pieces of a result."""
-    observer = current_observer()
-    if observer is None:
-        return accumulate(pieces, arity)
-    observer.begin_phase(COLLECT)
-    try:
-        return accumulate(pieces, arity)
-    finally:
-        observer.end_phase(0)
 
 
 def _is_large(steps: Mapping[str, TraceStep]) -> bool:

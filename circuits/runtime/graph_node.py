@@ -16,7 +16,7 @@ from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.operators.join import JoinOperator
 from circuits.runtime.operators.operator import Operator, Result, StepContext
 from dbsp_wcoj import ZSet
-from dbsp_wcoj.observer import PLAN, current_observer
+from dbsp_wcoj.observer import OBSERVERS, PLAN, current_observer
 
 __all__ = ["Node", "operator_phase", "prepare_node"]
 
@@ -68,7 +68,7 @@ def prepare_node(
     assert node.operator is not None
     budget = context.budget
     budget.start_operator(number, rows)
-    observer = current_observer()
+    observer = current_observer() if OBSERVERS else None
     if observer is not None:
         observer.begin_phase(operator_phase(type(node.operator)))
     try:

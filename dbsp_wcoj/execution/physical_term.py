@@ -34,7 +34,7 @@ from dbsp_wcoj.kernels.join.join import join
 from dbsp_wcoj.kernels.join.packed_lists import pack_run, packed_words
 from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.limits import Budget
-from dbsp_wcoj.observer import Observer, current_observer
+from dbsp_wcoj.observer import OBSERVERS, Observer, current_observer
 from dbsp_wcoj.planning.planner import TermPlan
 from dbsp_wcoj.storage.run import WHOLE, Ranges, Run
 from dbsp_wcoj.storage.spine import Spine
@@ -207,7 +207,7 @@ class PhysicalTerm:
             LimitError: The join takes too long.
         """
         self._runs[0] += 1
-        observer = current_observer()
+        observer = current_observer() if OBSERVERS else None
         if observer is not None:
             observer.begin_term(self, resumed=False)
             try:
@@ -251,9 +251,18 @@ class PhysicalTerm:
             WeightOverflowError: A weight of the result exceeds int64.
             LimitError: The result is larger, or takes longer, than the budget allows.
         """
-        chunks = self._chunks_of_ranges(ranges, executor, budget)
-        observer = current_observer()
-        return chunks if observer is None else self._observe_chunks(chunks, observer)
+        observer = current_observer() if OBSERVERS else None
+        if observer is not None:
+            yield from self._observe_chunks(
+                self._chunks_of_ranges(ranges, executor, budget), observer
+            )
+        elif executor is None and ranges is WHOLE:
+            self.link()
+            self._runs[0] += 1
+            ((low, high),) = WHOLE
+            yield from self._chunks(low, high, self.buffers, self._count, budget)
+        else:
+            yield from self._chunks_of_ranges(ranges, executor, budget)
 
     def _chunks_of_ranges(
         self, ranges: Ranges, executor: Executor | None, budget: Budget | None
@@ -298,7 +307,7 @@ class PhysicalTerm:
     ) -> int:
         state, out, marks, sums = buffers.arguments
         room = (state, out, CHUNK_ROWS, marks, sums, counters, join_layout.MAX_WORK_PER_CALL)
-        observer = current_observer()
+        observer = current_observer() if OBSERVERS else None
         while True:
             if observer is not None:
                 observer.begin_kernel(buffers.state)
@@ -338,7 +347,7 @@ class PhysicalTerm:
         state, out, marks, sums = buffers.arguments
         room = (state, out, CHUNK_ROWS, marks, sums, counters, join_layout.MAX_WORK_PER_CALL)
         resumed, status = 0, join_layout.FULL
-        observer = current_observer()
+        observer = current_observer() if OBSERVERS else None
         while status in (join_layout.FULL, join_layout.PAUSED):
             if observer is not None:
                 observer.begin_kernel(buffers.state)

@@ -17,7 +17,7 @@ from dbsp_wcoj.kernels.storage.arena import add_small_runs, build_small_runs
 from dbsp_wcoj.kernels.storage.sort import MAX_INSERTION_ROWS
 from dbsp_wcoj.kernels.storage.spine import MAX_TAIL_ROWS
 from dbsp_wcoj.kernels.storage.trie import run_words
-from dbsp_wcoj.observer import BUILD_RUNS, MERGE, current_observer
+from dbsp_wcoj.observer import BUILD_RUNS, MERGE, OBSERVERS, current_observer
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.storage.spine import Spine
 from dbsp_wcoj.zset import Int64Array, ZSet
@@ -62,7 +62,7 @@ class Arena:
         Complexity:
             O(rows²), with a very small factor.
         """
-        observer = current_observer()
+        observer = current_observer() if OBSERVERS else None
         if observer is not None:
             observer.begin_phase(BUILD_RUNS)
         rows = len(delta.weight_array)
@@ -98,7 +98,7 @@ class Arena:
                 return False
         if self._free + self._step_words(rows) > len(self._buffer):
             return False
-        observer = current_observer()
+        observer = current_observer() if OBSERVERS else None
         if observer is not None:
             observer.begin_phase(MERGE)
         try:

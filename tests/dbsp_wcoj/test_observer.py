@@ -132,8 +132,6 @@ def test_an_inner_observer_replaces_the_outer_one_for_a_while() -> None:
     with observing(outer):
         with observing(inner):
             ZSet.from_columns([unsorted])
-        with observing(None):
-            ZSet.from_columns([unsorted])
         ZSet.from_columns([unsorted, unsorted])
 
     assert (outer.ended, inner.ended) == ([("sort", 2)], [("sort", 2)])
