@@ -10,8 +10,9 @@ the current observer and tells it when the phase begins and ends::
     if observer is not None:
         observer.end_phase(rows)
 
-`observed` is a decorator that does the same for a whole function. The engine has no clock: an
-observer that measures time brings its own (`dbsp_wcoj.execution.profiler`).
+The work is in a ``try`` and the end in its ``finally``, so that phases nest also after an error.
+`observed` is a decorator that does the same for a whole function, and costs more. The engine has no
+clock: an observer that measures time brings its own (`dbsp_wcoj.execution.profiler`).
 
 `observing` sets the observer of the current thread only: tasks on the threads of an executor and
 steps on other threads are not observed.
