@@ -36,7 +36,7 @@ from typing import Final
 from dbsp_wcoj.errors import ColumnTypeError, QuerySyntaxError, VariableOrderError
 from dbsp_wcoj.query import Atom, Comparison, Constant, Query, Variable
 from dbsp_wcoj.storage.trace import ColumnOrder
-from dbsp_wcoj.zset import LIMIT
+from dbsp_wcoj.zset import MAX_INT64
 
 __all__ = [
     "FLIPPED",
@@ -75,7 +75,7 @@ def check_constants(query: Query) -> None:
         if (
             isinstance(value, bool)
             or not isinstance(value, int)
-            or not -LIMIT - 1 <= value <= LIMIT
+            or not -MAX_INT64 - 1 <= value <= MAX_INT64
         ):
             raise ColumnTypeError(
                 f"constant {constant} is not an int64, which columns hold; "
@@ -187,22 +187,22 @@ class TermPlan:
     head: tuple[str, ...]
 
     @property
-    def emitted(self) -> int:
+    def emitted_levels(self) -> int:
         """The number of variables bound before a row is complete; the others are summed."""
         asked = set(self.head)
         return max((i + 1 for i, name in enumerate(self.order) if name in asked), default=0)
 
     @property
-    def split(self) -> int:
+    def split_level(self) -> int:
         """The level of the first variable not fixed by a constant; parts split its values."""
         fixed = _fixed_variables(self.comparisons)
         return next((i for i, name in enumerate(self.order) if name not in fixed), 0)
 
-    def splits(self, factor: FactorPlan) -> bool:
+    def is_split_factor(self, factor: FactorPlan) -> bool:
         """Return whether the factor's first column is the variable of level `split`."""
         if not factor.depth or not self.order:
             return False
-        return factor.variables[factor.order[0]] == self.order[self.split]
+        return factor.variables[factor.order[0]] == self.order[self.split_level]
 
 
 def plan_term(

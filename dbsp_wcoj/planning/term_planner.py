@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from dbsp_wcoj.formulas import PARTIAL, DeltaTerm, View
+from dbsp_wcoj.formulas import PARTIAL, DeltaTerm, Version
 from dbsp_wcoj.planning.planner import Body, TermPlan, is_ring, plan_term
 from dbsp_wcoj.planning.statistics import Statistics
 from dbsp_wcoj.query import Comparison, Query
@@ -86,8 +86,10 @@ class TermPlanner:
             self._query.head
             if term.target == len(self._query.body)
             else self.partial_columns(term.target),
-            first=[i for i, factor in enumerate(term.factors) if factor.view is View.delta],
-            new=[i for i, f in enumerate(term.factors) if self.is_ring and f.view is View.new],
+            first=[i for i, factor in enumerate(term.factors) if factor.version is Version.delta],
+            new=[
+                i for i, f in enumerate(term.factors) if self.is_ring and f.version is Version.new
+            ],
             arranged=lambda i, order: arranged(names[i], order),
             order=order,
             distinct=None if statistics is None else distinct,
