@@ -175,7 +175,7 @@ class _OneShot:
             body.columns,
             body.comparisons,
             query.head,
-            arranged=lambda factor, columns: _is_arranged(views[factor], columns),
+            is_arranged=lambda factor, columns: _is_arranged(views[factor], columns),
             order=order,
         )
         self._runs: dict[tuple[int, ColumnOrder], Run] = {}

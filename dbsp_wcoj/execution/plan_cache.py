@@ -332,7 +332,7 @@ class PlanCache:
     def _term_plan(self, term: DeltaTerm) -> TermPlan:
         return self._planner.plan(
             term,
-            arranged=self._is_arranged,
+            is_arranged=self._is_arranged,
             order=self._prescribed_orders.get(term),
             statistics=self._statistics,
         )

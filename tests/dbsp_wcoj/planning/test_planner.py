@@ -173,7 +173,9 @@ def test_an_order_that_is_asked_for_is_kept():
 def test_an_order_that_exists_is_preferred():
     factors = [("a", "b"), ("a", "b", "x", "y")]
     for order in itertools.permutations(range(4)):
-        plan = plan_term(factors, [], [], first=[0], arranged=lambda i, o, order=order: o == order)
+        plan = plan_term(
+            factors, [], [], delta_factors=[0], is_arranged=lambda i, o, order=order: o == order
+        )
         chosen = plan.factors[1].order
         assert (chosen == order) == (set(order[:2]) == {0, 1})
         assert set(chosen[:2]) == {0, 1}
