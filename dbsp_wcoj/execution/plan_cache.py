@@ -34,7 +34,7 @@ from dbsp_wcoj.formulas import (
 from dbsp_wcoj.planning.adaptive_formula import AdaptiveFormula
 from dbsp_wcoj.planning.formula_candidates import FormulaName, describe_choice, formula_candidates
 from dbsp_wcoj.planning.planner import Body, TermPlan
-from dbsp_wcoj.planning.statistics import Statistics, sample_of_largest
+from dbsp_wcoj.planning.statistics import Statistics, sample_largest_run
 from dbsp_wcoj.planning.term_planner import TermPlanner
 from dbsp_wcoj.query import Query
 from dbsp_wcoj.storage.relations import Relations
@@ -200,8 +200,8 @@ class PlanCache:
             run = steps[name].run
             for order, slot in self._slots_of.get(name, ()):
                 deltas[slot] = run(order).address
-        if found.only is not None:
-            return found.only
+        if found.fixed_terms is not None:
+            return found.fixed_terms
         chosen = found.choose(rows, steps)
         if found.is_measuring:
             self._measuring = found
@@ -213,11 +213,11 @@ class PlanCache:
         None if the step needs `bind_step`, because terms have to be planned or chosen.
         """
         found = self._by_change.get((name,))
-        if found is None or found.only is None or self._changes + rows >= self._replan_at:
+        if found is None or found.fixed_terms is None or self._changes + rows >= self._replan_at:
             return None
         if self._filled != (name,):
             self._switch_slots((name,))
-        return found.only
+        return found.fixed_terms
 
     def record_rows(self, rows: int) -> None:
         """Record that a step of ``rows`` rows has run with the terms of `bind_single`."""
@@ -287,7 +287,10 @@ class PlanCache:
     def _collect_statistics(self, steps: Mapping[str, TraceStep]) -> None:
         """Collect statistics of the relations."""
         self._statistics = Statistics(
-            {name: sample_of_largest(trace, steps.get(name)) for name, trace in self.traces.items()}
+            {
+                name: sample_largest_run(trace, steps.get(name))
+                for name, trace in self.traces.items()
+            }
         )
 
     def _rebind(self, terms: Sequence[DeltaTerm]) -> None:
