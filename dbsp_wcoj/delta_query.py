@@ -38,7 +38,7 @@ from dbsp_wcoj.planning.formula_candidates import FormulaName, parse_formula
 from dbsp_wcoj.planning.planner import check_constants, normalize_body
 from dbsp_wcoj.query import Query
 from dbsp_wcoj.storage.relations import Relations, RelationsStep
-from dbsp_wcoj.storage.run import WHOLE, Ranges, value_ranges
+from dbsp_wcoj.storage.run import ALL_VALUES, Ranges, value_ranges
 from dbsp_wcoj.storage.trace import Staged, Trace, TraceStep
 from dbsp_wcoj.zset import ZSet, accumulate
 
@@ -378,7 +378,7 @@ class DeltaQuery:
                 continue
             self._joins += term.joins
             physical = term.physical
-            ranges, executor = WHOLE, None
+            ranges, executor = ALL_VALUES, None
             if term.partial is not None and partial is not None:
                 self._plan_cache.deltas[term.partial] = partial.address(
                     physical.plan.factors[0].order

@@ -1,22 +1,27 @@
 """The delta formulas of an n-way join, as data: six built-in ones, and formulas of the user.
 
-A join is multilinear in its atoms, so the delta of ``R_1 ⋈ … ⋈ R_n`` is a sum of products. With
-the old relation ``O_i``, its delta ``d_i`` and the new relation ``N_i = O_i + d_i``, every formula
-here equals ``N_1 ⋈ … ⋈ N_n - O_1 ⋈ … ⋈ O_n``. Which one to use is only a matter of cost.
+A join is linear in each of its atoms, so the delta of ``R_1 ⋈ … ⋈ R_n`` is a sum of products. Let
+``O_i`` be the old relation of atom i, ``d_i`` its delta and ``N_i = O_i + d_i`` the new relation.
+Then every formula equals ``N_1 ⋈ … ⋈ N_n - O_1 ⋈ … ⋈ O_n``; for two atoms::
 
-A term names the view (old, delta or new) of each atom that it multiplies; it does not join. The
-executor runs each term as one generic join. A formula must never be applied level by level inside
-the join: that multiplies differences per variable, which is not the difference of the products.
+    collapsed     D2 += d1 N2      D2 += O1 d2
+    flipped       D2 += d1 O2      D2 += N1 d2
 
-The views express the rule "merge ``d_i`` right after term ``i``" of the flipped formulas: before
-the merge a factor is old, after it the factor is new. So one version of each trace is enough when
-the terms run in the order of `delta_terms`.
+The formulas differ only in their cost. Each line is a term: a product of factors that is added to
+a partial delta, here ``D2``. A factor is one version (old, delta or new) of one atom. Terms are
+only data; `dbsp_wcoj.delta_query` runs each of them as one generic join. A formula must not be
+applied level by level inside of a join: that would multiply the differences per variable, and this
+product is not the difference of the products.
 
-A `CustomFormula` is a list of terms that a user writes. It is accepted only if it is exact: with
-``N_i = O_i + d_i`` and each partial delta replaced by its terms, the sum is a polynomial in which
-each product that has at least one delta occurs once, and the product of the old relations not at
-all. This is the expansion of ``N_1 … N_n - O_1 … O_n``, so an accepted formula is right for all
-relations, and a rejected one is wrong for some.
+The flipped formulas need only one version of each trace in memory, if ``d_i`` is merged into
+relation i right after term i: before the merge the trace is old, after it new. The order of
+`delta_terms` allows this.
+
+A `CustomFormula` is a list of terms that a user writes. It is accepted only if it is exact. To
+check this, ``N_i`` is replaced by ``O_i + d_i``, and each partial delta by its terms. In the
+resulting sum, each product with at least one delta must occur once, and the product of the old
+relations not at all, as in the expansion of ``N_1 … N_n - O_1 … O_n``. So an accepted formula is
+right for all relations, and a rejected one is wrong for some.
 
 References:
     Budiu, Chajed, McSherry, Ryzhyk, Tannen. DBSP. PVLDB 16(7), 2023 (deltas of bilinear
@@ -103,7 +108,7 @@ class Formula(StrEnum):
             name: A formula or its name.
 
         Raises:
-            FormulaError: There is no such formula; the message lists them.
+            FormulaError: The name is unknown; the message lists the formulas.
 
         >>> Formula.of("best")
         Traceback (most recent call last):
@@ -128,7 +133,7 @@ flipped, recursive, recursive_collapsed, recursive_flipped
 
 
 class Version(StrEnum):
-    """A relation before the step, the change of the step, and the relation after it."""
+    """Which rows of a relation a factor reads: those before the step, its delta, those after it."""
 
     old = auto()
     delta = auto()
@@ -137,7 +142,11 @@ class Version(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """One view of one atom (from 0); or ``PARTIAL``, the previous partial delta.
+    """A factor of a term: one version of one atom; or ``PARTIAL``, the previous partial delta.
+
+    Attributes:
+        atom: The index of the atom, from 0; -1 for ``PARTIAL``.
+        version: The version that the factor reads.
 
     >>> str(Factor(0, Version.new)), str(PARTIAL)
     ('N1', 'D')
@@ -161,11 +170,15 @@ _TERM_TEXT: Final = re.compile(r"D([1-9]\d{0,3})\s*\+=((?:\s+[DdNO][1-9]\d{0,3})
 
 @dataclass(frozen=True, slots=True)
 class DeltaTerm:
-    """One product, to be added to the partial delta ``D_target``.
+    """One product of a delta formula, which is added to the partial delta ``D_target``.
 
-    ``target`` counts from 1. The one-shot formulas add all their terms to ``D_n``. In the
-    recursions ``PARTIAL`` in a term for ``D_i`` means ``D_{i-1}``, which is complete by then.
-    ``PARTIAL`` comes first, then the atoms in ascending order. ``D_n`` is the delta of the join.
+    ``D_n`` is the delta of the join. The formulas without recursion add all their terms to ``D_n``.
+    In a recursion, ``PARTIAL`` in a term of ``D_i`` means ``D_{i-1}``, all of whose terms run
+    before.
+
+    Attributes:
+        target: The number of the partial delta, from 1.
+        factors: ``PARTIAL`` first, if the term has it, then the atoms in ascending order.
 
     >>> term = DeltaTerm(2, (PARTIAL, Factor(1, Version.old)))
     >>> print(term, term.joins)
@@ -180,21 +193,21 @@ class DeltaTerm:
         """Read a term as ``str`` writes it.
 
         Raises:
-            FormulaError: The text is not a term; the message shows the form of one.
+            FormulaError: The text is not a term; the message shows an example.
 
         >>> DeltaTerm.parse("D2 += D1 O2") == DeltaTerm(2, (PARTIAL, Factor(1, Version.old)))
         True
         """
         check_type("text", text, str, "a term, such as 'D2 += d1 N2'")
-        found = _TERM_TEXT.fullmatch(text.strip())
-        if found is None:
+        match = _TERM_TEXT.fullmatch(text.strip())
+        if match is None:
             raise FormulaError(
                 f"{text.strip()!r} is not a term; write a sum into a partial delta, such as "
                 f"'D3 += O1 d2 N3' or 'D3 += D2 O3'"
             )
-        target = int(found[1])
+        target = int(match[1])
         factors = []
-        for name in found[2].split():
+        for name in match[2].split():
             letter, number = name[0], int(name[1:])
             if letter != "D":
                 factors.append(Factor(number - 1, _VERSION_LETTERS[letter]))
@@ -208,7 +221,7 @@ class DeltaTerm:
         return DeltaTerm(target, tuple(factors))
 
     def simplify_for(self, changed: Collection[int]) -> DeltaTerm:
-        """The same product when only these atoms change: new views of other atoms become old ones.
+        """The same product if only these atoms change: other atoms are read as old, not as new.
 
         >>> print(DeltaTerm.parse("D3 += d1 N2 N3").simplify_for({0, 2}))
         D3 += d1 O2 N3
@@ -225,7 +238,7 @@ class DeltaTerm:
 
     @property
     def joins(self) -> int:
-        """Binary joins of the product: its factors less one."""
+        """The number of binary joins of the product: the number of its factors minus 1."""
         return len(self.factors) - 1
 
     def __str__(self) -> str:
@@ -237,8 +250,8 @@ class DeltaTerm:
 class CustomFormula:
     """A delta formula that a user writes, as terms.
 
-    Each term of ``D_i`` multiplies one view of each of the atoms 1 … i, or the partial delta
-    ``D_{i-1}`` and one view of atom i. The order of terms and factors does not matter.
+    Each term of ``D_i`` multiplies one version of each of the atoms 1 … i, or the partial delta
+    ``D_{i-1}`` and one version of atom i. The order of terms and factors does not matter.
 
     Args:
         terms: The terms, or their texts as `DeltaTerm.parse` reads them. The number of atoms is the
@@ -266,16 +279,16 @@ join of 2 atoms contains it once: remove it from a term
 
     def __init__(self, terms: Iterable[DeltaTerm | str]) -> None:
         check_type("terms", terms, Iterable, "a list of terms")
-        found = []
+        normalized = []
         for term in terms:
             check_type(
                 "a term", term, (DeltaTerm, str), "a DeltaTerm, or a text such as 'D2 += d1 N2'"
             )
-            found.append(_normalized(DeltaTerm.parse(term) if isinstance(term, str) else term))
-        if not found:
+            normalized.append(_normalize(DeltaTerm.parse(term) if isinstance(term, str) else term))
+        if not normalized:
             raise FormulaError("a formula has at least one term, such as 'D1 += d1'; got none")
-        found.sort(key=lambda term: term.target)
-        object.__setattr__(self, "terms", tuple(found))
+        normalized.sort(key=lambda term: term.target)
+        object.__setattr__(self, "terms", tuple(normalized))
         _check_expansion(self.terms, self.atoms)
 
     @staticmethod
@@ -307,8 +320,8 @@ def delta_terms(
 ) -> tuple[DeltaTerm, ...]:
     """The terms of a formula over ``n`` atoms, in the order in which they run.
 
-    A term is left out if it is zero, because it reads the delta of an unchanged atom or a partial
-    delta without terms. With no atom changed there are no terms.
+    Terms that are always zero are left out: those that read the delta of an unchanged atom, or a
+    partial delta without terms. So there are no terms if no atom changes.
 
     Args:
         formula: One of the six, or a formula of the user.
@@ -316,11 +329,11 @@ def delta_terms(
         changed: Atoms (from 0) whose delta may be non-empty; by default all.
 
     Returns:
-        The terms. Targets never descend.
+        The terms, in ascending order of their targets.
 
     Raises:
-        FormulaError: Unknown formula, ``n < 1``, a changed atom outside ``0 … n-1``, more than 16
-            changed atoms in ``expanded``, or a formula of the user for another number of atoms.
+        FormulaError: The formula is unknown or has another number of atoms, ``n < 1``, a changed
+            atom is outside ``0 … n-1``, or ``expanded`` has more than 16 changed atoms.
 
     Complexity:
         O(terms * n).
@@ -342,8 +355,8 @@ def delta_terms(
     if isinstance(formula, CustomFormula):
         if formula.atoms != n:
             raise FormulaError(
-                f"the formula {_shortened(str(formula))!r} is for joins of {formula.atoms} atoms, "
-                f"and the join has {n}; end in terms of D{n}"
+                f"the formula {_shorten(str(formula))!r} is for joins of {formula.atoms} atoms, "
+                f"and the join has {n}; its last terms must add to D{n}"
             )
         return _nonzero(formula.terms, atoms)
     if formula is Formula.expanded:
@@ -365,7 +378,7 @@ def delta_terms(
 def count_joins(
     formula: Formula | CustomFormula | str, n: int, *, changed: Collection[int] | None = None
 ) -> int:
-    """Binary joins of all terms of a formula: the cost model of ``Formula``'s table.
+    """Count the binary joins of all terms of a formula, as in the table of ``Formula``.
 
     Args:
         formula: One of the six, or a formula of the user.
@@ -391,7 +404,7 @@ def _expanded(n: int, changed: list[int]) -> Iterator[DeltaTerm]:
     # Σ over ∅≠S⊆changed of  Π_{i∈S} d_i · Π_{i∉S} O_i
     if len(changed) > MAX_EXPANDED_ATOMS:
         raise FormulaError(
-            f"expanded over {len(changed)} changed atoms has 2^{len(changed)}-1 terms; the bound "
+            f"expanded over {len(changed)} changed atoms has 2^{len(changed)}-1 terms; the limit "
             f"is {MAX_EXPANDED_ATOMS} atoms, use collapsed"
         )
     for size in range(1, len(changed) + 1):
@@ -423,11 +436,11 @@ def _recursive(formula: Formula, n: int, changed: list[int]) -> Iterator[DeltaTe
 
 
 def _nonzero(terms: Sequence[DeltaTerm], changed: Collection[int]) -> tuple[DeltaTerm, ...]:
-    """The terms that can be non-zero when only these atoms change, and whose sums are read."""
+    """The terms that can be non-zero if only these atoms change, and whose target is needed."""
     if not changed:
         return ()
     written: set[int] = set()
-    found: list[DeltaTerm] = []
+    nonzero: list[DeltaTerm] = []
     for term in terms:
         is_zero = any(
             term.target - 1 not in written
@@ -437,10 +450,10 @@ def _nonzero(terms: Sequence[DeltaTerm], changed: Collection[int]) -> tuple[Delt
         )
         if not is_zero:
             written.add(term.target)
-            found.append(term)
+            nonzero.append(term)
     read = {terms[-1].target}
     needed: list[DeltaTerm] = []
-    for term in reversed(found):
+    for term in reversed(nonzero):
         if term.target in read:
             needed.append(term)
             if PARTIAL in term.factors:
@@ -448,11 +461,11 @@ def _nonzero(terms: Sequence[DeltaTerm], changed: Collection[int]) -> tuple[Delt
     return tuple(reversed(needed))
 
 
-def _normalized(term: DeltaTerm) -> DeltaTerm:
+def _normalize(term: DeltaTerm) -> DeltaTerm:
     """The term with its factors in ascending order, each atom once.
 
     Raises:
-        FormulaError: The term does not multiply one view of each of its atoms.
+        FormulaError: The term does not multiply one version of each of its atoms.
     """
     target = term.target
     check_type("the target of a term", target, int, "the number of a partial delta")
@@ -463,8 +476,9 @@ def _normalized(term: DeltaTerm) -> DeltaTerm:
     expected = Counter([*([0] if PARTIAL in term.factors else []), *range(first, target + 1)])
     if target < 1 or (PARTIAL in term.factors and target < 2) or numbers != expected:
         raise FormulaError(
-            f"the term {_shortened(str(term))!r} is not a product for D{target}: multiply one view "
-            f"of each of the atoms 1 … {target}, or D{target - 1} and one view of atom {target}"
+            f"the term {_shorten(str(term))!r} is not a product for D{target}: multiply one "
+            f"version of each of the atoms 1 … {target}, or D{target - 1} and one version of atom "
+            f"{target}"
         )
     return DeltaTerm(target, tuple(sorted(term.factors, key=lambda factor: factor.atom)))
 
@@ -473,11 +487,11 @@ def _check_expansion(terms: Sequence[DeltaTerm], n: int) -> None:
     """Compare the expansion of the terms with that of ``N_1 … N_n - O_1 … O_n``.
 
     A product over the atoms 1 … i is the set of atoms whose delta it reads, as the bits of a
-    number; it reads the old view of the others. An expansion is the coefficient of each product.
-    No coefficient is negative, so nothing cancels.
+    number; it reads the old version of the others. The expansion of a partial delta counts how
+    often it contains each product. No count is negative, so products never cancel.
 
     Raises:
-        FormulaError: The first product with another coefficient.
+        FormulaError: A product occurs too often or too rarely; the message names the first one.
     """
     if n > MAX_EXPANDED_ATOMS:
         raise FormulaError(
@@ -493,7 +507,7 @@ def _check_expansion(terms: Sequence[DeltaTerm], n: int) -> None:
                 products = dict(expansions[term.target - 1])
                 continue
             bit = 1 << factor.atom
-            # d_i: O_i:  N_i = O_i + d_i
+            # d_i adds atom i to each product; O_i changes nothing; N_i = O_i + d_i does both.
             if factor.version is Version.delta:
                 products = {product | bit: times for product, times in products.items()}
             elif factor.version is Version.new:
@@ -502,20 +516,20 @@ def _check_expansion(terms: Sequence[DeltaTerm], n: int) -> None:
         for product, times in products.items():
             expansion[product] += times
     for product in range(1 << n):
-        expected, found = int(product > 0), expansions[n][product]
-        if found == expected:
+        expected, count = int(product > 0), expansions[n][product]
+        if count == expected:
             continue
         name = " ".join(
             str(Factor(atom, Version.delta if product >> atom & 1 else Version.old))
             for atom in range(n)
         )
-        occurs = "once" if found == 1 else f"{found} times"
+        occurs = "once" if count == 1 else f"{count} times"
         if not expected:
             raise FormulaError(
                 f"the terms contain the product {name} {occurs}, and the delta of a join of {n} "
                 f"atoms does not contain it: remove it from a term"
             )
-        if not found:
+        if not count:
             raise FormulaError(
                 f"the terms contain the product {name} 0 times, and the delta of a join of {n} "
                 f"atoms contains it once: add it to a term"
@@ -526,5 +540,5 @@ def _check_expansion(terms: Sequence[DeltaTerm], n: int) -> None:
         )
 
 
-def _shortened(text: str, size: int = 60) -> str:
+def _shorten(text: str, size: int = 60) -> str:
     return text if len(text) <= size else f"{text[:size]}..."

@@ -33,7 +33,7 @@ from dbsp_wcoj.planning.planner import (
 )
 from dbsp_wcoj.query import Query
 from dbsp_wcoj.reference.join import reference_join
-from dbsp_wcoj.storage.run import WHOLE, Ranges, Run, value_ranges
+from dbsp_wcoj.storage.run import ALL_VALUES, Ranges, Run, value_ranges
 from dbsp_wcoj.storage.trace import ColumnOrder, Trace, build_run
 from dbsp_wcoj.zset import (
     MAX_INT64,
@@ -182,7 +182,7 @@ class _OneShot:
         deltas: Int64Array = np.zeros(len(views), np.int64)
         sources: list[Source] = []
         for index, (view, factor) in enumerate(zip(views, plan.factors, strict=True)):
-            if isinstance(view, Trace) and view.has(factor.order):
+            if isinstance(view, Trace) and view.has_arrangement(factor.order):
                 sources.append((view.arrange(factor.order).spine, -1))
                 continue
             key = (id(view), factor.order)
@@ -229,7 +229,7 @@ class _OneShot:
         smallest = min(candidates, key=lambda run: run.rows, default=None)
         pieces = -(-smallest.rows // MIN_PARALLEL_ROWS) if smallest is not None else 1
         if parts <= 1 or smallest is None or pieces == 1:
-            yield WHOLE, None
+            yield ALL_VALUES, None
             return
         if executor is None:
             yield value_ranges(smallest, min(parts, pieces)), None
@@ -238,7 +238,7 @@ class _OneShot:
         before = physical.counters[:, PROPOSALS].sum()
         yield [(low, high)], None
         proposed = pieces * int(physical.counters[:, PROPOSALS].sum() - before)
-        last = WHOLE[0][1]
+        last = ALL_VALUES[0][1]
         if high == last:
             return
         parts = min(parts, pieces, proposed // MIN_PART_PROPOSALS)
@@ -266,7 +266,11 @@ def view_to_zset(view: View, arity: int) -> ZSet:
 
 
 def _is_arranged(view: View, order: ColumnOrder) -> bool:
-    return view.has(order) if isinstance(view, Trace) else order == tuple(range(len(order)))
+    return (
+        view.has_arrangement(order)
+        if isinstance(view, Trace)
+        else order == tuple(range(len(order)))
+    )
 
 
 def _per_atom(query: Query, views: Views) -> list[View]:

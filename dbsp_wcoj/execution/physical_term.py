@@ -33,7 +33,7 @@ from dbsp_wcoj.kernels.join.packed_lists import pack_run, packed_words
 from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.planning.planner import TermPlan
-from dbsp_wcoj.storage.run import WHOLE, Ranges, Run
+from dbsp_wcoj.storage.run import ALL_VALUES, Ranges, Run
 from dbsp_wcoj.storage.spine import Spine
 from dbsp_wcoj.zset import MAX_INT64, Int64Array, ZSet, consolidated_rows
 
@@ -163,7 +163,7 @@ class PhysicalTerm:
 
     def total(
         self,
-        ranges: Ranges = WHOLE,
+        ranges: Ranges = ALL_VALUES,
         executor: Executor | None = None,
         budget: Budget | None = None,
     ) -> int:
@@ -180,11 +180,11 @@ class PhysicalTerm:
             LimitError: The join takes too long.
         """
         self._runs[0] += 1
-        if executor is None and ranges is WHOLE and budget is None:
+        if executor is None and ranges is ALL_VALUES and budget is None:
             result = join(*self._whole())
             if result[0] != join_layout.PAUSED:
                 return self._check_total(result)
-            ((low, high),) = WHOLE
+            ((low, high),) = ALL_VALUES
             return self._total(low, high, self.buffers, self._count, budget, resumed=1)
         self.link()
         total = 0
@@ -200,7 +200,7 @@ class PhysicalTerm:
 
     def chunks(
         self,
-        ranges: Ranges = WHOLE,
+        ranges: Ranges = ALL_VALUES,
         executor: Executor | None = None,
         budget: Budget | None = None,
     ) -> Iterator[ZSet]:
@@ -258,7 +258,7 @@ class PhysicalTerm:
         if addresses is not self.buffers.arguments:
             self.link()
             addresses = state, out, marks, sums = self.buffers.arguments
-            ((low, high),) = WHOLE
+            ((low, high),) = ALL_VALUES
             room = (state, out, CHUNK_ROWS, marks, sums, self._count, join_layout.MAX_WORK_PER_CALL)
             arguments = (*self._arguments, low, high, 0, *room)
             self._call = (addresses, arguments)

@@ -372,7 +372,7 @@ class PlanCache:
 
     def _is_arranged(self, name: str | int, order: ColumnOrder) -> bool:
         return (name, order) in self._slots or (
-            isinstance(name, str) and self.traces[name].has(order)
+            isinstance(name, str) and self.traces[name].has_arrangement(order)
         )
 
     def _slot(self, name: str | int, order: ColumnOrder) -> int:

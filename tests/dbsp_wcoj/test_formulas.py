@@ -169,7 +169,7 @@ def test_a_formula_is_found_by_its_name():
         (("collapsed", 0), None, "a join of 0 atoms"),
         (("collapsed", 2), {2}, r"changed atoms \[2\] are not all in 0 … 1"),
         (("recursive", 2), {-1, 0}, r"changed atoms \[-1, 0\]"),
-        (("expanded", 17), None, "2\\^17-1 terms; the bound is 16 atoms, use collapsed"),
+        (("expanded", 17), None, "2\\^17-1 terms; the limit is 16 atoms, use collapsed"),
     ],
 )
 def test_what_cannot_be_expanded_is_refused_with_a_way_out(arguments, changed, message):
