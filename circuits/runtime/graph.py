@@ -40,7 +40,7 @@ from circuits.runtime.publication import publish
 from circuits.state.registry import StateRegistry
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Relations, Trace, ZSet
-from dbsp_wcoj.generic_join import view_to_zset
+from dbsp_wcoj.generic_join import relation_to_zset
 from dbsp_wcoj.limits import Budget, StepLimits
 from dbsp_wcoj.planning.formula_candidates import parse_formula
 from dbsp_wcoj.storage.trace import Staged, TraceStep
@@ -427,7 +427,7 @@ class Graph:
         recursions: dict[int, Sequence[ZSet]] = {}
 
         def whole(number: int) -> ZSet:
-            return view_to_zset(values[number], len(self.nodes[number].plan.fields))
+            return relation_to_zset(values[number], len(self.nodes[number].plan.fields))
 
         for number, node in enumerate(self.nodes):
             if node.is_nested:
