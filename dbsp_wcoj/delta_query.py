@@ -3,7 +3,7 @@
 ::
 
     delta_query.step({"e": delta})
-        for each term of the formula that is not zero:     formulas.terms
+        for each term of the formula that is not zero:     formulas.delta_terms
             run it as one generic join over old relations, deltas and new relations
         sum the results; then add the deltas to the traces
 
