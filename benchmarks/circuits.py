@@ -28,8 +28,8 @@ import typer
 import dbsp_wcoj
 from benchmarks import lsqb
 from benchmarks.cost import Clock
-from benchmarks.edge import edge
-from benchmarks.maintained import Maintained, weighted
+from benchmarks.edge import measure_edge
+from benchmarks.maintained import Maintained, with_weight
 from benchmarks.recomputed import Recomputed
 from benchmarks.result import Result, Row, terminal
 from benchmarks.verdict import Verdict
@@ -65,14 +65,16 @@ def main(
     result = Result("circuits", CLAIM, {"SQL views": live, "The edge": edges})
     progress = terminal()
     dbsp_wcoj.warm_up()
-    network = lsqb.network(lsqb_folder, people=people, seed=seed)
+    network = lsqb.load_network(lsqb_folder, people=people, seed=seed)
     for query in QUERIES:
         progress.print(f"{query} on {network.name} ...")
         row = race(query, network.relations, rows=rows, steps=steps, seed=seed, verdict=verdict)
         live.append({"network": network.name, **row})
     for values in ("int", "string"):
         progress.print(f"the edge, {values}s ...")
-        edges.append(edge(values, rows=edge_rows, steps=edge_steps, seed=seed, verdict=verdict))
+        edges.append(
+            measure_edge(values, rows=edge_rows, steps=edge_steps, seed=seed, verdict=verdict)
+        )
     verdict.close(result, json)
 
 
@@ -86,25 +88,25 @@ def race(
     verdict: Verdict,
 ) -> Row:
     """One query in both engines through the same steps."""
-    read = lsqb.read_by(relations, query)
+    read = lsqb.select_relations(relations, query)
     peer = Recomputed(read, lsqb.views_of(query), threads=1)
     view = Maintained(query, read)
     clock = Clock()
     count = view.step(read)
     load = clock.read().wall
     first = peer.step({}, 1, lsqb.QUERIES[query]).answer
-    verdict.truth(f"{query} at first", first)
+    verdict.set_truth(f"{query} at first", first)
     verdict.compare("after the load", f"{query} at first", count)
     ours, change, recompute = [], [], []
     warm = 2
     for number, (weight, changed) in enumerate(_there_and_back(read, rows, steps + warm, seed)):
-        delta = weighted(changed, weight)
+        delta = with_weight(changed, weight)
         gc.collect()
         clock = Clock()
         count = view.step(delta)
         seconds = clock.read().wall
         recomputed = peer.step(changed, weight, lsqb.QUERIES[query])
-        verdict.truth(f"{query} after step {number}", recomputed.answer)
+        verdict.set_truth(f"{query} after step {number}", recomputed.answer)
         verdict.compare("the view", f"{query} after step {number}", count)
         if number % (steps + warm) >= warm:
             ours.append(seconds)
@@ -133,11 +135,11 @@ def _there_and_back(
     relations: lsqb.Relations, rows: int, steps: int, seed: int
 ) -> Iterator[lsqb.Step]:
     """Steps that delete rows at random, none twice, then those that insert them again."""
-    chosen = lsqb.places(relations, rows, steps, seed)
+    chosen = lsqb.choose_rows(relations, rows, steps, seed)
     again = np.random.default_rng(seed).permutation(chosen.ravel()).reshape(chosen.shape)
     for weight, places in ((-1, chosen), (1, again)):
         for one in places:
-            yield weight, lsqb.rows_at(relations, one)
+            yield weight, lsqb.take_rows(relations, one)
 
 
 if __name__ == "__main__":

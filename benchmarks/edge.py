@@ -38,7 +38,7 @@ _CUSTOMERS, _PRODUCTS = 20_000, 5_000
 Column = Callable[[str, Any], pa.Array]
 
 
-def edge(values: str, *, rows: int, steps: int, seed: int, verdict: Verdict) -> Row:
+def measure_edge(values: str, *, rows: int, steps: int, seed: int, verdict: Verdict) -> Row:
     """The row of one type of values: "int" or "string"."""
     random = np.random.default_rng(seed)
     column = {"int": _ints, "string": _strings}[values]
@@ -70,7 +70,7 @@ def edge(values: str, *, rows: int, steps: int, seed: int, verdict: Verdict) -> 
     schemas = {name: table.schema for name, table in {**fixed, "line": held}.items()}
     circuit = compile_sql(VIEW, schemas)
     circuit.step({**fixed, "line": held})
-    verdict.truth("rows of a step of lines", rows)
+    verdict.set_truth("rows of a step of lines", rows)
     whole, encoding, decoding = [], [], []
     for step in range(steps + 1):
         fresh = lines((step + 1) * rows)

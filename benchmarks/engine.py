@@ -33,12 +33,12 @@ class Counted:
 
 def count_once(graph: Graph, threads: int) -> Counted:
     """Count the rows of `QUERY`."""
-    with workers(threads) as executor:
+    with thread_pool(threads) as executor:
         clock = Clock()
         edges = ZSet.from_columns([graph.source, graph.target], executor=executor)
         sort = clock.read()
-        result = generic_join(QUERY, {"e": edges}, executor=executor, parts=parts(threads))
-        answer = weight(result)
+        result = generic_join(QUERY, {"e": edges}, executor=executor, parts=part_count(threads))
+        answer = count_of(result)
         total = clock.read()
     clock = Clock()
     Trace(2).update(edges)
@@ -50,24 +50,24 @@ def warm_up(threads: int) -> None:
     dbsp_wcoj.warm_up()
     rows = [(i, i + k) for i in range(5_000) for k in (1, 2, 3)]
     edges = ZSet.from_rows(rows)
-    with workers(threads) as executor:
-        generic_join(QUERY, {"e": edges}, executor=executor, parts=parts(threads))
-        view = DeltaQuery(QUERY, executor=executor, parts=parts(threads))
+    with thread_pool(threads) as executor:
+        generic_join(QUERY, {"e": edges}, executor=executor, parts=part_count(threads))
+        view = DeltaQuery(QUERY, executor=executor, parts=part_count(threads))
         for delta in (edges, ZSet.from_rows([(1, 9)]), ZSet.from_rows([(1, 9)], [-1]), -edges):
             view.step({"e": delta})
 
 
-def weight(count: ZSet) -> int:
+def count_of(count: ZSet) -> int:
     """The number that an empty head's Z-set stands for."""
     return count.to_dict().get((), 0)
 
 
-def parts(threads: int) -> int:
+def part_count(threads: int) -> int:
     return 1 if threads == 1 else threads * PARTS_PER_THREAD
 
 
 @contextmanager
-def workers(threads: int) -> Iterator[Executor | None]:
+def thread_pool(threads: int) -> Iterator[Executor | None]:
     """A pool for more than one thread, else nothing."""
     with nullcontext() if threads == 1 else ThreadPoolExecutor(threads) as executor:
         yield executor

@@ -58,7 +58,7 @@ class Graph:
         pq.write_table(pa.table({"src": self.source, "dst": self.target}), path)
 
 
-def read(path: Path) -> Graph:
+def read_graph(path: Path) -> Graph:
     """The graph of a Parquet file with integer columns src and dst; named after the file."""
     table = pq.read_table(path, columns=["src", "dst"])
     source, target = (table[column].to_numpy().astype(np.int64) for column in ("src", "dst"))
@@ -66,15 +66,17 @@ def read(path: Path) -> Graph:
     return Graph(path.stem, np.ascontiguousarray(edges[:, 0]), np.ascontiguousarray(edges[:, 1]))
 
 
-def generated(scale: int, samples: int, seed: int, *, uniform: bool = False) -> Graph:
+def generate_graph(scale: int, samples: int, seed: int, *, uniform: bool = False) -> Graph:
     """An RMAT graph; with ``uniform`` all quadrants are equally likely, so there is no skew."""
     quadrants, kind = (UNIFORM, "uniform") if uniform else (SKEWED, "rmat")
     return Graph(f"{kind}-{scale}-{samples}", *rmat(scale, samples, seed=seed, quadrants=quadrants))
 
 
-def graphs(paths: Sequence[Path], sampled: tuple[int, int] | None, seed: int) -> Iterator[Graph]:
+def read_graphs(
+    paths: Sequence[Path], sampled: tuple[int, int] | None, seed: int
+) -> Iterator[Graph]:
     """The graphs that a command line asks for, one in memory at a time."""
     for path in paths:
-        yield read(path)
+        yield read_graph(path)
     if sampled is not None:
-        yield generated(*sampled, seed)
+        yield generate_graph(*sampled, seed)

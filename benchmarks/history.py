@@ -53,7 +53,7 @@ class History:
         return History(self.name, self.source, self.target, self.weight, bounds)
 
 
-def read(folder: Path) -> History:
+def read_history(folder: Path) -> History:
     """The history in a folder of the data."""
     events = pq.read_table(folder / f"{folder.name}-events.parquet")
     source, target, weight, transaction = (
@@ -63,10 +63,10 @@ def read(folder: Path) -> History:
     return History(folder.name, source, target, weight, [0, *cuts.tolist(), len(weight)])
 
 
-def made(modules: int, transactions: int, seed: int) -> History:
+def generate_history(modules: int, transactions: int, seed: int) -> History:
     """A history of layered modules.
 
-    >>> history = made(30, 20, seed=1)
+    >>> history = generate_history(30, 20, seed=1)
     >>> len(history), history.edges(20).num_rows > 0
     (20, True)
     """

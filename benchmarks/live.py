@@ -25,9 +25,9 @@ import typer
 
 from benchmarks.counter import count
 from benchmarks.dogsdogsdogs import BATCHES, PLACE, PUBLISHED, speed
-from benchmarks.engine import QUERY, parts, warm_up, workers
-from benchmarks.graph import Graph, generated, graphs
-from benchmarks.peers.bulk import placed
+from benchmarks.engine import QUERY, part_count, thread_pool, warm_up
+from benchmarks.graph import Graph, generate_graph, read_graphs
+from benchmarks.peers.bulk import time_kuzu
 from benchmarks.result import Result, Row, terminal
 from benchmarks.stream import Phase, delete, insert
 from benchmarks.verdict import Verdict
@@ -66,13 +66,13 @@ def main(
     warm_up(threads)
     faster = None
     if place:
-        kuzu = placed(generated(*PLACE, seed))
+        kuzu = time_kuzu(generate_graph(*PLACE, seed))
         faster = speed(kuzu.cpu)
         tables["Place"] = [{"Kùzu CPU seconds": kuzu.cpu, "times faster": faster}]
-    placing = [generated(*PLACE, seed)] if place else []
-    for one in chain(graphs(graph or [], rmat, seed), placing):
+    placing = [generate_graph(*PLACE, seed)] if place else []
+    for one in chain(read_graphs(graph or [], rmat, seed), placing):
         progress.print(f"{one.name}: {one.edges:,} edges ...")
-        steps, state = maintain(
+        steps, state = measure_graph(
             one,
             tuple(batch or BATCHES),
             rows=rows,
@@ -86,7 +86,7 @@ def main(
     verdict.close(result, json)
 
 
-def maintain(
+def measure_graph(
     graph: Graph,
     batches: tuple[int, ...],
     *,
@@ -100,16 +100,16 @@ def maintain(
     shuffled = graph.shuffled(seed + 1)
     held = graph.edges * 9 // 10
     preload, rest = shuffled.take(slice(0, held)), shuffled.take(slice(held, None))
-    verdict.truth(_name(graph, 0), count(preload.source, preload.target))
+    verdict.set_truth(_name(graph, 0), count(preload.source, preload.target))
     table: list[Row] = []
-    with workers(threads) as executor:
-        view = DeltaQuery(QUERY, executor=executor, parts=parts(threads))
+    with thread_pool(threads) as executor:
+        view = DeltaQuery(QUERY, executor=executor, parts=part_count(threads))
         backfill = insert(view, preload, held)
         now = backfill.change
         verdict.compare("after the backfill", _name(graph, 0), now)
         at_rest = view.stats.bytes / held
         most = at_rest
-        _stir(view, rest)
+        _warm_up_view(view, rest)
         for batch in batches:
             streamed = min(rest.edges, max(rows, _LEAST_STEPS * batch))
             inserts = rest.take(slice(0, streamed))
@@ -144,7 +144,7 @@ def maintain(
     return table, state
 
 
-def _stir(view: DeltaQuery, rest: Graph) -> None:
+def _warm_up_view(view: DeltaQuery, rest: Graph) -> None:
     """A few small steps there and back, not counted."""
     few = rest.take(slice(0, 200))
     insert(view, few, 10)
@@ -157,7 +157,7 @@ def _learn(verdict: Verdict, graph: Graph, shuffled: Graph, held: int, streamed:
     if name not in verdict.truths:
         there = shuffled.take(slice(0, held + streamed))
         known = graph.published if there.edges == graph.edges else None
-        verdict.truth(name, known, count(there.source, there.target))
+        verdict.set_truth(name, known, count(there.source, there.target))
 
 
 def _name(graph: Graph, streamed: int) -> str:

@@ -142,12 +142,12 @@ class Network:
     answers: Mapping[str, int]
 
 
-def network(folder: Path | None, *, people: int, seed: int) -> Network:
+def load_network(folder: Path | None, *, people: int, seed: int) -> Network:
     """That of the folder; where there is none, a generated one of so many people."""
     if folder is not None and folder.is_dir():
         return Network("LSQB sample", load(folder), tuple(QUERIES), ANSWERS)
     name = f"{people:,} generated people"
-    return Network(name, generated(people, seed), ("q3", "q6", "q9"), {})
+    return Network(name, generate_network(people, seed), ("q3", "q6", "q9"), {})
 
 
 def load(folder: Path) -> dict[str, pa.Table]:
@@ -155,7 +155,7 @@ def load(folder: Path) -> dict[str, pa.Table]:
     return {path.stem: pq.read_table(path) for path in sorted(folder.glob("*.parquet"))}
 
 
-def generated(people: int, seed: int) -> dict[str, pa.Table]:
+def generate_network(people: int, seed: int) -> dict[str, pa.Table]:
     """A small network for q3, q6 and q9, for where the sample is not; no claim is made on it."""
     random = np.random.default_rng(seed)
     cities = np.arange(people // 10 + 1)
@@ -173,10 +173,10 @@ def generated(people: int, seed: int) -> dict[str, pa.Table]:
     }
 
 
-def statements(*queries: str) -> str:
+def view_statements(*queries: str) -> str:
     """The text that creates the views which these queries read, and then theirs.
 
-    >>> statements("q6").splitlines()[0], statements("q6").count("CREATE VIEW")
+    >>> view_statements("q6").splitlines()[0], view_statements("q6").count("CREATE VIEW")
     ('CREATE VIEW knows AS ', 2)
     """
     views = views_of(*queries) | {query: QUERIES[query] for query in queries}
@@ -193,13 +193,13 @@ def views_of(*queries: str) -> dict[str, str]:
     return {name: text for name, text in VIEWS.items() if name in words}
 
 
-def read_by(relations: Relations, *queries: str) -> dict[str, pa.Table]:
+def select_relations(relations: Relations, *queries: str) -> dict[str, pa.Table]:
     """Those of the relations that these queries read."""
-    words = _words([statements(*queries)])
+    words = _words([view_statements(*queries)])
     return {name: table for name, table in relations.items() if name in words}
 
 
-def places(relations: Relations, rows: int, steps: int, seed: int) -> NDArray[np.int64]:
+def choose_rows(relations: Relations, rows: int, steps: int, seed: int) -> NDArray[np.int64]:
     """Random places of ``rows`` rows for each of so many steps (fewer, if there are not enough)."""
     ends = _ends(relations)
     most = int(ends[-1]) // rows
@@ -207,10 +207,10 @@ def places(relations: Relations, rows: int, steps: int, seed: int) -> NDArray[np
     return chosen[: min(steps, most) * rows].reshape(-1, rows)
 
 
-def rows_at(relations: Relations, chosen: NDArray[np.int64]) -> dict[str, pa.Table]:
+def take_rows(relations: Relations, chosen: NDArray[np.int64]) -> dict[str, pa.Table]:
     """The rows at these places, of the relations that have some.
 
-    >>> rows_at({"e": pa.table({"a": [1, 2]}), "f": pa.table({"b": [3]})}, np.array([2]))["f"]
+    >>> take_rows({"e": pa.table({"a": [1, 2]}), "f": pa.table({"b": [3]})}, np.array([2]))["f"]
     pyarrow.Table
     b: int64
     ----
@@ -226,15 +226,15 @@ def rows_at(relations: Relations, chosen: NDArray[np.int64]) -> dict[str, pa.Tab
     }
 
 
-def alternated(relations: Relations, chosen: NDArray[np.int64]) -> Iterator[Step]:
+def alternate_changes(relations: Relations, chosen: NDArray[np.int64]) -> Iterator[Step]:
     """Steps that delete and insert in turn: rows come back one delete later, so all do.
 
     >>> table = {"e": pa.table({"a": [1, 2, 3]})}
-    >>> steps = alternated(table, np.array([[0], [2]]))
+    >>> steps = alternate_changes(table, np.array([[0], [2]]))
     >>> [(weight, rows["e"]["a"].to_pylist()) for weight, rows in steps]
     [(-1, [1]), (-1, [3]), (1, [1]), (1, [3])]
     """
-    parts = [rows_at(relations, one) for one in chosen]
+    parts = [take_rows(relations, one) for one in chosen]
     for part, before in zip(parts, [None, *parts], strict=False):
         yield -1, part
         if before is not None:

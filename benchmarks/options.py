@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 import typer
 
 
-def known(given: Iterable[str], names: Collection[str], what: str) -> None:
+def check_names(given: Iterable[str], names: Collection[str], what: str) -> None:
     """Refuse a name that there is not.
 
     Raises:

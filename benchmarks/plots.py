@@ -48,7 +48,7 @@ _LIGHT = _Theme("#1f2328", "#d8dee4", "#ffffff")
 _DARK = _Theme("#e6edf3", "#30363d", "#0d1117")
 
 
-def names(chart: Chart) -> tuple[str, str]:
+def file_names(chart: Chart) -> tuple[str, str]:
     """The files of a chart: for light pages and for dark ones."""
     return f"{chart.name}.svg", f"{chart.name}-dark.svg"
 
@@ -56,7 +56,7 @@ def names(chart: Chart) -> tuple[str, str]:
 def is_drawn(chart: Chart, results: Mapping[str, Result], folder: Path) -> bool:
     """Return whether the files are there and show what the results say."""
     digest = _digest(chart, chart.panels(results))
-    files = [folder / name for name in names(chart)]
+    files = [folder / name for name in file_names(chart)]
     if not all(path.is_file() for path in files):
         return False
     return all(digest in path.read_text() for path in files)
@@ -67,7 +67,7 @@ def draw(chart: Chart, results: Mapping[str, Result], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     panels = chart.panels(results)
     digest = _digest(chart, panels)
-    for name, theme in zip(names(chart), (_LIGHT, _DARK), strict=True):
+    for name, theme in zip(file_names(chart), (_LIGHT, _DARK), strict=True):
         path = folder / name
         with rc_context(_settings(theme, digest)):
             metadata = {"Description": digest, "Date": None, "Creator": None}

@@ -37,10 +37,10 @@ import typer
 import dbsp_wcoj
 from benchmarks.closure import NODES, closure
 from benchmarks.cost import Clock
-from benchmarks.history import History, made, read
+from benchmarks.history import History, generate_history, read_history
 from benchmarks.peers.process import watch
 from benchmarks.peers.roster import SYSTEMS
-from benchmarks.recursion_again import asked_again, new_circuit, question
+from benchmarks.recursion_again import new_circuit, prepare_query, recompute_closure
 from benchmarks.result import Result, Row, terminal
 from benchmarks.verdict import Verdict
 from circuits import Circuit
@@ -89,13 +89,13 @@ def main(
     result = Result("recursion", CLAIM, tables)
     progress = terminal()
     dbsp_wcoj.warm_up()
-    found = read(history) if history.is_dir() else made(300, 300, seed)
+    found = read_history(history) if history.is_dir() else generate_history(300, 300, seed)
     found = found.first(transactions or len(found))
     progress.print(f"{found.name}: {len(found):,} transactions ...")
-    _stir(found)
+    _warm_up_kernels(found)
     drawn = np.random.default_rng(seed).choice(len(found), min(checks, len(found)), replace=False)
     track = Track()
-    for part, sample, held in live(found, samples, {*(drawn + 1).tolist()}, track, verdict):
+    for part, sample, held in run_history(found, samples, {*(drawn + 1).tolist()}, track, verdict):
         progress.print(f"after {part['until']:,} ...")
         steps.append(part)
         state.append(held)
@@ -107,7 +107,7 @@ def main(
     verdict.close(result, json)
 
 
-def live(
+def run_history(
     history: History, samples: int, checks: set[int], track: Track, verdict: Verdict
 ) -> Iterator[tuple[Row, list[Row], Row]]:
     """Per part of the history: its steps, asking again after it, and what is held then.
@@ -151,7 +151,7 @@ def live(
             "step wall ms": statistics.median(wall) * 1000,
         }
         edges, pairs = _check(circuit, history, end, verdict)
-        again = list(asked_again(end, edges, pairs, verdict))
+        again = list(recompute_closure(end, edges, pairs, verdict))
         one: Row = {"CPU s": statistics.median(cpu), "wall s": statistics.median(wall)}
         again.append(again[0] | {"system": STEP} | one)
         yield part, again, _held(circuit, end, edges)
@@ -161,11 +161,11 @@ def _check(circuit: Circuit, history: History, end: int, verdict: Verdict) -> tu
     """Compare the view with the truth; gives the edges, and how many pairs there should be."""
     edges = history.edges(end)
     truth = closure(edges)
-    verdict.truth(f"the closure after {end}", len(truth))
+    verdict.set_truth(f"the closure after {end}", len(truth))
     view = circuit.views["depends"]
     found = np.sort(view["x"].to_numpy() * NODES + view["z"].to_numpy())
     verdict.compare("the view", f"the closure after {end}", view.num_rows)
-    verdict.truth(f"differences after {end}", 0)
+    verdict.set_truth(f"differences after {end}", 0)
     differ = np.setxor1d(found, truth, assume_unique=True)
     verdict.compare("pairs", f"differences after {end}", len(differ))
     return edges, len(truth)
@@ -196,14 +196,14 @@ def _held(circuit: Circuit, end: int, edges: pa.Table) -> Row:
     }
 
 
-def _stir(history: History) -> None:
+def _warm_up_kernels(history: History) -> None:
     """A few transactions there and back, not counted: what they run is compiled then."""
     circuit = new_circuit()
     for number in range(min(40, len(history))):
         circuit.step({"e": history.change(number)})
     edges = history.edges(min(40, len(history)))
     circuit.step({"e": edges.append_column("weight", pa.array(np.full(edges.num_rows, -1)))})
-    question(edges)()
+    prepare_query(edges)()
 
 
 def _summary(history: History, again: list[Row]) -> list[Row]:
@@ -241,9 +241,9 @@ def _pydbsp(history: History, track: Track, seconds: float, verdict: Verdict) ->
         np.save(Path(folder, "bounds.npy"), np.array(history.bounds))
         arguments = ["-m", "benchmarks.peers.systems.pydbsp_reachability", folder, str(seconds)]
         ended = watch(arguments, limit=seconds, memory=_PEER_MEMORY, interpreter=system.interpreter)
-    done = ended.said("step")
+    done = ended.messages_of("step")
     for number, step in enumerate(done):
-        verdict.truth(f"pairs after {number + 1}", track.pairs[number])
+        verdict.set_truth(f"pairs after {number + 1}", track.pairs[number])
         verdict.compare("pydbsp", f"pairs after {number + 1}", step["pairs"])
     if not done:
         return row | {"result": ended.failure}

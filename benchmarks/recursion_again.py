@@ -33,7 +33,7 @@ def new_circuit() -> Circuit:
     return compile_datalog(RULES, {"e": SCHEMA}, materialize=["depends"])
 
 
-def asked_again(end: int, edges: pa.Table, pairs: int, verdict: Verdict) -> Iterator[Row]:
+def recompute_closure(end: int, edges: pa.Table, pairs: int, verdict: Verdict) -> Iterator[Row]:
     """The closure from scratch by each system.
 
     Args:
@@ -45,7 +45,7 @@ def asked_again(end: int, edges: pa.Table, pairs: int, verdict: Verdict) -> Iter
     database = Recomputed({"e": edges}, {}, threads=1)
     systems: dict[str, Callable[[], int]] = {
         "this engine, a new view": lambda: _new_view(edges),
-        "this engine, a query": question(edges),
+        "this engine, a query": prepare_query(edges),
         "DuckDB": lambda: database.answer(SQL),
     }
     if find_spec("clingo") is not None:
@@ -70,7 +70,7 @@ def _new_view(edges: pa.Table) -> int:
     return int(compile_datalog(RULES, {"e": SCHEMA}).step({"e": edges})["depends"].num_rows)
 
 
-def question(edges: pa.Table) -> Callable[[], int]:
+def prepare_query(edges: pa.Table) -> Callable[[], int]:
     """A circuit that keeps the edges, to be asked."""
     circuit = compile_datalog("kept(x, z) :- e(x, z).", {"e": SCHEMA}, materialize=["e"])
     circuit.step({"e": edges})

@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from benchmarks.charts import CHARTS, Chart
-from benchmarks.plots import draw, is_drawn, names
+from benchmarks.plots import draw, file_names, is_drawn
 from benchmarks.result import Cell, Result, Row, terminal, text
 from benchmarks.selections import HEADLINES, PAGE_TABLES, README_CHART, SECTIONS, Selection
 
@@ -84,7 +84,7 @@ def charts_with_data(results: Mapping[str, Result]) -> list[Chart]:
 
 def obsolete_plots(results: Mapping[str, Result], folder: Path) -> list[Path]:
     """Plots of what is not there any more."""
-    wanted = {name for chart in charts_with_data(results) for name in names(chart)}
+    wanted = {name for chart in charts_with_data(results) for name in file_names(chart)}
     return [path for path in sorted(folder.glob("*.*")) if path.name not in wanted]
 
 
@@ -207,7 +207,7 @@ def _origins(machine: Mapping[str, Cell]) -> list[str]:
 
 def _picture(chart: Chart, folder: str) -> str:
     """The plot, light or dark as the reader's page is."""
-    light, dark = names(chart)
+    light, dark = file_names(chart)
     return (
         f'<picture><source media="(prefers-color-scheme: dark)" srcset="{folder}/{dark}">'
         f'<img alt="{chart.title}" src="{folder}/{light}"></picture>'

@@ -125,12 +125,12 @@ def as_json(fields: Mapping[str, Any]) -> str:
     return encode(fields, 0) + "\n"
 
 
-def keep(result: Result, before: Result) -> None:
+def copy_missing_tables(result: Result, before: Result) -> None:
     """Keep the tables of the parts that were not run now, and say for each where it is from.
 
     >>> old = Result("peers", "", {"BULK": [{"n": 1}], "LIVE": [{"n": 2}]}, {"commit": "a1"})
     >>> new = Result("peers", "", {"BULK": [{"n": 3}]}, {"commit": "b2"})
-    >>> keep(new, old)
+    >>> copy_missing_tables(new, old)
     >>> new.tables, new.machine["LIVE by"]
     ({'BULK': [{'n': 3}], 'LIVE': [{'n': 2}]}, 'None, commit a1, None')
     """

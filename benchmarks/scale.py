@@ -29,13 +29,13 @@ import typer
 from pyspark.sql import SparkSession
 
 from benchmarks.engine import warm_up
-from benchmarks.graph import Graph, generated, read
-from benchmarks.options import known
-from benchmarks.result import Result, Row, keep, terminal
+from benchmarks.graph import Graph, generate_graph, read_graph
+from benchmarks.options import check_names
+from benchmarks.result import Result, Row, copy_missing_tables, terminal
 from benchmarks.scale_batches import micro_batches
-from benchmarks.scale_bytes import shuffled
-from benchmarks.scale_cells import CLIQUES, TRIANGLES, Pattern, cells_of, hub
-from benchmarks.scale_speed import Scaling, speed_ups
+from benchmarks.scale_bytes import measure_shuffled_bytes
+from benchmarks.scale_cells import CLIQUES, TRIANGLES, Pattern, generate_hub_graph, measure_cells
+from benchmarks.scale_speed import Scaling, measure_speed_ups
 from benchmarks.verdict import Verdict
 from streaming import start_session
 
@@ -124,10 +124,10 @@ def main(
     ] = None,
 ) -> None:
     """Measure; exit status 1 when an answer is wrong."""
-    known(part, PARTS, "part")
+    check_names(part, PARTS, "part")
     real = None
     if not quick and graph.is_file():
-        real = read(graph)
+        real = read_graph(graph)
     else:
         why = "small sizes were asked for" if quick else f"there is no {graph.name}"
         terminal().print(f"the real graph is left out: {why}")
@@ -161,28 +161,30 @@ def measure(
     result = Result("scale", CLAIM, tables)
     say = terminal().print
     patterns = {pattern.name: pattern for pattern in (TRIANGLES, CLIQUES)}
-    small = generated(*sizes.rmat, seed)
-    graphs = {"real": real, "rmat": small, "hub": hub(*sizes.hub, seed)}
+    small = generate_graph(*sizes.rmat, seed)
+    graphs = {"real": real, "rmat": small, "hub": generate_hub_graph(*sizes.hub, seed)}
     if "cells" in part:
-        large = generated(*sizes.large, seed)
+        large = generate_graph(*sizes.large, seed)
         for kind, graph in {**graphs, "rmat": large}.items():
             if graph is None:
                 continue
             for name, cells in sizes.cells.items():
                 say(f"cells of {name} of {graph.name} ...")
                 for most in cells:
-                    tables[CELLS] += cells_of(patterns[name], graph, most, kind=kind, seed=seed)
+                    tables[CELLS] += measure_cells(
+                        patterns[name], graph, most, kind=kind, seed=seed
+                    )
     if "bytes" in part:
         for kind in ("real", "rmat"):
             for pattern in patterns.values():
                 tables[BYTES] += _bytes(pattern, graphs[kind], sizes, seed)
     if "speed" in part:
-        kinds = {**graphs, "fewer": generated(*sizes.fewer, seed)}
+        kinds = {**graphs, "fewer": generate_graph(*sizes.fewer, seed)}
         for (kind, name), scaling in sizes.speed.items():
             graph = kinds[kind]
             if graph is not None:
                 say(f"speed-up of {name} of {graph.name} ...")
-                tables[SPEED] += speed_ups(
+                tables[SPEED] += measure_speed_ups(
                     patterns[name], graph, scaling, seed=seed, verdict=verdict
                 )
     if "batches" in part:
@@ -203,14 +205,14 @@ def measure(
                 verdict=verdict,
             )
     if json is not None and json.exists():
-        keep(result, Result.read(json))
+        copy_missing_tables(result, Result.read(json))
     verdict.close(result, json)
 
 
 def _bytes(pattern: Pattern, graph: Graph | None, sizes: Sizes, seed: int) -> list[Row]:
     if graph is None:
         return []
-    return shuffled(pattern, graph, sizes.bytes, rows=sizes.sampled, seed=seed)
+    return measure_shuffled_bytes(pattern, graph, sizes.bytes, rows=sizes.sampled, seed=seed)
 
 
 if __name__ == "__main__":

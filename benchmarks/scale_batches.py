@@ -23,7 +23,7 @@ from benchmarks.graph import Graph
 from benchmarks.result import Row
 from benchmarks.scale_cells import Pattern
 from benchmarks.scale_speed import COUNTERS
-from benchmarks.sink_graph import changes, counted
+from benchmarks.sink_graph import changes_table, count_change
 from benchmarks.verdict import Verdict
 from circuits import Circuit, compile_sql
 from circuits.runtime.incrementalize import incrementalize
@@ -86,7 +86,7 @@ class Turn:
         spent = time.perf_counter() - begun
         self.batch += 1
         assert self.sink.last is not None
-        self.found += counted(self.sink.last.outputs["n"])
+        self.found += count_change(self.sink.last.outputs["n"])
         return spent
 
 
@@ -121,7 +121,7 @@ def micro_batches(
     new = rows * (rounds + warm) + rounds
     kept = mixed.take(slice(new, None))
     truth = f"{pattern.name} of {graph.name}"
-    verdict.truth(truth, COUNTERS[pattern.name](graph.source, graph.target))
+    verdict.set_truth(truth, COUNTERS[pattern.name](graph.source, graph.target))
     turns = []
     for most in (None, *cells):
         place = folder / f"{pattern.name}-{graph.name}-{most}"
@@ -132,7 +132,7 @@ def micro_batches(
         turns.append(Turn(most, place, sink))
     last = Shuffled.since(session, -1).last
     for turn in turns:
-        turn.load = turn.step(session, changes(kept.source, kept.target))
+        turn.load = turn.step(session, changes_table(kept.source, kept.target))
         turn.shuffled = Shuffled.since(session, last)
         last = turn.shuffled.last
     at = 0
@@ -140,15 +140,15 @@ def micro_batches(
         edges = mixed.take(slice(at, at + rows))
         at += rows
         for turn in turns:
-            seconds = turn.step(session, changes(edges.source, edges.target))
+            seconds = turn.step(session, changes_table(edges.source, edges.target))
             if number >= warm:
                 turn.full.append(seconds)
         _compare(verdict, f"{truth} by the embedded sink, micro-batch {number}", turns)
     for _ in range(rounds):
         edge, at = mixed.take(slice(at, at + 1)), at + 1
         for turn in turns:
-            turn.one.append(turn.step(session, changes(edge.source, edge.target)))
-            turn.idle.append(turn.step(session, changes(edge.source[:0], edge.target[:0])))
+            turn.one.append(turn.step(session, changes_table(edge.source, edge.target)))
+            turn.idle.append(turn.step(session, changes_table(edge.source[:0], edge.target[:0])))
     stages = _stages(circuit_of(pattern))
     found = []
     for turn in turns:
@@ -163,7 +163,7 @@ def micro_batches(
 def _compare(verdict: Verdict, truth: str, turns: list[Turn]) -> None:
     """Compare what the distributed sinks have come to with the embedded one."""
     embedded, *others = turns
-    verdict.truth(truth, embedded.found)
+    verdict.set_truth(truth, embedded.found)
     for turn in others:
         verdict.compare(f"{turn.cells} cells", truth, turn.found)
 

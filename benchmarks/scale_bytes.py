@@ -18,10 +18,10 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from benchmarks.engine import weight
+from benchmarks.engine import count_of
 from benchmarks.graph import Graph
 from benchmarks.result import Row
-from benchmarks.scale_cells import Pattern, grids
+from benchmarks.scale_cells import Pattern, build_grids
 from dbsp_wcoj import ZSet, generic_join
 from streaming.distributed.execution.placement import place_rows
 
@@ -29,7 +29,7 @@ EDGE = 24
 ADDRESS = 8
 
 
-def shuffled(
+def measure_shuffled_bytes(
     pattern: Pattern, graph: Graph, cells: tuple[int, ...], *, rows: int, seed: int
 ) -> list[Row]:
     """A row for each number of cells, over a sample of changed rows."""
@@ -37,7 +37,7 @@ def shuffled(
     between = _between(pattern, graph, sample)
     found: list[Row] = []
     for most in cells:
-        grid = grids(pattern, graph, most)["spread"]
+        grid = build_grids(pattern, graph, most)["spread"]
         columns = [pa.array(sample.source), pa.array(sample.target)]
         copies = len(place_rows("e", columns, grid).rows) / sample.edges
         own = copies * (EDGE + ADDRESS)
@@ -79,7 +79,7 @@ def _between(pattern: Pattern, graph: Graph, sample: Graph) -> float:
 def _count(edges: list[str], relations: Mapping[str, ZSet]) -> int:
     """Rows of a join of edges, the first of which is a changed one."""
     atoms = [f"{'e' if place else 'd'}({x}, {y})" for place, (x, y) in enumerate(edges)]
-    return weight(generic_join(f"n() :- {', '.join(atoms)}", relations))
+    return count_of(generic_join(f"n() :- {', '.join(atoms)}", relations))
 
 
 def _rows(graph: Graph) -> ZSet:

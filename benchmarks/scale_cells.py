@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.graph import Graph, generated
+from benchmarks.graph import Graph, generate_graph
 from benchmarks.result import Row
 from streaming.distributed.execution.placement import Integers, find_cells, hash_values, place_rows
 from streaming.distributed.planning.grid import Grid
@@ -51,9 +51,9 @@ TRIANGLES = Pattern("triangles", ("ab", "bc", "ac"))
 CLIQUES = Pattern("4-cliques", ("ab", "bc", "ac", "ad", "bd", "cd"))
 
 
-def hub(scale: int, samples: int, seed: int) -> Graph:
+def generate_hub_graph(scale: int, samples: int, seed: int) -> Graph:
     """An RMAT graph, and as many edges again that all leave one node."""
-    graph = generated(scale, samples, seed)
+    graph = generate_graph(scale, samples, seed)
     nodes = np.setdiff1d(np.arange(1 << scale), graph.target[graph.source == 0])
     chosen = nodes[nodes > 0][: graph.edges]
     if len(chosen) < graph.edges:
@@ -62,7 +62,7 @@ def hub(scale: int, samples: int, seed: int) -> Graph:
     return Graph(f"hub-{scale}-{samples}", source, np.concatenate([graph.target, chosen]))
 
 
-def grids(pattern: Pattern, graph: Graph, cells: int) -> dict[str, Grid]:
+def build_grids(pattern: Pattern, graph: Graph, cells: int) -> dict[str, Grid]:
     """The grid without and with its heavy values spread."""
     shares = choose_shares(pattern.atoms, cells)
     ends = [count_values([pa.array(column)]) for column in (graph.source, graph.target)]
@@ -74,7 +74,7 @@ def grids(pattern: Pattern, graph: Graph, cells: int) -> dict[str, Grid]:
     return {"hashed": Grid(shares), "spread": skew_grid(shares, counts)}
 
 
-def cells_of(pattern: Pattern, graph: Graph, cells: int, *, kind: str, seed: int) -> list[Row]:
+def measure_cells(pattern: Pattern, graph: Graph, cells: int, *, kind: str, seed: int) -> list[Row]:
     """A row for each way to treat heavy values.
 
     Args:
@@ -86,8 +86,8 @@ def cells_of(pattern: Pattern, graph: Graph, cells: int, *, kind: str, seed: int
     """
     rows: list[Row] = []
     sample = graph.shuffled(seed).take(slice(0, SAMPLE))
-    for way, grid in grids(pattern, graph, cells).items():
-        load = loads(pattern, graph, grid)
+    for way, grid in build_grids(pattern, graph, cells).items():
+        load = count_cell_rows(pattern, graph, grid)
         measured = len(place_rows("e", _columns(sample), grid).rows) / sample.edges
         theory = expected_copies(grid, sample)
         off = 100 * abs(measured / theory - 1)
@@ -116,7 +116,7 @@ def cells_of(pattern: Pattern, graph: Graph, cells: int, *, kind: str, seed: int
     return rows
 
 
-def loads(pattern: Pattern, graph: Graph, grid: Grid) -> Integers:
+def count_cell_rows(pattern: Pattern, graph: Graph, grid: Grid) -> Integers:
     """The rows that each cell keeps."""
     load = np.zeros(grid.cells, np.int64)
     for start in range(0, graph.edges, _CHUNK):

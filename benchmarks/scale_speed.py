@@ -19,10 +19,10 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.counter import count, count_cliques
-from benchmarks.engine import weight
+from benchmarks.engine import count_of
 from benchmarks.graph import Graph
 from benchmarks.result import Row
-from benchmarks.scale_cells import CLIQUES, TRIANGLES, Pattern, grids
+from benchmarks.scale_cells import CLIQUES, TRIANGLES, Pattern, build_grids
 from benchmarks.verdict import Verdict
 from dbsp_wcoj import DeltaQuery, Relations, ZSet
 from streaming.distributed.execution.placement import Integers, find_cells
@@ -62,25 +62,25 @@ class Scaling:
     counted: bool = True
 
 
-def speed_ups(
+def measure_speed_ups(
     pattern: Pattern, graph: Graph, scaling: Scaling, *, seed: int, verdict: Verdict
 ) -> list[Row]:
     """A row for each number of cells, with heavy values spread and not."""
     mixed = graph.shuffled(seed)
     new = mixed.edges // scaling.edges
     delta, kept = mixed.take(slice(0, new)), mixed.take(slice(new, None))
-    alone, found = worked(pattern, Grid(choose_shares(pattern.atoms, 1)), kept, delta)
+    alone, found = count_work(pattern, Grid(choose_shares(pattern.atoms, 1)), kept, delta)
     whole = None
     if scaling.counted:
         counted = COUNTERS[pattern.name]
         whole = counted(mixed.source, mixed.target) - counted(kept.source, kept.target)
     truth = f"{pattern.name} that come to {graph.name}"
-    verdict.truth(truth, whole, found)
+    verdict.set_truth(truth, whole, found)
     rows: list[Row] = []
     for most in scaling.cells:
         work, spread = {}, 0
-        for way, grid in grids(pattern, graph, most).items():
-            work[way], found = worked(pattern, grid, kept, delta)
+        for way, grid in build_grids(pattern, graph, most).items():
+            work[way], found = count_work(pattern, grid, kept, delta)
             verdict.compare(f"{grid.cells} cells, {way}", truth, found)
             spread = sum(len(heavy.hashes) for heavy in grid.heavy)
         times = {way: float(alone.sum() / one.max()) for way, one in work.items()}
@@ -104,7 +104,7 @@ def speed_ups(
     return rows
 
 
-def worked(pattern: Pattern, grid: Grid, kept: Graph, delta: Graph) -> tuple[Integers, int]:
+def count_work(pattern: Pattern, grid: Grid, kept: Graph, delta: Graph) -> tuple[Integers, int]:
     """The work of each cell, and by how much the count changes in all of them together."""
     before, changed = (
         [_sorted(atom, graph, grid) for atom in range(len(pattern.edges))]
@@ -116,7 +116,7 @@ def worked(pattern: Pattern, grid: Grid, kept: Graph, delta: Graph) -> tuple[Int
         view = DeltaQuery(pattern.query, relations=relations)
         relations.stage({f"e{n}": rows.of(cell) for n, rows in enumerate(before)}).commit()
         given = {f"e{n}": rows.of(cell) for n, rows in enumerate(changed)}
-        change = weight(view.evaluate(relations.stage(given)))
+        change = count_of(view.evaluate(relations.stage(given)))
         sent = sum(rows.rows(cell) for rows in changed)
         return view.stats.proposals + view.stats.intersections + sent, change
 

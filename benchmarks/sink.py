@@ -29,12 +29,12 @@ import typer
 from pyspark.sql import SparkSession
 
 import dbsp_wcoj
-from benchmarks.options import known
+from benchmarks.options import check_names
 from benchmarks.result import Result, Row, terminal
-from benchmarks.sink_overhead import overhead
-from benchmarks.sink_restart import restart
-from benchmarks.sink_stream import generated, real, stream
-from benchmarks.sink_writes import writes
+from benchmarks.sink_overhead import measure_overhead
+from benchmarks.sink_restart import measure_restart
+from benchmarks.sink_stream import generate_stream, measure_stream, read_stream
+from benchmarks.sink_writes import measure_writes
 from benchmarks.verdict import Verdict
 from streaming import start_session
 
@@ -98,7 +98,7 @@ def main(
     json: Annotated[Path | None, typer.Option(help="Write the result here.")] = None,
 ) -> None:
     """Measure; exit status 1 when an answer is wrong."""
-    known(part, PARTS, "part")
+    check_names(part, PARTS, "part")
     dbsp_wcoj.warm_up()
     with tempfile.TemporaryDirectory(prefix="dbsp-wcoj-sink-", dir=folder) as place:
         measure(
@@ -132,13 +132,13 @@ def measure(
             progress.print(f"restart, {rows:,} rows{' of strings' if texts else ''} ...")
             place = folder / f"restart-{rows}-{texts}"
             tables[RESTART].append(
-                restart(place, rows=rows, texts=texts, seed=seed, verdict=verdict)
+                measure_restart(place, rows=rows, texts=texts, seed=seed, verdict=verdict)
             )
     if "writes" in part:
         for rows, batches in sizes.writes.items():
             progress.print(f"writes, {batches:,} micro-batches of {rows:,} rows ...")
             has_target = rows == sizes.target_rows
-            tables[WRITES] += writes(
+            tables[WRITES] += measure_writes(
                 folder / f"writes-{rows}",
                 rows=rows,
                 batches=batches,
@@ -154,19 +154,19 @@ def measure(
             for rows, rounds in sizes.overhead.items():
                 progress.print(f"overhead, micro-batches of {rows:,} rows ...")
                 place = folder / f"overhead-{rows}"
-                tables[OVERHEAD] += overhead(
+                tables[OVERHEAD] += measure_overhead(
                     session, place, rows=rows, rounds=rounds, warm=sizes.warm, verdict=verdict
                 )
         if "stream" in part:
             if events.is_file():
-                given = real(events)
+                given = read_stream(events)
             else:
                 progress.print(f"no stream at {events}: a generated one takes its place")
-                given = generated(sizes.generated, folder, seed)
+                given = generate_stream(sizes.generated, folder, seed)
             for size, most in sizes.stream.items():
                 progress.print(f"stream, {size:,} events in a micro-batch ...")
                 tables[STREAM].append(
-                    stream(session, folder, given, size=size, most=most, verdict=verdict)
+                    measure_stream(session, folder, given, size=size, most=most, verdict=verdict)
                 )
     verdict.close(result, json)
 

@@ -45,7 +45,7 @@ class Turn:
     batches: list[int] = field(default_factory=list)
 
 
-def overhead(
+def measure_overhead(
     session: SparkSession,
     folder: Path,
     *,
@@ -67,7 +67,7 @@ def overhead(
         assert turn.sink is not None
         every = EVERY[turn.name]
         what = f"{rows:,} rows, a view of {turn.name}"
-        verdict.truth(what, sum(_kept(rows, batch, every) for batch in turn.batches))
+        verdict.set_truth(what, sum(_kept(rows, batch, every) for batch in turn.batches))
         given = [metrics.rows_out["view"] for metrics in turn.sink.metrics]
         verdict.compare("its deltas", what, sum(given))
         if turn.on_delta:

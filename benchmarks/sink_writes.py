@@ -23,7 +23,13 @@ import pyarrow as pa
 from benchmarks.counter import count
 from benchmarks.result import Row
 from benchmarks.rmat import rmat
-from benchmarks.sink_graph import Integers, changes, counted, handed, triangles
+from benchmarks.sink_graph import (
+    Integers,
+    changes_table,
+    count_change,
+    micro_batch_of,
+    triangles_circuit,
+)
 from benchmarks.verdict import Verdict
 from streaming import ViewSink
 from streaming.state.files import Bytes, LocalFiles
@@ -51,7 +57,7 @@ class CountedFiles:
         self._files.append(name, text)
 
 
-def writes(
+def measure_writes(
     folder: Path,
     *,
     rows: int,
@@ -69,7 +75,7 @@ def writes(
     chosen = np.random.default_rng(seed).permutation(len(source))[:inserts]
     source, target = source[chosen], target[chosen]
     files = CountedFiles(folder)
-    sink = ViewSink(triangles(), state_dir=files)
+    sink = ViewSink(triangles_circuit(), state_dir=files)
     live = np.arange(rows * batches)
     found = 0
     results = []
@@ -82,11 +88,11 @@ def writes(
             steps = _mix(source, target, chosen, gone)
         first = 0 if kind == "inserts" else batches
         for number, table in enumerate(steps, first):
-            sink(handed(table), number)
+            sink(micro_batch_of(table), number)
             assert sink.last is not None
-            found += counted(sink.last.outputs["triangles"])
+            found += count_change(sink.last.outputs["triangles"])
         what = f"triangles after {batches:,} micro-batches of {rows:,} rows, {kind}"
-        verdict.truth(what, count(source[live], target[live]))
+        verdict.set_truth(what, count(source[live], target[live]))
         verdict.compare("the sum of the deltas", what, found)
         results.append(_row(kind, rows, batches, list(sink.metrics), files.written, target))
     sink.close()
@@ -95,7 +101,7 @@ def writes(
 
 def _inserts(source: Integers, target: Integers, rows: int, batches: int) -> Iterator[pa.Table]:
     for first in range(0, rows * batches, rows):
-        yield changes(source[first : first + rows], target[first : first + rows])
+        yield changes_table(source[first : first + rows], target[first : first + rows])
 
 
 def _exchanged(
@@ -122,7 +128,7 @@ def _mix(
     for inserted, deleted in zip(coming, going, strict=True):
         both = np.concatenate([inserted, deleted])
         weight = np.repeat([1, -1], [len(inserted), len(deleted)])
-        yield changes(source[both], target[both], weight)
+        yield changes_table(source[both], target[both], weight)
 
 
 def _row(

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.cost import Clock, Cost
-from benchmarks.engine import weight
+from benchmarks.engine import count_of
 from benchmarks.graph import Graph
 from dbsp_wcoj import DeltaQuery, ZSet
 
@@ -65,6 +65,6 @@ def _run(view: DeltaQuery, edges: Graph, batch: int, sign: int) -> Phase:
         rows = slice(step * batch, (step + 1) * batch)
         columns = [source[rows], target[rows]]
         delta = view.step({"e": ZSet.from_columns(columns, weights[: len(columns[0])])})
-        change += weight(delta)
+        change += count_of(delta)
         seconds[step] = time.perf_counter() - begun
     return Phase(edges.edges, change, clock.read(), seconds)

@@ -15,7 +15,7 @@ class Verdict:
     """Known truths, the number of comparisons made, and what differed.
 
     >>> verdict = Verdict()
-    >>> verdict.truth("graph", 3)
+    >>> verdict.set_truth("graph", 3)
     >>> verdict.compare("engine", "graph", 4)
     >>> verdict.differences
     ['engine: 4, but graph is 3']
@@ -25,7 +25,7 @@ class Verdict:
     comparisons: int = 0
     differences: list[str] = field(default_factory=list)
 
-    def truth(self, name: str, *sources: int | None) -> None:
+    def set_truth(self, name: str, *sources: int | None) -> None:
         """Learn a truth from sources that must agree; None is a source that does not know."""
         known = [source for source in sources if source is not None]
         self.truths[name] = known[0]

@@ -18,7 +18,7 @@ import typer
 
 from benchmarks import report
 from benchmarks.result import Cell, Result, Row, terminal
-from benchmarks.work_cases import COUNTED, cases, worked
+from benchmarks.work_cases import COUNTED, case_names, count_work
 
 CLAIM = "Counted work, the same on every machine: no count grows"
 TABLE = "Counted work"
@@ -32,15 +32,17 @@ def main(
 ) -> None:
     """Count; exit status 1 when a count has grown."""
     console = terminal()
-    chosen = [case for case in cases() if only in case]
+    chosen = [case for case in case_names() if only in case]
     if not chosen:
-        raise typer.BadParameter(f"no case with {only!r}; cases are {'; '.join(cases())}")
+        raise typer.BadParameter(f"no case with {only!r}; cases are {'; '.join(case_names())}")
     if record and only:
         raise typer.BadParameter("record all cases together, without --only")
-    rows = [worked(case).row(case) for case in chosen]
+    rows = [count_work(case).row(case) for case in chosen]
     result = Result("work", CLAIM, {TABLE: rows})
-    known = recorded(json)
-    changes = [change for row in rows for change in compared(row, known.get(str(row["case"])))]
+    known = read_record(json)
+    changes = [
+        change for row in rows for change in compare_counts(row, known.get(str(row["case"])))
+    ]
     result.show(console)
     Result("work", CLAIM, {"Changes": changes}).show(console)
     grown = [change for change in changes if change["is"] != "better"]
@@ -61,17 +63,17 @@ def main(
         console.print("an improvement: python -m benchmarks.work --record")
 
 
-def recorded(path: Path) -> dict[str, Row]:
+def read_record(path: Path) -> dict[str, Row]:
     """The record by case; nothing if there is none."""
     if not path.is_file():
         return {}
     return {str(row["case"]): row for row in Result.read(path).tables[TABLE]}
 
 
-def compared(row: Row, known: Row | None) -> list[Row]:
+def compare_counts(row: Row, known: Row | None) -> list[Row]:
     """What differs from the record.
 
-    >>> compared({"case": "a", "joins": 3}, {"case": "a", "joins": 4})
+    >>> compare_counts({"case": "a", "joins": 3}, {"case": "a", "joins": 4})
     [{'case': 'a', 'count': 'joins', 'recorded': 4, 'now': 3, 'is': 'better'}]
     """
     if known is None:

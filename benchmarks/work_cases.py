@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.graph import Graph, generated
+from benchmarks.graph import Graph, generate_graph
 from benchmarks.result import Row
 from circuits import Circuit, compile_sql
 from circuits.runtime.operators.join import JoinOperator
@@ -82,7 +82,7 @@ class Work:
 COUNTED: Final = tuple(Work(*([0] * 9)).row(""))[2:]
 
 
-def worked(case: str) -> Work:
+def count_work(case: str) -> Work:
     """Run a case."""
     if case == SQL_NAME:
         return _circuit(_graph())
@@ -90,7 +90,7 @@ def worked(case: str) -> Work:
     return _query(query, formula, _graph())
 
 
-def cases() -> tuple[str, ...]:
+def case_names() -> tuple[str, ...]:
     """All names."""
     return (*QUERIES, SQL_NAME)
 
@@ -119,7 +119,7 @@ def steps(graph: Graph) -> Iterator[tuple[Graph, int | list[int]]]:
 
 
 def _graph() -> Graph:
-    return generated(8, 2_400, 11).shuffled(1)
+    return generate_graph(8, 2_400, 11).shuffled(1)
 
 
 def _query(query: str, formula: str, graph: Graph) -> Work:

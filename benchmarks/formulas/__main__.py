@@ -21,8 +21,8 @@ import typer
 
 from benchmarks.formulas import tables
 from benchmarks.formulas.aggregates import aggregates
-from benchmarks.formulas.claim import verdict as said
-from benchmarks.formulas.contest import FORMULAS, contest
+from benchmarks.formulas.claim import judge_claims as said
+from benchmarks.formulas.contest import FORMULAS, run_contest
 from benchmarks.formulas.matrix import ALL, cases
 from benchmarks.formulas.shape import SHAPES
 from benchmarks.result import Result, Row, terminal
@@ -52,15 +52,15 @@ def main(
     wanted = [case for case in cases(quick=quick) if not shape or case.shape in shape]
     console = terminal()
     for place, case in enumerate(wanted, 1):
-        rows += contest(case, FORMULAS, verdict, seed=seed)
+        rows += run_contest(case, FORMULAS, verdict, seed=seed)
         console.print(f"{place} of {len(wanted)}: {case.name}, {case.rows:,} rows")
     shown = {
         "Verdict": said(rows),
-        "Choice": tables.choice(rows),
+        "Choice": tables.choice_table(rows),
         "Worst choices": tables.worst_choices(rows),
         "Joins": tables.joins_by_n(rows),
-        "Crossover": tables.crossover(rows),
-        "Times": tables.times(rows),
+        "Crossover": tables.crossover_table(rows),
+        "Times": tables.times_table(rows),
     }
     result.tables.update(shown)
     verdict.close(result, None)

@@ -11,16 +11,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from benchmarks.formulas.tables import RECURSIVE, Contest, Key, contests, joins_by_n, ms, number
+from benchmarks.formulas.tables import (
+    RECURSIVE,
+    Contest,
+    Key,
+    as_number,
+    contests,
+    joins_by_n,
+    step_ms,
+)
 from benchmarks.result import Row
 
-__all__ = ["verdict"]
+__all__ = ["judge_claims"]
 
 FASTER = 0.9
 CLAIMED = 5
 
 
-def verdict(rows: Sequence[Row]) -> list[Row]:
+def judge_claims(rows: Sequence[Row]) -> list[Row]:
     """Claims, and what is measured."""
     return [
         {
@@ -44,7 +52,7 @@ def _joins(rows: Sequence[Row]) -> Iterator[str]:
             continue
         last = counted[-1]
         for name in RECURSIVE:
-            fewer = [row for row in counted if number(row[name]) < number(row["collapsed"])]
+            fewer = [row for row in counted if as_number(row[name]) < as_number(row["collapsed"])]
             if not fewer:
                 yield f"{said}, `{name}` never does fewer"
                 continue
@@ -60,7 +68,7 @@ def _times(rows: Sequence[Row]) -> Iterator[str]:
         compared = [
             ratio
             for key, contest in contests(rows)
-            if (number(key[1]) < CLAIMED) == few and (ratio := _ratio(contest)) is not None
+            if (as_number(key[1]) < CLAIMED) == few and (ratio := _ratio(contest)) is not None
         ]
         if compared:
             simpler = sum(ratio >= FASTER for ratio in compared)
@@ -82,7 +90,7 @@ def _where(rows: Sequence[Row]) -> Iterator[str]:
         said = f"{shape}: a recursion is faster in {len(won)} of {len(compared)} cases"
         if won:
             best = min(_ratio(contest) or 1.0 for _, contest in won)
-            ns = ", ".join(map(str, sorted({int(number(key[1])) for key, _ in won})))
+            ns = ", ".join(map(str, sorted({int(as_number(key[1])) for key, _ in won})))
             work = min(_work(contest) for _, contest in won)
             said += (
                 f" (n = {ns}), by up to {1 / best:.2g} times, and in none where `collapsed` counts "
@@ -93,11 +101,11 @@ def _where(rows: Sequence[Row]) -> Iterator[str]:
 
 def _ratio(contest: Contest) -> float | None:
     """The time of the best recursion by that of `collapsed`, if both ran."""
-    plain = ms(contest, "collapsed")
-    others = [found for name in RECURSIVE if (found := ms(contest, name)) is not None]
+    plain = step_ms(contest, "collapsed")
+    others = [found for name in RECURSIVE if (found := step_ms(contest, name)) is not None]
     return min(others) / plain if others and plain else None
 
 
 def _work(contest: Contest) -> float:
     row = contest["collapsed"]
-    return number(row["proposals/step"]) + number(row["intersections/step"])
+    return as_number(row["proposals/step"]) + as_number(row["intersections/step"])

@@ -33,7 +33,7 @@ from benchmarks.verdict import Verdict
 from dbsp_wcoj import DeltaQuery, Formula, Query, Relations, ZSet
 from dbsp_wcoj.formulas import joins
 
-__all__ = ["AUTO", "FORMULAS", "Case", "contest"]
+__all__ = ["AUTO", "FORMULAS", "Case", "run_contest"]
 
 AUTO = "auto"
 FORMULAS = (*map(str, Formula), AUTO)
@@ -162,7 +162,7 @@ class Contestant:
         return bool(rows) and seconds * batch / rows > STEP_LIMIT
 
 
-def contest(
+def run_contest(
     case: Case, formulas: Sequence[str], verdict: Verdict, *, seed: int = 0
 ) -> Iterator[Row]:
     """A row for each batch size and formula."""

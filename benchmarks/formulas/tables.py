@@ -14,7 +14,7 @@ from benchmarks.formulas.contest import AUTO, FORMULAS
 from benchmarks.result import Cell, Row
 from dbsp_wcoj.formulas import joins
 
-__all__ = ["choice", "crossover", "joins_by_n", "times", "worst_choices"]
+__all__ = ["choice_table", "crossover_table", "joins_by_n", "times_table", "worst_choices"]
 
 FIXED = tuple(name for name in FORMULAS if name != AUTO)
 RECURSIVE = tuple(name for name in FIXED if name.startswith("recursive"))
@@ -37,30 +37,30 @@ def joins_by_n(rows: Sequence[Row]) -> list[Row]:
     """Counted joins of a step, by n and what changes: of paths, whose partial deltas are full."""
     found: dict[Key, Row] = {}
     for (shape, n, changed, _, batch), contest in contests(rows):
-        if shape == "path" and changed != "self" and number(batch) >= 100:
+        if shape == "path" and changed != "self" and as_number(batch) >= 100:
             row = found.setdefault((changed, n), {"changed": changed, "n": n})
             for name in FIXED:
                 ran = contest[name]["joins/step"] if name in contest else None
                 row[name] = row.get(name) if ran is None else _whole(ran)
-    return [found[key] for key in sorted(found, key=lambda key: (str(key[0]), number(key[1])))]
+    return [found[key] for key in sorted(found, key=lambda key: (str(key[0]), as_number(key[1])))]
 
 
-def times(rows: Sequence[Row]) -> list[Row]:
+def times_table(rows: Sequence[Row]) -> list[Row]:
     """Time by the fastest formula: medians over the data and the n, by shape, change and batch."""
     ratios: dict[Key, dict[str, list[float]]] = {}
     fastest: dict[Key, list[float]] = {}
     stopped: dict[Key, int] = {}
     for (shape, n, changed, _, batch), contest in contests(rows):
-        if not any(ms(contest, name) for name in FIXED):
+        if not any(step_ms(contest, name) for name in FIXED):
             continue
-        key = (shape, "2 to 4" if number(n) <= 4 else "5 and more", changed, batch)
+        key = (shape, "2 to 4" if as_number(n) <= 4 else "5 and more", changed, batch)
         for name in FORMULAS:
             by = contest[name]["by the fastest"] if name in contest else None
             if by is not None:
                 ratios.setdefault(key, {}).setdefault(name, []).append(float(by))
             elif name in FIXED:
                 stopped[key] = stopped.get(key, 0) + 1
-        fastest.setdefault(key, []).append(min(ms(contest, n) or 1e9 for n in FIXED))
+        fastest.setdefault(key, []).append(min(step_ms(contest, n) or 1e9 for n in FIXED))
     return [
         {
             **dict(zip(("shape", "n", "changed", "batch"), key, strict=True)),
@@ -76,23 +76,23 @@ def times(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-def crossover(rows: Sequence[Row]) -> list[Row]:
+def crossover_table(rows: Sequence[Row]) -> list[Row]:
     """From which n on the best recursive formula beats `collapsed`: in joins, and on the clock.
 
     "from n" holds for that n and every larger one that was measured at the batch size.
     """
     found: dict[Key, dict[int, dict[str, tuple[bool, bool]]]] = {}
     for (shape, n, changed, data, batch), contest in contests(rows):
-        plain = ms(contest, "collapsed")
-        others = [spent for name in RECURSIVE if (spent := ms(contest, name)) is not None]
+        plain = step_ms(contest, "collapsed")
+        others = [spent for name in RECURSIVE if (spent := step_ms(contest, name)) is not None]
         if plain is None and not others:
             continue
-        atoms = {int(number(n)) // 2} if changed == "one" else None
-        least = min(joins(name, int(number(n)), changed=atoms) for name in RECURSIVE)
-        fewer = least < joins("collapsed", int(number(n)), changed=atoms)
+        atoms = {int(as_number(n)) // 2} if changed == "one" else None
+        least = min(joins(name, int(as_number(n)), changed=atoms) for name in RECURSIVE)
+        fewer = least < joins("collapsed", int(as_number(n)), changed=atoms)
         faster = plain is None or (bool(others) and min(others) < FASTER * plain)
         by_n = found.setdefault((shape, changed, batch), {})
-        by_n.setdefault(int(number(n)), {}).setdefault(str(data), (fewer, faster))
+        by_n.setdefault(int(as_number(n)), {}).setdefault(str(data), (fewer, faster))
     return [
         {
             **dict(zip(("shape", "changed", "batch"), key, strict=True)),
@@ -110,12 +110,12 @@ def crossover(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-def choice(rows: Sequence[Row]) -> list[Row]:
+def choice_table(rows: Sequence[Row]) -> list[Row]:
     """The choice and each formula by the best formula of each case, over all cases."""
     found = [
         (key, contest)
         for key, contest in contests(rows)
-        if any(ms(contest, name) for name in FIXED)
+        if any(step_ms(contest, name) for name in FIXED)
     ]
     table: list[Row] = []
     for name in (AUTO, *FIXED):
@@ -143,9 +143,9 @@ def worst_choices(rows: Sequence[Row], most: int = 10) -> list[Row]:
     found: list[Row] = []
     for (shape, n, changed, data, batch), contest in contests(rows):
         row = contest.get(AUTO)
-        if row is None or not any(ms(contest, name) for name in FIXED):
+        if row is None or not any(step_ms(contest, name) for name in FIXED):
             continue
-        best = min(FIXED, key=lambda name: ms(contest, name) or 1e9)
+        best = min(FIXED, key=lambda name: step_ms(contest, name) or 1e9)
         by = row["by the fastest"]
         found.append(
             {
@@ -155,7 +155,7 @@ def worst_choices(rows: Sequence[Row], most: int = 10) -> list[Row]:
                 "data": data,
                 "batch": batch,
                 "best formula": best,
-                "best ms": ms(contest, best),
+                "best ms": step_ms(contest, best),
                 "auto ms": row["ms/step p50"],
                 "auto runs": _as(contest),
                 "auto by the best": by,
@@ -189,17 +189,17 @@ def _as(contest: Contest) -> Cell:
     )
 
 
-def ms(contest: Contest, name: str) -> float | None:
+def step_ms(contest: Contest, name: str) -> float | None:
     """Milliseconds of a step; None where it did not run."""
     row = contest.get(name)
     return None if row is None or row["ms/step p50"] is None else float(row["ms/step p50"])
 
 
-def number(cell: Cell) -> float:
+def as_number(cell: Cell) -> float:
     """A cell as a number; 0 where there is none."""
     return float(cell or 0)
 
 
 def _whole(cell: Cell) -> Cell:
-    found = number(cell)
+    found = as_number(cell)
     return int(found) if found == int(found) else found

@@ -5,7 +5,7 @@ take 0.8 GB and some ten seconds. Ends have ranks by Zipf's law, cut at the numb
 drawn by inverting its continuous form; ranks are scattered over the node numbers, since hubs that
 are neighbours would be in the cache together.
 
->>> keys = edges(1_000, exponent=0.0, seed=1)
+>>> keys = generate_keys(1_000, exponent=0.0, seed=1)
 >>> len(keys), bool((keys[1:] > keys[:-1]).all())
 (1000, True)
 """
@@ -27,7 +27,7 @@ _ROUND: Final = 1 << 20
 _SCATTER: Final = 2_147_483_647
 
 
-def edges(rows: int, *, exponent: float, seed: int) -> Keys:
+def generate_keys(rows: int, *, exponent: float, seed: int) -> Keys:
     """So many distinct edges of a graph of `DEGREE` edges per node, sorted.
 
     Samples are drawn until there are enough; of too many, random ones go.
@@ -58,7 +58,7 @@ def distinct(keys: Keys) -> Keys:
     return keys[keep]
 
 
-def split(keys: Keys, streamed: int, seed: int) -> tuple[Keys, Keys]:
+def split_keys(keys: Keys, streamed: int, seed: int) -> tuple[Keys, Keys]:
     """The keys without so many random ones, sorted, and those, in random order."""
     chosen = np.random.default_rng(seed).choice(len(keys), streamed, replace=False)
     return np.delete(keys, chosen), keys[chosen]

@@ -22,7 +22,7 @@ def exponent(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
     return round(float(slope), 6), round(1.0 - left / whole, 6) if whole > 0 else 1.0
 
 
-def fitted(what: str, rows: Sequence[Row], x: str, y: str) -> Row:
+def fit_exponent(what: str, rows: Sequence[Row], x: str, y: str) -> Row:
     """The row of the table of exponents for two columns."""
     points = [
         (float(row[x]), float(row[y]))

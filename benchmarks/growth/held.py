@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.engine import parts, weight
+from benchmarks.engine import count_of, part_count
 from benchmarks.growth.edges import Keys, columns
 from dbsp_wcoj import DeltaQuery, Relations, ZSet
 
@@ -46,7 +46,7 @@ class Steps:
         return 1e9 * self.cpu / self.candidates if self.candidates else None
 
 
-class Held:
+class LoadedViews:
     """Views over one relation ``e`` of two columns.
 
     Args:
@@ -60,7 +60,9 @@ class Held:
     ) -> None:
         self.relations = Relations()
         self.views = [
-            DeltaQuery(query, relations=self.relations, executor=executor, parts=parts(threads))
+            DeltaQuery(
+                query, relations=self.relations, executor=executor, parts=part_count(threads)
+            )
             for query in queries
         ]
 
@@ -72,7 +74,7 @@ class Held:
             self.relations.stage({"e": rows}).commit()
         return time.perf_counter() - begun
 
-    def there_and_back(self, keys: Keys, batch: int, steps: int) -> Steps:
+    def insert_and_delete(self, keys: Keys, batch: int, steps: int) -> Steps:
         """Insert the first keys in steps of ``batch``, delete them again; once untimed before."""
         streamed = keys[: batch * steps]
         self._pass(streamed, batch)
@@ -104,7 +106,7 @@ class Held:
                 weights = np.full(len(given[0]), sign, np.int64)
                 begun = time.perf_counter()
                 step = self.relations.stage({"e": ZSet.from_columns(given, weights)})
-                deltas = [weight(view.evaluate(step)) for view in self.views]
+                deltas = [count_of(view.evaluate(step)) for view in self.views]
                 step.commit()
                 seconds.append(time.perf_counter() - begun)
                 change += sum(deltas)
@@ -116,6 +118,6 @@ class Held:
         return sum(one.proposals + one.intersections for one in stats)
 
 
-def peak() -> float:
+def peak_memory_gb() -> float:
     """The most memory that this process has had, in GB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9

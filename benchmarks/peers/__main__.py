@@ -18,14 +18,14 @@ from typing import Annotated
 import typer
 
 from benchmarks.engine import warm_up
-from benchmarks.options import known
+from benchmarks.options import check_names
 from benchmarks.peers.bulk import Bulk, plans
 from benchmarks.peers.live import Live
 from benchmarks.peers.lsqb import Lsqb
 from benchmarks.peers.roster import BULK, LIVE, LSQB, SYSTEMS
 from benchmarks.peers.systems import System
-from benchmarks.peers.workload import bulk_cases, live_streams, missing, network
-from benchmarks.result import Result, Row, keep, terminal
+from benchmarks.peers.workload import bulk_cases, live_streams, lsqb_network, note_missing_graphs
+from benchmarks.result import Result, Row, copy_missing_tables, terminal
 from benchmarks.verdict import Verdict
 
 CLAIM = (
@@ -72,10 +72,10 @@ def main(
 ) -> None:
     """Race the peers; exit status 1 on any wrong answer."""
     names = tuple(peers.split(",")) if peers else (QUICK if quick else ())
-    known(names, SYSTEMS, "peer")
-    known([part], PARTS, "part")
+    check_names(names, SYSTEMS, "peer")
+    check_names([part], PARTS, "part")
     progress = terminal()
-    if (absent := missing()) and not quick:
+    if (absent := note_missing_graphs()) and not quick:
         progress.print(absent)
     verdict = Verdict()
     tables: dict[str, list[Row]] = {}
@@ -122,9 +122,9 @@ def main(
             progress.print,
             again=not quick,
         )
-        tables["LSQB"] = lsqb.run(network(quick=quick, seed=seed), seed)
+        tables["LSQB"] = lsqb.run(lsqb_network(quick=quick, seed=seed), seed)
     if part != "all" and json is not None and json.exists():
-        keep(result, Result.read(json))
+        copy_missing_tables(result, Result.read(json))
     verdict.close(result, json)
 
 

@@ -26,9 +26,9 @@ from benchmarks.cost import Cost, median
 from benchmarks.graph import Graph
 from benchmarks.peers.job import Job
 from benchmarks.peers.pattern import TRIANGLES, Pattern
-from benchmarks.peers.process import Ended, Message, run
+from benchmarks.peers.process import DriverRun, Message, run
 from benchmarks.peers.systems import ENGINE, KUZU, Edges, System
-from benchmarks.peers.truth import truth
+from benchmarks.peers.truth import count_rows
 from benchmarks.result import Cell, Row
 from benchmarks.verdict import Verdict
 
@@ -104,7 +104,7 @@ class Bulk:
 
     def _compare(self, case: Case, threads: int, folder: Path) -> list[Row]:
         first = self._count(case, ENGINE, threads, folder)
-        ended: list[tuple[System, Ended | str]] = []
+        ended: list[tuple[System, DriverRun | str]] = []
         for peer in self.peers:
             if peer.method == _BINARY and not case.binary:
                 continue
@@ -114,12 +114,12 @@ class Bulk:
         if self.peers and self.again:
             counted = counted + _warmed_up(self._count(case, ENGINE, threads, folder))
         engine = median([_cost(one) for one in counted]) if counted else None
-        index = min((one["wall"] for one in first.said("indexed")), default=None)
+        index = min((one["wall"] for one in first.messages_of("indexed")), default=None)
         answer = counted[0]["answer"] if counted else None
         rows = [_row(case, ENGINE, threads, engine, answer=answer, index=index, note=first.failure)]
         return rows + [_peer_row(case, peer, threads, end, engine) for peer, end in ended]
 
-    def _peer(self, case: Case, peer: System, threads: int, folder: Path) -> Ended | str:
+    def _peer(self, case: Case, peer: System, threads: int, folder: Path) -> DriverRun | str:
         """What came of it, or why it was not tried."""
         counted = peer.method not in (_WCO, _BINARY)
         key = (peer.name, case.pattern.name)
@@ -131,7 +131,7 @@ class Bulk:
         if left <= 1:
             return f"not run: its {self.allowance:.0f} s are used up"
         ended = self._count(case, peer, threads, folder, min(left, limit))
-        spent = sum(one["wall"] for one in ended.said("counted"))
+        spent = sum(one["wall"] for one in ended.messages_of("counted"))
         if ended.failure:
             spent += ended.cost.wall
             self._gone[key] = case.graph.name
@@ -140,7 +140,7 @@ class Bulk:
 
     def _count(
         self, case: Case, system: System, threads: int, folder: Path, limit: float | None = None
-    ) -> Ended:
+    ) -> DriverRun:
         used = Path(tempfile.mkdtemp(dir=folder))
         (used / "edges.npy").symlink_to(folder / "edges.npy")
         job = Job(
@@ -155,18 +155,18 @@ class Bulk:
         )
         ended = run(job, system, limit=limit or self.limit)
         name = _truth(case, system)
-        for one in ended.said("counted"):
+        for one in ended.messages_of("counted"):
             self.verdict.compare(f"{system.name}, {threads} threads", name, one["answer"])
         self.progress(f"  {system.name}: {_told(ended)}")
         return ended
 
     def _learn(self, case: Case, edges: Edges) -> None:
         known = case.known
-        self.verdict.truth(_truth(case, ENGINE), known, truth(case.pattern, edges))
+        self.verdict.set_truth(_truth(case, ENGINE), known, count_rows(case.pattern, edges))
         for peer in self.peers:
             if peer.undirected and _truth(case, peer) not in self.verdict.truths:
-                found = truth(case.pattern, edges, undirected=True)
-                self.verdict.truth(_truth(case, peer), found)
+                found = count_rows(case.pattern, edges, undirected=True)
+                self.verdict.set_truth(_truth(case, peer), found)
 
 
 def _truth(case: Case, system: System) -> str:
@@ -178,13 +178,15 @@ def _cost(message: Message) -> Cost:
     return Cost(message["wall"], message["cpu"])
 
 
-def _told(ended: Ended) -> str:
-    counted = ended.said("counted")
+def _told(ended: DriverRun) -> str:
+    counted = ended.messages_of("counted")
     fastest = f"{min(one['wall'] for one in counted):.3g} s" if counted else ""
     return ended.failure or fastest
 
 
-def _peer_row(case: Case, peer: System, threads: int, end: Ended | str, engine: Cost | None) -> Row:
+def _peer_row(
+    case: Case, peer: System, threads: int, end: DriverRun | str, engine: Cost | None
+) -> Row:
     if isinstance(end, str):
         return _row(case, peer, threads, None, engine=engine, note=end)
     counted = _warmed_up(end)
@@ -192,7 +194,7 @@ def _peer_row(case: Case, peer: System, threads: int, end: Ended | str, engine: 
         cost = median([_cost(one) for one in counted])
         answer = counted[0]["answer"]
         return _row(case, peer, threads, cost, engine=engine, answer=answer, note=end.failure)
-    if not end.said("count"):
+    if not end.messages_of("count"):
         return _row(case, peer, threads, None, engine=engine, note=end.failure)
     note = str(end.failure)
     if not note.startswith("stopped"):
@@ -200,9 +202,9 @@ def _peer_row(case: Case, peer: System, threads: int, end: Ended | str, engine: 
     return _row(case, peer, threads, end.cost, engine=engine, note=note)
 
 
-def _warmed_up(ended: Ended) -> list[Message]:
+def _warmed_up(ended: DriverRun) -> list[Message]:
     """The counts of a process without the first, if there are more."""
-    counted = ended.said("counted")
+    counted = ended.messages_of("counted")
     return list(counted[1:] or counted)
 
 
@@ -279,7 +281,7 @@ def _ratio(dividend: Cell, divisor: Cell) -> float | None:
     return float(dividend) / float(divisor) if dividend and divisor else None
 
 
-def placed(graph: Graph, *, memory: int = 8 << 30) -> Cost:
+def time_kuzu(graph: Graph, *, memory: int = 8 << 30) -> Cost:
     """Kùzu's count of triangles, one thread, median of three: how fast a machine is.
 
     Raises:
@@ -292,4 +294,4 @@ def placed(graph: Graph, *, memory: int = 8 << 30) -> Cost:
         ended = run(job, KUZU, limit=600.0)
     if ended.failure:
         raise RuntimeError(f"Kùzu {ended.failure}")
-    return median([_cost(one) for one in ended.said("counted")])
+    return median([_cost(one) for one in ended.messages_of("counted")])

@@ -28,9 +28,9 @@ import numpy as np
 from benchmarks.graph import Graph
 from benchmarks.peers.job import Job, Steps
 from benchmarks.peers.pattern import Pattern
-from benchmarks.peers.process import Ended, Message, run
+from benchmarks.peers.process import DriverRun, Message, run
 from benchmarks.peers.systems import ENGINE, Edges, System
-from benchmarks.peers.truth import truth
+from benchmarks.peers.truth import count_rows
 from benchmarks.result import Row
 from benchmarks.verdict import Verdict
 
@@ -119,7 +119,7 @@ class Live:
         measured = _phases(ended)
         if ended.failure and not measured:
             self._gone[peer.name, stream.family] = stream.pattern.name
-        same = followed(job, ended.said("measured"))
+        same = followed(job, ended.messages_of("measured"))
         if not same.phases:
             return _rows(stream, peer, self.threads, ended, {}, {})
         engine = self._maintain(stream, ENGINE, folder, held, rest, same)
@@ -146,24 +146,24 @@ class Live:
 
     def _maintain(
         self, stream: Stream, system: System, folder: Path, held: Edges, rest: Edges, job: Job
-    ) -> Ended:
+    ) -> DriverRun:
         used = Path(tempfile.mkdtemp(dir=folder))
         for name in ("edges.npy", "rest.npy"):
             (used / name).symlink_to(folder / name)
         job = replace(job, folder=used)
         ended = run(job, system, limit=self.seconds + self.limit, loading=self.loading)
-        for one in ended.said("measured"):
+        for one in ended.messages_of("measured"):
             there = np.concatenate([held[:, one["gone"] :], rest[:, : one["added"]]], axis=1)
             name = (
                 f"{'undirected ' if system.undirected else ''}{stream.pattern.name} of "
                 f"{stream.graph.name}, {one['gone']} gone, {one['added']} added"
             )
             if name not in self.verdict.truths:
-                found = truth(stream.pattern, there, undirected=system.undirected)
-                self.verdict.truth(name, found)
+                found = count_rows(stream.pattern, there, undirected=system.undirected)
+                self.verdict.set_truth(name, found)
             what = f"{system.name}, {one['change']} of {one['batch']}"
             self.verdict.compare(what, name, one["answer"])
-        last = ended.said("measured")[-1:]
+        last = ended.messages_of("measured")[-1:]
         told = f"{last[0]['rows'] / last[0]['wall']:,.0f} edges/s at the end" if last else ""
         self.progress(f"  {system.name}: {ended.failure or told}")
         return ended
@@ -208,10 +208,10 @@ class _Phase:
 _Phases = dict[tuple[int, str], _Phase]
 
 
-def _phases(ended: Ended) -> _Phases:
+def _phases(ended: DriverRun) -> _Phases:
     """Each by its batch and change, the median of its runs."""
     runs: dict[tuple[int, str], list[Message]] = {}
-    for one in ended.said("measured"):
+    for one in ended.messages_of("measured"):
         if one["change"] in CHANGES:
             runs.setdefault((one["batch"], one["change"]), []).append(one)
     return {key: _Phase.of(messages) for key, messages in runs.items()}
@@ -221,7 +221,7 @@ def _rows(
     stream: Stream,
     system: System,
     threads: int,
-    ended: Ended,
+    ended: DriverRun,
     measured: _Phases,
     engine: _Phases,
 ) -> list[Row]:
@@ -231,8 +231,8 @@ def _rows(
         for key, phase in measured.items()
     ]
     if ended.failure:
-        begun = ended.said("phase")
-        within = len(begun) > len(ended.said("measured"))
+        begun = ended.messages_of("phase")
+        within = len(begun) > len(ended.messages_of("measured"))
         key = (begun[-1]["batch"], begun[-1]["change"]) if within else (stream.batches[0], "insert")
         bound = None
         if key in engine and ended.failure.startswith("stopped"):  # while it took back its inserts

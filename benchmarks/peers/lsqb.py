@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from benchmarks import lsqb
 from benchmarks.peers.job import Job
 from benchmarks.peers.lsqb_joins import JOINS
-from benchmarks.peers.process import Ended, Message, run
+from benchmarks.peers.process import DriverRun, Message, run
 from benchmarks.peers.systems import ENGINE, System
 from benchmarks.recomputed import Recomputed
 from benchmarks.result import Row
@@ -76,7 +76,7 @@ class Lsqb:
         table: list[Row] = []
         for query in network.queries:
             self.progress(f"{query} on {network.name} ...")
-            relations = lsqb.read_by(network.relations, query)
+            relations = lsqb.select_relations(network.relations, query)
             table += self._query(network, query, relations, seed)
         return table
 
@@ -86,7 +86,7 @@ class Lsqb:
         # Entities, whose names are one word, go last and so do not change.
         ordered = dict(sorted(relations.items(), key=lambda one: "_" not in one[0]))
         changing = {name: rows for name, rows in ordered.items() if "_" in name}
-        places = lsqb.places(changing, self.rows, self.deletes, seed)
+        places = lsqb.choose_rows(changing, self.rows, self.deletes, seed)
         self._learn(network, query, ordered, places)
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
@@ -121,14 +121,14 @@ class Lsqb:
         """The count at first and after each step."""
         tables = Recomputed(relations, lsqb.views_of(query), threads=self.threads)
         text = lsqb.QUERIES[query]
-        self.verdict.truth(_truth(query, 0), network.answers.get(query), tables.answer(text))
-        steps = lsqb.alternated(relations, places)
+        self.verdict.set_truth(_truth(query, 0), network.answers.get(query), tables.answer(text))
+        steps = lsqb.alternate_changes(relations, places)
         for number, (weight, rows) in enumerate(steps, start=1):
             tables.change(rows, weight)
-            self.verdict.truth(_truth(query, number), tables.answer(text))
+            self.verdict.set_truth(_truth(query, number), tables.answer(text))
         self.verdict.compare("DuckDB at the end", _truth(query, 0), tables.answer(text))
 
-    def _view(self, query: str, system: System, folder: Path) -> Ended | str:
+    def _view(self, query: str, system: System, folder: Path) -> DriverRun | str:
         """What came of it, or why it was not tried."""
         if not system.recounts and system is not ENGINE and query not in JOINS:
             return "not written: an outer join"
@@ -137,12 +137,12 @@ class Lsqb:
             (used / file.name).symlink_to(file)
         job = Job(used, system.name, query, "lsqb", self.threads, self.memory, self.seconds)
         ended = run(job, system, limit=self.limit, loading=self.loading)
-        for one in (one for event in _ANSWERED for one in ended.said(event)):
+        for one in (one for event in _ANSWERED for one in ended.messages_of(event)):
             what = f"{system.name} after {one['number']} steps"
             self.verdict.compare(what, _truth(query, one["number"]), one["answer"])
         steps = _steps(ended)
         told = f"{_median(steps, 'wall') * 1000:.3g} ms, {len(steps)} steps" if steps else ""
-        loaded = "".join(f"loaded in {one['wall']:.3g} s, " for one in ended.said("loaded"))
+        loaded = "".join(f"loaded in {one['wall']:.3g} s, " for one in ended.messages_of("loaded"))
         self.progress(f"  {system.name}: {loaded}{ended.failure or told}")
         return ended
 
@@ -151,9 +151,9 @@ def _truth(query: str, number: int) -> str:
     return f"{query} after {number} steps"
 
 
-def _steps(ended: Ended | str) -> list[Message]:
+def _steps(ended: DriverRun | str) -> list[Message]:
     """The steps after the warm-up."""
-    steps = [] if isinstance(ended, str) else ended.said("stepped")
+    steps = [] if isinstance(ended, str) else ended.messages_of("stepped")
     return [one for one in steps if one["number"] > WARM]
 
 
@@ -161,20 +161,20 @@ def _median(steps: Sequence[Message], name: str) -> float:
     return statistics.median(one[name] for one in steps)
 
 
-def _row(system: System, ended: Ended | str, engine: Sequence[Sequence[Message]]) -> Row:
+def _row(system: System, ended: DriverRun | str, engine: Sequence[Sequence[Message]]) -> Row:
     """One row; where a system was stopped in a step its ratios are lower bounds."""
     note = ended if isinstance(ended, str) else ended.failure
-    loaded = [] if isinstance(ended, str) else ended.said("loaded")
+    loaded = [] if isinstance(ended, str) else ended.messages_of("loaded")
     own = system is ENGINE
     steps = [one for run in engine for one in run] if own else _steps(ended)
     most = len(steps) if steps and not own else None
     same = [one for run in engine for one in run[:most]]
     step = _median(steps, "wall") if steps else None
     bound = step
-    if step is None and isinstance(ended, Ended) and loaded and str(note).startswith("stopped"):
+    if step is None and isinstance(ended, DriverRun) and loaded and str(note).startswith("stopped"):
         bound = ended.cost.wall
     ours = _median(same, "wall") if same and not own else None
-    counts = [] if isinstance(ended, str) else [ended.said("recounted"), steps]
+    counts = [] if isinstance(ended, str) else [ended.messages_of("recounted"), steps]
     recount = min(
         (_median(one, "count") for one in counts if one and system.recounts), default=None
     )

@@ -24,7 +24,7 @@ from typing import IO, Any
 from benchmarks.cost import Cost
 from benchmarks.peers.job import Job
 from benchmarks.peers.systems import System
-from benchmarks.peers.usage import charged, resident
+from benchmarks.peers.usage import cpu_seconds_of, resident_bytes
 
 Message = dict[str, Any]
 
@@ -36,7 +36,7 @@ _ENVIRONMENT = {"PYTHONUNBUFFERED": "1"}
 
 
 @dataclass(frozen=True)
-class Ended:
+class DriverRun:
     """What a driver said, and why it did not say all: ``failure`` is None when it did.
 
     ``cost`` is that of the thing that was under way when it was stopped, ``peak`` the most bytes
@@ -48,7 +48,7 @@ class Ended:
     cost: Cost
     peak: int
 
-    def said(self, event: str) -> list[Message]:
+    def messages_of(self, event: str) -> list[Message]:
         return [message for message in self.messages if message["event"] == event]
 
 
@@ -59,7 +59,7 @@ def watch(
     memory: int,
     interpreter: str = sys.executable,
     loading: float = LOADING,
-) -> Ended:
+) -> DriverRun:
     """Run Python with the arguments until it ends, is too slow or too large.
 
     Args:
@@ -92,8 +92,8 @@ def watch(
                 try:
                     line = lines.get(timeout=_GLANCE)
                 except queue.Empty:
-                    held = resident(process.pid)
-                    peak, seen = max(peak, held), max(seen, charged(process.pid))
+                    held = resident_bytes(process.pid)
+                    peak, seen = max(peak, held), max(seen, cpu_seconds_of(process.pid))
                     if held > memory:
                         failure = f"out of memory at {memory / (1 << 30):.3g} GB"
                     elif time.perf_counter() - since > allowed:
@@ -117,7 +117,7 @@ def watch(
             failure = f"failed: {_last_line(complaints, process.returncode)}"
     if failure and failure.startswith("stopped") and messages[-1:]:
         failure += " of loading" if messages[-1]["event"] == "load" else ""
-    return Ended(messages, failure, cost, peak)
+    return DriverRun(messages, failure, cost, peak)
 
 
 def _forward(stream: IO[str], lines: queue.Queue[str | None]) -> None:
@@ -141,10 +141,10 @@ def _end(process: subprocess.Popen[str]) -> None:
     process.wait()
 
 
-def run(job: Job, system: System, *, limit: float, loading: float = LOADING) -> Ended:
+def run(job: Job, system: System, *, limit: float, loading: float = LOADING) -> DriverRun:
     """Write the job and have the driver do it, in the environment of the system's package."""
     if not system.installed:
-        return Ended([], f"not installed: {system.package}", Cost(0.0, 0.0), 0)
+        return DriverRun([], f"not installed: {system.package}", Cost(0.0, 0.0), 0)
     job.write()
     arguments = ["-m", "benchmarks.peers.driver", str(job.folder)]
     interpreter = system.interpreter

@@ -24,7 +24,7 @@ _COUNTERS: dict[str, Callable[[Edges], int]] = {
 }
 
 
-def truth(pattern: Pattern, edges: Edges, *, undirected: bool = False) -> int:
+def count_rows(pattern: Pattern, edges: Edges, *, undirected: bool = False) -> int:
     """Rows of the pattern over the edges, or the undirected ones, each once."""
     if undirected:
         # Oriented from the smaller to the larger node, each undirected clique is one row.

@@ -15,18 +15,22 @@ def cpu_seconds() -> float:
     """Of this process so far, all threads, and of its children, to a hundredth of a second."""
     times = os.times()
     reaped = times.children_user + times.children_system
-    return time.process_time() + reaped + sum(_charged(child) for child in _below(os.getpid()))
+    return (
+        time.process_time()
+        + reaped
+        + sum(_own_cpu_seconds(child) for child in _descendants(os.getpid()))
+    )
 
 
-def charged(process: int) -> float:
+def cpu_seconds_of(process: int) -> float:
     """CPU seconds of a process and its children that still run."""
-    return sum(_charged(one) for one in [process, *_below(process)])
+    return sum(_own_cpu_seconds(one) for one in [process, *_descendants(process)])
 
 
-def resident(process: int) -> int:
+def resident_bytes(process: int) -> int:
     """Bytes of memory that a process and its children hold."""
     total = 0
-    for one in [process, *_below(process)]:
+    for one in [process, *_descendants(process)]:
         try:
             total += int(Path(f"/proc/{one}/statm").read_text().split()[1]) * _PAGE
         except (OSError, IndexError):
@@ -34,7 +38,7 @@ def resident(process: int) -> int:
     return total
 
 
-def _charged(process: int) -> float:
+def _own_cpu_seconds(process: int) -> float:
     try:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -42,7 +46,7 @@ def _charged(process: int) -> float:
     return sum(int(ticks) for ticks in fields[11:15]) / _TICKS
 
 
-def _below(process: int) -> list[int]:
+def _descendants(process: int) -> list[int]:
     """All processes that it started, and they.
 
     Asked of the kernel by thread: a walk over all of /proc takes longer than a small step.
