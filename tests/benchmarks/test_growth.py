@@ -99,7 +99,7 @@ def test_growth_is_told_against_a_base_and_a_bar(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_change_that_does_not_cancel_ends_with_status_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    measured = LoadedViews.there_and_back
+    measured = LoadedViews.insert_and_delete
 
     def wrong(held: LoadedViews, keys: np.ndarray, batch: int, steps: int) -> Steps:
         return replace(measured(held, keys, batch, steps), change=1)
