@@ -1,7 +1,7 @@
-"""The engine under test: one count, one shot, from arrays in memory to the number.
+"""Counts triangles once with the engine under test, from arrays in memory to the number.
 
-The count is timed as a user pays for it: arrays -> `ZSet` (sort) -> runs (tries) -> join. The
-index is then built once more by itself, so that it can be given apart.
+The time includes everything that a user pays for: arrays -> `ZSet` (sort) -> runs (tries) -> join.
+The index (the sorted tries) is then built again alone, so that its time can be shown separately.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dbsp_wcoj import DeltaQuery, Trace, ZSet, generic_join
 
 QUERY = "n() :- e(a, b), e(b, c), e(a, c)"
 
-# Pieces of work for each thread: hubs make pieces uneven, many small ones balance them.
+# Parts of the work for each thread: hubs make parts uneven, and many small parts balance them.
 PARTS_PER_THREAD = 16
 
 
@@ -58,7 +58,7 @@ def warm_up(threads: int) -> None:
 
 
 def count_of(count: ZSet) -> int:
-    """The number that an empty head's Z-set stands for."""
+    """Return the count in the result of a query with an empty head: the weight of its one row."""
     return count.to_dict().get((), 0)
 
 
@@ -68,6 +68,6 @@ def part_count(threads: int) -> int:
 
 @contextmanager
 def thread_pool(threads: int) -> Iterator[Executor | None]:
-    """A pool for more than one thread, else nothing."""
+    """Open a pool of threads; None for one thread."""
     with nullcontext() if threads == 1 else ThreadPoolExecutor(threads) as executor:
         yield executor
