@@ -113,5 +113,5 @@ def test_a_change_that_does_not_cancel_ends_with_status_1(monkeypatch: pytest.Mo
 
 
 def test_an_unknown_part_is_refused() -> None:
-    with pytest.raises(typer.BadParameter, match="no part 'size'; choose from state, delta"):
+    with pytest.raises(typer.BadParameter, match="unknown part 'size'; choose from state, delta"):
         growth.main(part=["size"])

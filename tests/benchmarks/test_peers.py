@@ -235,7 +235,7 @@ def test_plans_are_compared_where_both_kinds_ran() -> None:
 
 
 def test_an_unknown_peer_is_refused() -> None:
-    with pytest.raises(typer.BadParameter, match="no peer 'oracle'; choose from dbsp_wcoj"):
+    with pytest.raises(typer.BadParameter, match="unknown peer 'oracle'; choose from dbsp_wcoj"):
         command.main(peers="oracle")
 
 
