@@ -1,19 +1,20 @@
-"""Scale: what it costs and brings to cut a view's joins into the cells of a HyperCube.
+"""Measures the cost and the benefit of dividing joins into the cells of a HyperCube.
 
-Claim: with 8 cells none has more than 1.3 times the mean load on the real graph, and with a hub of
-half of all edges never more than twice; rows are sent as often as the theory says within 5 %; a
-micro-batch without rows takes at most 0.4 s with 2 cells; and what distributed views give out is
-what embedded ones do, everywhere.
+A cell is a circuit on an executor that has a part of the rows. Claim: with 8 cells, no cell has
+more than 1.3 times the mean load on the real graph, and no more than twice the mean load on a graph
+in which half of all edges leave one node (a hub). Rows are sent as often as the theory says, within
+5 %. A micro-batch without rows takes at most 0.4 s with 2 cells. Distributed views publish the same
+deltas as embedded views.
 
 Parts, each in a module of its own:
 
 cells      `benchmarks.scale_cells`: load of cells, and copies of a row against theory
 bytes      `benchmarks.scale_bytes`: bytes shuffled, against plans of binary joins
-speed      `benchmarks.scale_speed`: the work of every cell, counted, and the speed-up it allows
+speed      `benchmarks.scale_speed`: the counted work of every cell, and the speed-up it allows
 batches    `benchmarks.scale_batches`: micro-batches on Spark with this machine's cores
 
-Inputs: a real graph, RMAT graphs, and one of which half of all edges leave one node. Patterns are
-directed triangles and 4-cliques. A real graph that is not there is left out, and said so.
+Inputs: a real graph, RMAT graphs, and a graph with a hub. Patterns are directed triangles and
+4-cliques. If the real graph is missing, the run says so and leaves it out.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ Numbers = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much of everything; numbers of cells by kind of graph and pattern."""
+    """The sizes of all parts; numbers of cells by kind of graph and pattern."""
 
     rmat: tuple[int, int]
     large: tuple[int, int]
@@ -123,7 +124,7 @@ def main(
         typer.Option(help="Write the result here; tables of other parts that are there stay."),
     ] = None,
 ) -> None:
-    """Measure; exit status 1 when an answer is wrong."""
+    """Measure; exit status 1 if an answer is wrong."""
     check_names(part, PARTS, "part")
     real = None
     if not quick and graph.is_file():
@@ -154,7 +155,7 @@ def measure(
     json: Path | None,
     start: Callable[[Path], SparkSession],
 ) -> None:
-    """The parts, those without Spark before its session starts."""
+    """Run the parts; those without Spark run before its session starts."""
     verdict = Verdict()
     named = zip(PARTS, (CELLS, BYTES, SPEED, BATCHES), strict=True)
     tables: dict[str, list[Row]] = {name: [] for one, name in named if one in part}

@@ -1,11 +1,11 @@
-"""Speed-up: the work of each cell of a grid, done here one after the other.
+"""Counts the work of each cell of a grid, and computes the speed-up that it allows.
 
-Some of the edges, one in ten or in a hundred, are inserted into the others. Each cell's embedded
-engine gets the rows that the cell wants and counts what it does: candidates (proposals and
-intersections), and the rows it was sent. The speed-up of p cells is the work of one engine with all
-rows divided by that of the cell with most; what Spark costs beside it is in the table of
-micro-batches. The changes that the cells find must add up to the one engine's, and that to an
-independent count's, where that does not take longer than all the rest.
+A tenth or a hundredth of the edges is inserted into the others. The engine of each cell gets the
+rows of the cell, and its work is counted: proposals, intersections, and the rows that it received.
+The speed-up of p cells is the work of one engine with all rows, divided by the work of the busiest
+cell. Spark's own cost is in the table of micro-batches. The changes that the cells find must add up
+to the change that one engine finds; unless it would take too long, that is compared with an
+independent count.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Sorted:
 
 @dataclass(frozen=True)
 class Scaling:
-    """For which numbers of cells, how many edges there are for a new one, whether to count too."""
+    """Numbers of cells, edges for each new edge, and whether to check by an independent count."""
 
     cells: tuple[int, ...]
     edges: int = 10
@@ -65,7 +65,7 @@ class Scaling:
 def measure_speed_ups(
     pattern: Pattern, graph: Graph, scaling: Scaling, *, seed: int, verdict: Verdict
 ) -> list[Row]:
-    """A row for each number of cells, with heavy values spread and not."""
+    """Return a row of the table for each number of cells, with heavy values spread and hashed."""
     mixed = graph.shuffled(seed)
     new = mixed.edges // scaling.edges
     delta, kept = mixed.take(slice(0, new)), mixed.take(slice(new, None))
@@ -105,7 +105,7 @@ def measure_speed_ups(
 
 
 def count_work(pattern: Pattern, grid: Grid, kept: Graph, delta: Graph) -> tuple[Integers, int]:
-    """The work of each cell, and by how much the count changes in all of them together."""
+    """Return the work of each cell, and the change of the count summed over all cells."""
     before, changed = (
         [_sorted(atom, graph, grid) for atom in range(len(pattern.edges))]
         for graph in (kept, delta)

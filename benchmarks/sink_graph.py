@@ -23,7 +23,7 @@ TRIANGLES: Final = """
 
 
 def micro_batch_of(table: pa.Table) -> Any:
-    """Rows in place of the DataFrame of a micro-batch, of a session without a context."""
+    """Wrap rows as a stand-in for the DataFrame of a micro-batch, so that no Spark is needed."""
     return SimpleNamespace(toArrow=lambda: table, sparkSession=SimpleNamespace())
 
 
@@ -35,11 +35,11 @@ def triangles_circuit(values: pa.DataType | None = None) -> Circuit:
 
 
 def changes_table(source: Integers, target: Integers, weight: Integers | int = 1) -> pa.Table:
-    """The table of changed rows."""
+    """Return the table of changed edges with their weights."""
     weights = np.broadcast_to(np.asarray(weight, np.int64), len(source))
     return pa.table({"src": source, "dst": target, "weight": np.ascontiguousarray(weights)})
 
 
 def count_change(table: pa.Table) -> int:
-    """By how much the count changes; the row of the old count leaves, that of the new comes."""
+    """Return the change of the count: its delta deletes the old count and inserts the new one."""
     return int(table["n"].to_numpy() @ table["weight"].to_numpy())

@@ -1,13 +1,13 @@
-"""Restart: from a state directory to a sink that has done its next micro-batch.
+"""Measures the time from a state directory to a sink that has completed its next micro-batch.
 
 The view of triangles over random edges ``e(src, dst)`` is built in twenty micro-batches, so that
-there are several pieces of each arrangement. Then everything is made anew, as in a new process: the
-circuit from its pickled definition, the store, the sink; the files are mapped, their checksums
-compared, and a micro-batch of 100 rows is done. Cold is the same after the pages of the files were
-given back, so that they come from the disk. What a rebuild takes is one step with all rows, which
-are in memory already: no source is read again.
+each arrangement consists of several files. Then the circuit, the store and the sink are created
+again, as in a new process: the files are mapped, their checksums are compared, and a micro-batch of
+100 rows is processed. "Cold" is the same after the operating system has dropped the files from
+memory, so that they are read from disk. "Rebuild" is one step with all rows, which are in memory
+already; no source is read.
 
-After it the view must count what the rebuilt one counts.
+At the end the restarted view and the rebuilt view must have the same count.
 """
 
 from __future__ import annotations

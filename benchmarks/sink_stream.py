@@ -1,15 +1,16 @@
-"""Stream: live triangles of a real stream of messages, through Spark into durable state.
+"""Measures live triangles of a real stream of messages, with and without Spark and durable state.
 
-sx-mathoverflow in a window of 30 days: every message is an edge that comes, and leaves again. All
-before a certain event is one micro-batch, so that the graph has its size, and is not measured; then
-micro-batches of one size go to the view of undirected triangles, in three ways:
+The stream is sx-mathoverflow in a window of 30 days: every message is an edge that is inserted, and
+deleted 30 days later. The first micro-batch has most of the stream, so that the graph has its usual
+size; it is not measured. Micro-batches of one size follow. The view of undirected triangles gets
+them in three ways:
 
 engine     the circuit alone, its state in memory
-sink       the sink with its state on the local disk, handed the rows as tables
+sink       the sink with its state on the local disk; it gets the rows as tables
 Spark      the same sink at the end of a stream of files, one for each micro-batch
 
-At the end of each the count must be that of the oracle beside the stream, where there is one, and
-of an independent count of the live edges.
+At the end the count must equal an independent count of the live edges and, if there is a file of
+expected counts beside the stream, the expected count.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ PLACE = 0.6  # of the stream: about here the measured micro-batches end
 
 @dataclass(frozen=True)
 class Events:
-    """A stream, and after how many of its changes the triangles are known to be how many."""
+    """A stream, and the known number of triangles by the number of changes so far."""
 
     name: str
     stream: ChangeStream

@@ -1,12 +1,12 @@
-"""Writes: bytes that a sink writes for each byte of change, and whether any micro-batch stalls.
+"""Measures the bytes that a sink writes for each byte of change, and its longest micro-batches.
 
-A thousand micro-batches of new edges of an RMAT graph go into the view of triangles; after them a
-thousand of which one half inserts and the other deletes rows that are there. No Spark: the rows are
-handed to the sink as tables.
+The view of triangles gets a thousand micro-batches with new edges of an RMAT graph. Then it gets a
+thousand micro-batches in which half of the rows are inserts and half are deletes. The sink gets the
+rows as tables, without Spark.
 
-Counted is every byte given to the file system: pieces of the state (``data``), what the view gives
-out (``outputs``), ``manifests``, and all else (the lines of metrics, the identity). A changed row
-is 24 bytes: two columns and a weight, eight bytes each.
+Every byte written to the file system is counted: files of the state (``data``), deltas of the view
+(``outputs``), ``manifests``, and all others (metrics, the identity of the directory). A changed row
+has 24 bytes: two columns and a weight, eight bytes each.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def measure_writes(
     seed: int,
     verdict: Verdict,
 ) -> list[Row]:
-    """A row for the inserts, and with ``deletes`` one for the mix that follows them."""
+    """Return a row for the inserts, and with ``deletes`` one for the mixed micro-batches."""
     # As many edges as are inserted in all, and some for the duplicates and loops that are dropped.
     inserts = rows * batches + (rows // 2) * batches * deletes
     scale = max(6, int(inserts / 8).bit_length())
@@ -107,7 +107,7 @@ def _inserts(source: Integers, target: Integers, rows: int, batches: int) -> Ite
 def _exchanged(
     live: Integers, end: int, rows: int, batches: int, seed: int
 ) -> tuple[Integers, Integers, Integers]:
-    """Per micro-batch the edges that come and those that go, and what is live in the end."""
+    """Return the inserted and deleted edges of each micro-batch, and the live edges at the end."""
     half = rows // 2
     coming = np.arange(end - half * batches, end).reshape(batches, half)
     random = np.random.default_rng(seed + 1)

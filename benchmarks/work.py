@@ -1,12 +1,12 @@
-"""Counted work: what small maintained queries do, exactly, against what is recorded.
+"""Counts the work of small maintained queries, and compares it with the recorded counts.
 
-Claim: no count grows. Candidates (proposals, intersections), joins, rows sorted, put into runs and
-moved by merging, runs and bytes of state are the same on every machine and in every run, so one
-more is a change of the engine and not noise; times are for the other benchmarks.
+Claim: no count grows. The counts are proposals, intersections, joins, rows sorted, rows put into
+runs, rows moved by merging, runs, and bytes of state. They are the same on every machine and in
+every run, so a difference is a change of the engine and not noise. Other benchmarks measure time.
 
-Inputs: `benchmarks.work_cases`. What is recorded stands in ``results/work.json``. More than that,
-or another answer, ends the run with status 1; less is an improvement, to be
-recorded by ``--record`` (which renders the tables, too), as is a growth that is meant.
+Inputs: `benchmarks.work_cases`. The record is ``results/work.json``. A larger count, or another
+answer, ends the run with status 1. ``--record`` records a smaller count, or a larger one that is
+intended, and renders the tables.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main(
     only: Annotated[str, typer.Option(help="Cases with this in their name.")] = "",
     json: Annotated[Path, typer.Option(help="Where the record is.")] = RECORD,
 ) -> None:
-    """Count; exit status 1 when a count has grown."""
+    """Count; exit status 1 if a count has grown."""
     console = terminal()
     chosen = [case for case in case_names() if only in case]
     if not chosen:
@@ -64,14 +64,14 @@ def main(
 
 
 def read_record(path: Path) -> dict[str, Row]:
-    """The record by case; nothing if there is none."""
+    """Read the recorded counts by case; empty without a record."""
     if not path.is_file():
         return {}
     return {str(row["case"]): row for row in Result.read(path).tables[TABLE]}
 
 
 def compare_counts(row: Row, known: Row | None) -> list[Row]:
-    """What differs from the record.
+    """Return the differences from the record.
 
     >>> compare_counts({"case": "a", "joins": 3}, {"case": "a", "joins": 4})
     [{'case': 'a', 'count': 'joins', 'recorded': 4, 'now': 3, 'is': 'better'}]

@@ -270,7 +270,7 @@ def test_a_wrong_answer_is_told_with_the_system_and_the_step(
 
 
 def test_a_part_that_there_is_not_is_refused() -> None:
-    with pytest.raises(typer.BadParameter, match="unknown part 'lsbq'; choose from bulk, live, lsqb"):
+    with pytest.raises(typer.BadParameter, match="unknown part 'lsbq'; choose from bulk, live"):
         command.main(part="lsbq")
 
 
