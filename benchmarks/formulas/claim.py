@@ -1,9 +1,9 @@
-"""The seed's claim about the recursive formula, and what the rows of all cases say of it.
+"""Compares three claims about the recursive formulas with the measurements.
 
-The claim, as it was written: the recursive formula "does fewer joins (only about half as many)" but
-"this only amortizes after 5 relations are involved", and "the simpler formula might actually be
-faster in practice". Each sentence of the answer is put together from the counted joins, work and
-times; a difference of less than a tenth is a tie.
+The claims: a recursive formula "does fewer joins (only about half as many)", but "this only
+amortizes after 5 relations are involved", and "the simpler formula might actually be faster in
+practice". The answers are generated from the counted joins, work and times. A time within 10 % is
+a tie.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CLAIMED = 5
 
 
 def judge_claims(rows: Sequence[Row]) -> list[Row]:
-    """Claims, and what is measured."""
+    """Return a row for each claim, with the measured answer."""
     return [
         {
             "claim": "the recursion does about half the joins, but only after 5 relations",
@@ -44,7 +44,7 @@ def judge_claims(rows: Sequence[Row]) -> list[Row]:
 
 
 def _joins(rows: Sequence[Row]) -> Iterator[str]:
-    """From which n on each recursion does fewer joins."""
+    """Yield from which number of relations each recursive formula does fewer joins."""
     table = joins_by_n(rows)
     for changed, said in (("all", "where all relations change"), ("one", "where one changes")):
         counted = [row for row in table if row["changed"] == changed]
@@ -63,7 +63,7 @@ def _joins(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _times(rows: Sequence[Row]) -> Iterator[str]:
-    """How often `collapsed` is as fast as any recursion."""
+    """Yield how often `collapsed` is as fast as the best recursive formula."""
     for few, said in ((True, f"less than {CLAIMED}"), (False, f"{CLAIMED} and more")):
         compared = [
             ratio
@@ -80,7 +80,7 @@ def _times(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _where(rows: Sequence[Row]) -> Iterator[str]:
-    """In which shapes, n and steps a recursion is faster."""
+    """Yield for each shape in how many cases a recursive formula is faster."""
     shapes: dict[str, list[tuple[Key, Contest]]] = {}
     for key, contest in contests(rows):
         if _ratio(contest) is not None:
@@ -100,7 +100,7 @@ def _where(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _ratio(contest: Contest) -> float | None:
-    """The time of the best recursion by that of `collapsed`, if both ran."""
+    """Return the time of the best recursive formula divided by that of `collapsed`, if both ran."""
     plain = step_ms(contest, "collapsed")
     others = [found for name in RECURSIVE if (found := step_ms(contest, name)) is not None]
     return min(others) / plain if others and plain else None

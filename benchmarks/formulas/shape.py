@@ -1,4 +1,4 @@
-"""The shapes of query that the formulas are compared on, as text.
+"""Writes the queries on which the formulas are compared.
 
 ::
 
@@ -7,8 +7,8 @@
     cycle    the path, closed: vn is v0
     clique   an atom for each pair of k variables: n = 3, 6, 10 for k = 3, 4, 5
 
-Counts have an empty head; of a listed shape every variable is in the head. In a self-join all atoms
-are of the relation ``e``.
+A count has an empty head; a query that ends in "listed" has all variables in its head. In a
+self-join all atoms are of the relation ``e``.
 """
 
 from __future__ import annotations

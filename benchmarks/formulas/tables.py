@@ -1,7 +1,7 @@
-"""The rows of all cases as tables: joins by n, times, crossover, and the choice.
+"""Summarizes the rows of all cases in tables: joins by n, times, crossover, and ``auto``.
 
-Times are compared within one case and batch size, by the fastest of the six formulas there. Medians
-are taken of these ratios, not of times of different cases.
+Times are divided by that of the fastest of the six formulas in the same case and batch size.
+Medians are of these ratios, not of times of different cases.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ __all__ = ["choice_table", "crossover_table", "joins_by_n", "times_table", "wors
 
 FIXED = tuple(name for name in FORMULAS if name != AUTO)
 RECURSIVE = tuple(name for name in FIXED if name.startswith("recursive"))
-# Less than that is a tie, for the clock.
+# A formula is faster if its time is below this share of the other's; a smaller difference is a tie.
 FASTER = 0.9
+# ``auto`` meets its target up to this multiple of the fastest formula's time.
 WITHIN = 1.1
 
 Contest = dict[str, Row]
@@ -27,14 +28,14 @@ Key = tuple[Cell, ...]
 
 
 def contests(rows: Sequence[Row]) -> Iterator[tuple[Key, Contest]]:
-    """The rows of one case and batch size by formula, under (shape, n, changed, data, batch)."""
+    """Group the rows by case and batch size; yield each key with its rows by formula."""
     names = ("shape", "n", "changed", "data", "rows", "batch")
     for key, group in groupby(rows, key=lambda row: tuple(row[name] for name in names)):
         yield (*key[:4], key[5]), {str(row["formula"]): row for row in group}
 
 
 def joins_by_n(rows: Sequence[Row]) -> list[Row]:
-    """Counted joins of a step, by n and what changes: of paths, whose partial deltas are full."""
+    """Count the joins of a step by n and changed relations, on paths with full partial deltas."""
     found: dict[Key, Row] = {}
     for (shape, n, changed, _, batch), contest in contests(rows):
         if shape == "path" and changed != "self" and as_number(batch) >= 100:
@@ -46,7 +47,7 @@ def joins_by_n(rows: Sequence[Row]) -> list[Row]:
 
 
 def times_table(rows: Sequence[Row]) -> list[Row]:
-    """Time by the fastest formula: medians over the data and the n, by shape, change and batch."""
+    """Return the median ratios to the fastest formula, by shape, n, changed relations and batch."""
     ratios: dict[Key, dict[str, list[float]]] = {}
     fastest: dict[Key, list[float]] = {}
     stopped: dict[Key, int] = {}
@@ -77,7 +78,7 @@ def times_table(rows: Sequence[Row]) -> list[Row]:
 
 
 def crossover_table(rows: Sequence[Row]) -> list[Row]:
-    """From which n on the best recursive formula beats `collapsed`: in joins, and on the clock.
+    """Return from which n on the best recursive formula beats `collapsed`: in joins, and in time.
 
     "from n" holds for that n and every larger one that was measured at the batch size.
     """
@@ -111,7 +112,7 @@ def crossover_table(rows: Sequence[Row]) -> list[Row]:
 
 
 def choice_table(rows: Sequence[Row]) -> list[Row]:
-    """The choice and each formula by the best formula of each case, over all cases."""
+    """Compare ``auto`` and each formula with the best formula of each case, over all cases."""
     found = [
         (key, contest)
         for key, contest in contests(rows)
@@ -139,7 +140,7 @@ def choice_table(rows: Sequence[Row]) -> list[Row]:
 
 
 def worst_choices(rows: Sequence[Row], most: int = 10) -> list[Row]:
-    """The cases in which the choice takes longest by the fastest formula."""
+    """Return the cases in which ``auto`` is slowest relative to the fastest formula."""
     found: list[Row] = []
     for (shape, n, changed, data, batch), contest in contests(rows):
         row = contest.get(AUTO)
@@ -167,7 +168,7 @@ def worst_choices(rows: Sequence[Row], most: int = 10) -> list[Row]:
 
 
 def _from(by_n: dict[int, dict[str, tuple[bool, bool]]], holds) -> Cell:  # type: ignore[no-untyped-def]
-    """The least n from which on it holds for all."""
+    """Return the smallest n from which on ``holds`` is true for every larger n; else "never"."""
     least: Cell = "never"
     for n in sorted(by_n, reverse=True):
         if not holds(by_n[n]):
@@ -177,7 +178,7 @@ def _from(by_n: dict[int, dict[str, tuple[bool, bool]]], holds) -> Cell:  # type
 
 
 def _as(contest: Contest) -> Cell:
-    """The candidate that the choice counted the same as; None where it ran both."""
+    """Return the formula with the same counted work as ``auto``; None if it used several."""
     counts = ("proposals/step", "intersections/step")
     return next(
         (
@@ -190,13 +191,13 @@ def _as(contest: Contest) -> Cell:
 
 
 def step_ms(contest: Contest, name: str) -> float | None:
-    """Milliseconds of a step; None where it did not run."""
+    """Return the milliseconds of a step; None if the formula did not run."""
     row = contest.get(name)
     return None if row is None or row["ms/step p50"] is None else float(row["ms/step p50"])
 
 
 def as_number(cell: Cell) -> float:
-    """A cell as a number; 0 where there is none."""
+    """Return a cell as a number; an empty cell as 0."""
     return float(cell or 0)
 
 

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.growth``."""
+"""The command ``python -m benchmarks.growth``: runs the parts, and fits growth exponents."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PARTS = ("state", "delta", "skew", "views", "threads")
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much of everything: rows of state, and by rows of a step how many steps."""
+    """The sizes of all parts; the dicts map the rows of a step to the number of steps."""
 
     state: tuple[int, ...]
     skewed: tuple[int, ...]
@@ -83,13 +83,13 @@ def main(
     seed: int = 0,
     json: Annotated[Path | None, typer.Option(help="Write the result here.")] = None,
 ) -> None:
-    """Measure; exit status 1 when an answer is wrong."""
+    """Measure; exit status 1 if an answer is wrong."""
     check_names(part, PARTS, "part")
     measure(QUICK if quick else FULL, part=part, most=most, seed=seed, json=json)
 
 
 def measure(sizes: Sizes, *, part: list[str], most: int, seed: int, json: Path | None) -> None:
-    """The parts, each with its table, and the exponents of all."""
+    """Run the parts, each with its table, and fit the growth exponents."""
     verdict = Verdict()
     tables: dict[str, list[Row]] = {}
     result = Result("growth", CLAIM, tables)

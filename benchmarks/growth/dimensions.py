@@ -1,4 +1,4 @@
-"""One table for each thing that a step's cost could grow with."""
+"""Measures steps by state, delta, skew, views and threads: a function and a table for each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benchmarks.result import Row
 from benchmarks.verdict import Verdict
 
 TARGET: Final = 2.0
-# The state that others are compared with, and the largest that is counted independently.
+# The size of state that others are compared with, and the largest that is counted independently.
 BASE: Final = 1_000_000
 COUNTED: Final = 1_000_000
 
@@ -32,7 +32,7 @@ QUERIES: Final = (
 
 @dataclass(frozen=True)
 class Setting:
-    """What all parts share: the seed of the graphs, who gets the answers and the progress."""
+    """Shared by all parts: the seed of the graphs, the verdict, and where progress is printed."""
 
     seed: int
     verdict: Verdict
@@ -42,11 +42,11 @@ class Setting:
 def measure_by_state(
     sizes: tuple[int, ...], batches: dict[int, int], *, skew: float, setting: Setting
 ) -> list[Row]:
-    """Steps of each batch over each size of state.
+    """Measure steps of each batch size over each size of state.
 
     Args:
         sizes: Rows of state, ascending.
-        batches: Rows of a step, and how many steps there.
+        batches: Number of steps by rows of a step.
         skew: Exponent of Zipf's law.
         setting: Seed, verdict and progress.
     """
@@ -94,7 +94,7 @@ def measure_by_state(
 
 
 def measure_by_delta(size: int, batches: dict[int, int], *, setting: Setting) -> list[Row]:
-    """Steps of more and more rows over one state."""
+    """Measure steps of more and more rows over one state."""
     setting.say(f"delta, {size:,} rows of state ...")
     most = max(batch * steps for batch, steps in batches.items())
     held, _, streamed, _ = _loaded([QUERY], size, 0.0, setting.seed, most)
@@ -120,7 +120,7 @@ def measure_by_delta(size: int, batches: dict[int, int], *, setting: Setting) ->
 def measure_by_skew(
     size: int, exponents: tuple[float, ...], batch: int, steps: int, *, setting: Setting
 ) -> list[Row]:
-    """Steps over states that have ever larger hubs."""
+    """Measure steps over states with larger and larger hubs."""
     rows: list[Row] = []
     for skew in exponents:
         setting.say(f"skew, Zipf's exponent {skew:g} ...")
@@ -144,7 +144,7 @@ def measure_by_skew(
 def measure_by_views(
     size: int, numbers: tuple[int, ...], batch: int, steps: int, *, setting: Setting
 ) -> list[Row]:
-    """Steps through ever more views over one relation, of which four kinds take turns."""
+    """Measure steps through more and more views over one relation, of four kinds."""
     rows: list[Row] = []
     for views in numbers:
         setting.say(f"{views} views ...")
@@ -169,7 +169,7 @@ def measure_by_views(
 def measure_by_threads(
     size: int, threads: tuple[int, ...], batches: dict[int, int], *, setting: Setting
 ) -> list[Row]:
-    """Steps by one thread and by several, over a skewed state, whose hubs are hard to share out."""
+    """Measure steps by one and by several threads, over skewed state, which is hard to divide."""
     rows: list[Row] = []
     first: dict[int, float] = {}
     most = max(batch * steps for batch, steps in batches.items())
@@ -198,7 +198,7 @@ def measure_by_threads(
 def _loaded(
     queries: list[str], size: int, skew: float, seed: int, streamed: int, *workers: Any
 ) -> tuple[LoadedViews, Keys, Keys, float]:
-    """Views over rows; the rows if they are few enough to be counted; rows to stream; seconds."""
+    """Load views; return them, rows to count (empty if many), rows to stream, and the seconds."""
     held = LoadedViews(queries, *workers)
     kept, rest = split_keys(
         generate_keys(size + streamed, exponent=skew, seed=seed), streamed, seed + 1
@@ -208,12 +208,12 @@ def _loaded(
 
 
 def _bound(there: Steps) -> Row:
-    """How far from the work that must be done."""
+    """Return candidates by row, and nanoseconds by candidate."""
     return {"candidates/row": there.candidates / there.rows, "ns/candidate": there.nanoseconds}
 
 
 def _memory(held: LoadedViews, rows: int) -> Row:
-    """Bytes by row, and by row and arrangement against 8 for each of two columns."""
+    """Return the bytes by row, also divided by 8 for each column of each arrangement."""
     by_row = held.bytes / rows
     return {
         "MB": held.bytes / 1e6,

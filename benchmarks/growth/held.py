@@ -1,7 +1,7 @@
-"""State that is loaded without being counted, and steps there and back over it, timed.
+"""Loads views without evaluating them, and times steps that insert rows and delete them again.
 
-The views share one `Relations`. Loading stages and commits rows and evaluates no view: what is
-measured is the steps after it, and joining 10⁸ rows would take longer than all of them.
+The views share one `Relations`. Loading stages and commits rows and evaluates no view, because only
+the later steps are measured, and a join of 10⁸ rows would take longer than all of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmarks.growth.edges import Keys, columns
 from dbsp_wcoj import DeltaQuery, Relations, ZSet
 
 # Rows of a step that loads.
-PIECE: Final = 1 << 24
+LOAD_ROWS: Final = 1 << 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,8 +51,8 @@ class LoadedViews:
 
     Args:
         queries: The views.
-        executor: Threads, if any, ...
-        threads: ... and how many.
+        executor: A pool of threads, if any.
+        threads: Number of threads.
     """
 
     def __init__(
@@ -67,15 +67,15 @@ class LoadedViews:
         ]
 
     def load(self, keys: Keys) -> float:
-        """Put rows into the state; the seconds it took."""
+        """Load rows into the state; return the seconds."""
         begun = time.perf_counter()
-        for start in range(0, len(keys), PIECE):
-            rows = ZSet.from_columns(columns(keys[start : start + PIECE]))
+        for start in range(0, len(keys), LOAD_ROWS):
+            rows = ZSet.from_columns(columns(keys[start : start + LOAD_ROWS]))
             self.relations.stage({"e": rows}).commit()
         return time.perf_counter() - begun
 
     def insert_and_delete(self, keys: Keys, batch: int, steps: int) -> Steps:
-        """Insert the first keys in steps of ``batch``, delete them again; once untimed before."""
+        """Insert the first keys in steps of ``batch`` and delete them; the first pass is untimed."""
         streamed = keys[: batch * steps]
         self._pass(streamed, batch)
         gc.collect()
@@ -119,5 +119,5 @@ class LoadedViews:
 
 
 def peak_memory_gb() -> float:
-    """The most memory that this process has had, in GB."""
+    """Return the peak memory of this process in GB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9

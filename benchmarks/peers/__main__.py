@@ -1,13 +1,13 @@
-"""The same work by this engine and by its peers: BULK, LIVE and LSQB (see `benchmarks.peers`).
+"""The command ``python -m benchmarks.peers``: BULK, LIVE and LSQB (see `benchmarks.peers`).
 
 Claim: BULK triangles and 4-cliques at least 10 times faster than Kùzu's worst-case-optimal plan on
 every graph, with 1 and 2 threads; LIVE triangles and 4-cliques in steps of 100 rows at least 100
 times faster than Pathway, 1,000 times faster than pydbsp and than delta SQL on Spark. The column
 ``met`` says whether a row meets its target; nothing is claimed of other rows. LSQB has no target.
 
-All of it takes about 40 minutes on two cores, LSQB five of them. The defaults are made for that: a
-peer that needs longer than its limit, or more memory, stands in the tables with the limit. A run of
-one part keeps the tables of the others that the result file has, and says from where.
+All parts take about 40 minutes on two cores, LSQB takes five of them. If a peer exceeds its limit
+of time or memory, the tables show the limit. A run of one part keeps the tables of the other parts
+in the result file, and records their origin.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ def main(
     threads: Annotated[list[int] | None, typer.Option(help="Of BULK; default 1 and 2.")] = None,
     limit: Annotated[float, typer.Option(help="Seconds for one count of BULK.")] = 100.0,
     plan_limit: Annotated[
-        float, typer.Option(help="Seconds for one count by a plan that is binary on purpose.")
+        float, typer.Option(help="Seconds for one count by a forced plan of binary joins.")
     ] = 400.0,
     allowance: Annotated[
-        float, typer.Option(help="Seconds of a pattern of BULK for DuckDB and each library.")
+        float, typer.Option(help="Seconds for a pattern of BULK, for DuckDB and each library.")
     ] = 20.0,
     seconds: Annotated[float, typer.Option(help="Seconds for a phase of LIVE.")] = 0.5,
     step_limit: Annotated[
@@ -70,7 +70,7 @@ def main(
     seed: int = 0,
     json: Annotated[Path | None, typer.Option(help="Write the result here.")] = None,
 ) -> None:
-    """Race the peers; exit status 1 on any wrong answer."""
+    """Compare the systems; exit status 1 on any wrong answer."""
     names = tuple(peers.split(",")) if peers else (QUICK if quick else ())
     check_names(names, SYSTEMS, "peer")
     check_names([part], PARTS, "part")

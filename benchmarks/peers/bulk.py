@@ -1,15 +1,16 @@
-"""BULK: one count from scratch, by the engine and by each peer, checked.
+"""Measures BULK: one count from scratch, by the engine and by each peer; all answers are checked.
 
-The engine gets the edges in random order, in arrays, and pays for sorting and for its index; a
-peer gets them sorted, and its loading is not counted. The engine runs before and after the peers
-of each case, so that a change of the machine's load hits both; medians. The first count of a
-process is left out where there are more: memory that is touched for the first time is slow to come
-on a virtual machine. A peer that fails or is stopped while it counts gives a lower bound: it has
-taken so long and was not done. It is not asked for the following graphs with the same pattern,
-unless its plan is worst-case optimal: that has a target on every graph. All but Kùzu run with the
-largest number of threads only. Systems without a planner for such joins (DuckDB, the libraries)
-may use an allowance of time for each pattern; plans that are made binary on purpose run where the
-two kinds of plan are compared (`plans`), which is the experiment that Kùzu's makers published.
+The engine gets the edges in arrays, in random order, and its time includes sorting and indexing. A
+peer gets them sorted, and its loading is not timed. The engine runs before and after the peers of
+each case, so that a change of the machine's load affects both; the median counts. If a process
+counts several times, its first count is left out, because a virtual machine provides memory slowly
+at its first use.
+
+If a peer fails or is stopped while it counts, its time is a lower bound. It does not run on the
+next graphs with the same pattern, unless its plan is worst-case optimal, which has a target on
+every graph. All peers but Kùzu run with the largest number of threads only. Systems without a
+planner for such joins (DuckDB, the libraries) have a limit of time for each pattern. `plans`
+compares worst-case-optimal plans with forced plans of binary joins, as the authors of Kùzu did.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ class Case:
     """A pattern on a graph.
 
     Attributes:
-        known: The count, from elsewhere.
-        binary: Whether plans that are binary on purpose take part.
+        known: The published count, if any.
+        binary: Whether forced plans of binary joins take part.
     """
 
     pattern: Pattern
@@ -53,19 +54,19 @@ class Case:
 
 @dataclass
 class Bulk:
-    """The settings of a run, and what it has learned about its peers.
+    """The settings of a run, the failures of its peers, and the time that they used.
 
     Attributes:
         peers: In the order in which they run.
         threads: Numbers of threads.
         limit: Seconds for one count.
-        plan_limit: Seconds for one count by a plan that is binary on purpose.
+        plan_limit: Seconds for one count by a forced plan of binary joins.
         allowance: Seconds that a system without a planner for such joins may use for a pattern.
         memory: Bytes for one system.
         verdict: Collects the answers.
-        progress: Told what runs.
+        progress: Prints a line of progress.
         repeat: Counts by each process, unless they are long; the first does not count.
-        again: The engine runs after the peers as well.
+        again: Whether the engine also runs after the peers.
     """
 
     peers: Sequence[System]
@@ -219,7 +220,7 @@ def _row(
     engine: Cost | None = None,
     note: str | None = None,
 ) -> Row:
-    """One row; where a peer was stopped its ratios are lower bounds."""
+    """Return one row; if a peer was stopped, its ratios are lower bounds."""
     faster = cost.wall / engine.wall if cost and engine else None
     target = TARGET if system.method == _WCO else None
     within = None if target is None or faster is None else faster >= target
@@ -245,7 +246,7 @@ def _row(
 
 
 def plans(rows: Sequence[Row]) -> list[Row]:
-    """Where a system ran both kinds of plan: how much longer the binary one took.
+    """Compare the two kinds of plan in the systems that ran both.
 
     A binary plan that was stopped gives a lower bound; one that failed gives none.
     """
@@ -282,10 +283,10 @@ def _ratio(dividend: Cell, divisor: Cell) -> float | None:
 
 
 def time_kuzu(graph: Graph, *, memory: int = 8 << 30) -> Cost:
-    """Kùzu's count of triangles, one thread, median of three: how fast a machine is.
+    """Time Kùzu's count of triangles on one thread, median of three: the speed of this machine.
 
     Raises:
-        RuntimeError: Kùzu failed; why is in the message.
+        RuntimeError: Kùzu failed; the message says why.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)

@@ -1,17 +1,17 @@
-"""LIVE: the count maintained while edges come and go, by the engine and by each peer, checked.
+"""Measures LIVE: a count maintained under inserts, deletes and updates; all answers are checked.
 
-Every system loads the same edges and then sees the same steps, of inserts, of deletes (what was
-inserted, in another order) and of updates (half of a step's rows are deletes, half inserts), for
-each batch size; so all phases start from the same state. Where a system takes no deletes its
-phases insert ever new rows. After each phase the count is compared with an independent one.
+Every system loads the same edges and then gets the same steps for each batch size: inserts, deletes
+of the inserted edges in another order, and updates (half of a step's rows are deletes, half are
+inserts). So all phases start from the same state. If a system accepts no deletes, each phase
+inserts new rows. After each phase the count is compared with an independent one.
 
-A slow system takes fewer steps, and early steps are cheaper, for there are fewer edges. So after
-each peer the engine does just the steps that the peer did, and ratios are of these: the median
-of five runs from fresh views if a phase of them is short. The rows of the engine itself are of all
-steps that it does in the time that the peers have. Each runs in a process of its own.
+A slow system takes fewer steps, and early steps are cheaper, because there are fewer edges. So
+after each peer the engine runs exactly the peer's steps, and the ratios compare these. If a phase
+is short, it is the median of five runs with new views. The engine's own rows are of all steps that
+it completes in the time that each peer has. Each system runs in a process of its own.
 
-A peer that is stopped while it takes back what it has done gives a lower bound, for it is known
-which steps these are; one that is stopped before gives none.
+If a peer is stopped while it deletes again, its time is a lower bound, because its steps are known.
+If it is stopped earlier, there is no ratio.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ CHANGES = ("insert", "delete", "update")
 
 @dataclass(frozen=True)
 class Stream:
-    """A pattern over edges in their order of arrival, of which ``held`` are there at the start.
+    """A pattern over edges in their order of arrival; the first ``held`` edges are loaded.
 
     Attributes:
-        family: Patterns of one family grow: a peer that failed on one is not asked for the next.
-        peers: Names of those who take part.
+        family: If a peer fails on a pattern, it does not run the larger ones of the same family.
+        peers: Names of the peers that take part.
     """
 
     pattern: Pattern
@@ -61,13 +61,13 @@ class Stream:
 
 @dataclass
 class Live:
-    """The settings of a run, and what it has learned about its peers.
+    """The settings of a run, and the failures of its peers.
 
     Attributes:
-        peers: All that may take part, in order.
-        threads: For each system.
-        seconds: After so many no further step of a phase is begun.
-        limit: Seconds beyond those that a phase may take before the system is stopped.
+        peers: All peers that may take part, in order.
+        threads: Number of threads of each system.
+        seconds: After so many seconds, no further step of a phase begins.
+        limit: Seconds that a phase may take longer before the system is stopped.
         loading: Seconds that a system may take to load.
         memory: Bytes for one system.
     """
@@ -170,7 +170,7 @@ class Live:
 
 
 def followed(job: Job, measured: Sequence[Message]) -> Job:
-    """The engine's job to do the steps that a peer has done, all of them, a few times."""
+    """Return a job in which the engine runs exactly the steps of a peer, several times."""
     done = tuple(
         Steps(one["batch"], one["change"], one["steps"])
         for one in measured

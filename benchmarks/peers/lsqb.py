@@ -1,20 +1,21 @@
-"""LSQB: nine counts over a social network, kept right while rows come and go, checked at each step.
+"""Measures LSQB: nine maintained counts over a social network; each step's answer is checked.
 
-Every system loads the relations that a query reads and counts once; then it deletes 100 rows and
-inserts 100 in turn (those that were deleted one delete before), and gives the count after each
-step. What graph databases keep as nodes (forums) does not change: they would have to delete their
-edges as well. Systems that count from scratch after each change have the time of that alone beside
-it, so both comparisons are there: with what a user of theirs does, and with the mere query. It is
-the faster one of the median over the steps and that over the tables as they were loaded: Kùzu makes
-another plan, often a slow one, when rows have been inserted.
+Every system loads the relations that a query reads, and counts once. Then it deletes 100 rows and
+inserts 100 rows in turn (the rows of the delete before the last one), and counts after each step.
+Relations that graph databases store as nodes (forums) do not change, because the databases would
+have to delete the edges of the nodes as well. Some systems count from scratch after each change; a
+column shows the time of that count alone. It is the smaller of two medians, over the steps and over
+the unchanged tables, because Kùzu often chooses a slow plan after inserts.
 
-Each runs in a process of its own with one thread; the engine runs before and after the peers of a
-query, so that a change of the machine's load hits both. The first steps are a warm-up. A slow
-system takes fewer steps, and its ratio is with the engine's median of just these. The truth is
-DuckDB's text in this process, step by step, and on the sample the published answers.
+Each system runs in a process of its own with one thread. The engine runs before and after the peers
+of a query, so that a change of the machine's load affects both. The first steps are a warm-up. A
+slow system takes fewer steps, and its ratio compares the engine's median of the same steps. The
+answers are checked by DuckDB in this process after each step, and on the sample by the published
+answers.
 
-pydbsp is left out: the rows between its joins are millions of tuples of Python for most queries. So
-are Pathway and delta SQL for q7, see `lsqb_joins`. Spark takes 20 s a query and runs a few.
+pydbsp is left out, because most queries have millions of intermediate rows, which are Python tuples
+there. Pathway and delta SQL are left out for q7 (see `lsqb_joins`). Spark takes 20 s for a query
+and runs a few.
 """
 
 from __future__ import annotations
@@ -52,11 +53,11 @@ class Lsqb:
         threads: For each system.
         rows: Rows in a step.
         deletes: Steps that delete, and as many that insert.
-        seconds: After so many no further step is begun, but for two after the warm-up.
+        seconds: After so many seconds, no further step begins; two after the warm-up always run.
         limit: Seconds for one step.
         loading: Seconds for loading and the first count.
         memory: Bytes for one system.
-        again: The engine runs after the peers as well.
+        again: Whether the engine also runs after the peers.
     """
 
     peers: Sequence[System]
@@ -118,7 +119,7 @@ class Lsqb:
         relations: lsqb.Relations,
         places: NDArray[np.int64],
     ) -> None:
-        """The count at first and after each step."""
+        """Compute the true count at first and after each step."""
         tables = Recomputed(relations, lsqb.views_of(query), threads=self.threads)
         text = lsqb.QUERIES[query]
         self.verdict.set_truth(_truth(query, 0), network.answers.get(query), tables.answer(text))
@@ -129,7 +130,7 @@ class Lsqb:
         self.verdict.compare("DuckDB at the end", _truth(query, 0), tables.answer(text))
 
     def _view(self, query: str, system: System, folder: Path) -> DriverRun | str:
-        """What came of it, or why it was not tried."""
+        """Run a system; return the run, or the reason why it was left out."""
         if not system.recounts and system is not ENGINE and query not in JOINS:
             return "not written: an outer join"
         used = Path(tempfile.mkdtemp(dir=folder))
@@ -162,7 +163,7 @@ def _median(steps: Sequence[Message], name: str) -> float:
 
 
 def _row(system: System, ended: DriverRun | str, engine: Sequence[Sequence[Message]]) -> Row:
-    """One row; where a system was stopped in a step its ratios are lower bounds."""
+    """Return one row; if a system was stopped in a step, its ratios are lower bounds."""
     note = ended if isinstance(ended, str) else ended.failure
     loaded = [] if isinstance(ended, str) else ended.messages_of("loaded")
     own = system is ENGINE

@@ -1,8 +1,8 @@
-"""Process: a driver in a process of its own, watched while it runs.
+"""Runs a driver in a child process, and watches its time and memory.
 
-A system that takes too long for what it has begun, or holds more memory than it may, is stopped
-with all its children; what it said until then counts. Memory is watched from outside and not
-limited by the system call, for some systems reserve addresses by the terabyte.
+If a system exceeds its limit of time or memory, it is stopped with all its children; the messages
+until then count. The memory in use is watched from outside. A limit by the system call would not
+work, because some systems reserve terabytes of addresses.
 """
 
 from __future__ import annotations
@@ -37,10 +37,9 @@ _ENVIRONMENT = {"PYTHONUNBUFFERED": "1"}
 
 @dataclass(frozen=True)
 class DriverRun:
-    """What a driver said, and why it did not say all: ``failure`` is None when it did.
+    """The messages of a driver that has ended, and ``failure``, None if it completed its job.
 
-    ``cost`` is that of the thing that was under way when it was stopped, ``peak`` the most bytes
-    that were seen in use.
+    ``cost`` is the time since the last message, ``peak`` the largest number of bytes in use.
     """
 
     messages: list[Message]
@@ -64,7 +63,7 @@ def watch(
 
     Args:
         arguments: Of the interpreter.
-        limit: Seconds between two messages; until the first it has a minute.
+        limit: Seconds between two messages; the first may take a minute.
         memory: Bytes that the process and its children may hold.
         interpreter: The Python to run.
         loading: Seconds until the message after the one of event ``load``.
@@ -135,14 +134,14 @@ def _last_line(complaints: IO[bytes], status: int) -> str:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Stop it, and what it has left behind."""
+    """Kill the process and its children."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
 def run(job: Job, system: System, *, limit: float, loading: float = LOADING) -> DriverRun:
-    """Write the job and have the driver do it, in the environment of the system's package."""
+    """Write the job and run the driver, in the environment of the system's package."""
     if not system.installed:
         return DriverRun([], f"not installed: {system.package}", Cost(0.0, 0.0), 0)
     job.write()

@@ -1,7 +1,7 @@
-"""Workload: which patterns on which graphs, from the folder of real data or without it.
+"""Chooses the patterns and graphs of BULK, LIVE and LSQB, with or without the folder of real data.
 
-All of it is to be done in some 25 minutes on two cores, so the RMAT graph has scale 18: at scale 20
-the peers alone take four minutes for one count each. The union of the web graphs is as large.
+All of them should take about 25 minutes on two cores. So the RMAT graph has scale 18: at scale 20,
+one count by each peer takes four minutes. The union of the web graphs is as large.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def bulk_cases(chosen: Sequence[str], *, quick: bool, seed: int) -> Iterator[Cas
     """Cases by pattern and size, one graph in memory at a time.
 
     Args:
-        chosen: Names of graphs, or paths of Parquet files; none means all that are there.
+        chosen: Names of graphs, or paths of Parquet files; empty for all graphs that exist.
         quick: Only a generated graph.
         seed: Of the RMAT graph.
     """
@@ -60,7 +60,7 @@ def bulk_cases(chosen: Sequence[str], *, quick: bool, seed: int) -> Iterator[Cas
         yield Case(CLIQUES, graph, CLIQUES_PUBLISHED.get(graph.name), binary=False)
 
 
-# What every peer can bear, and what only some can.
+# Peers by the size of the work that they can complete.
 ALL = (
     "duckdb-delta",
     "duckdb-recompute",
@@ -81,7 +81,7 @@ PAYMENTS_HELD, PAYMENTS_ALL = 40_000, 44_000
 
 
 def live_streams(chosen: Sequence[str], *, quick: bool, seed: int) -> Iterator[Stream]:
-    """Streams: small ones for all peers first, then those for peers that can bear them."""
+    """Yield small streams for all peers first, then larger ones for fewer peers."""
     if quick:
         small = generate_graph(8, 1_500, seed).shuffled(seed + 1)
         for pattern in (TRIANGLES, CLIQUES):
@@ -113,12 +113,12 @@ def live_streams(chosen: Sequence[str], *, quick: bool, seed: int) -> Iterator[S
 
 
 def lsqb_network(*, quick: bool, seed: int) -> lsqb.Network:
-    """The LSQB sample, or a generated network where it is not or where the run is quick."""
+    """Read the LSQB sample; generate a network if it is missing or the run is quick."""
     return lsqb.load_network(None if quick else LSQB, people=100 if quick else 2_000, seed=seed)
 
 
 def payments() -> Graph:
-    """Who paid whom, each pair once, in the order of the first payment; the first of them."""
+    """Read the first pairs of payer and payee, each once, in the order of their first payment."""
     table = pq.read_table(PAYMENTS, columns=["src", "dst"])
     pairs = np.stack([table[name].to_numpy().astype(np.int64) for name in ("src", "dst")])
     pairs = pairs[:, pairs[0] != pairs[1]]
@@ -128,7 +128,7 @@ def payments() -> Graph:
 
 
 def note_missing_graphs() -> str | None:
-    """What is said where the real graphs are not."""
+    """Return a note if the folder of real graphs is missing."""
     if GRAPHS.is_dir():
         return None
     return (
@@ -138,7 +138,7 @@ def note_missing_graphs() -> str | None:
 
 
 def disjoint_union(graphs: Sequence[Graph]) -> Graph:
-    """All edges of the graphs, which share no node.
+    """Return all edges of the graphs, renumbered so that the graphs share no node.
 
     >>> one = Graph("one", np.array([0, 1]), np.array([1, 2]))
     >>> disjoint_union([one, one]).source.tolist()
