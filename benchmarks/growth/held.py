@@ -75,7 +75,7 @@ class LoadedViews:
         return time.perf_counter() - begun
 
     def insert_and_delete(self, keys: Keys, batch: int, steps: int) -> Steps:
-        """Insert the first keys in steps of ``batch`` and delete them; the first pass is untimed."""
+        """Insert the first keys in steps of ``batch``, and delete them; time the second pass."""
         streamed = keys[: batch * steps]
         self._pass(streamed, batch)
         gc.collect()
