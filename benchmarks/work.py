@@ -34,7 +34,7 @@ def main(
     console = terminal()
     chosen = [case for case in case_names() if only in case]
     if not chosen:
-        raise typer.BadParameter(f"no case with {only!r}; cases are {'; '.join(case_names())}")
+        raise typer.BadParameter(f"unknown case {only!r}; cases: {'; '.join(case_names())}")
     if record and only:
         raise typer.BadParameter("record all cases together, without --only")
     rows = [count_work(case).row(case) for case in chosen]

@@ -44,7 +44,9 @@ def main(
     """Compare the formulas; exit status 1 if their deltas or joins are wrong."""
     unknown = set(shape or []) - set(SHAPES)
     if unknown:
-        raise typer.BadParameter(f"{', '.join(unknown)} is none of {', '.join(SHAPES)}")
+        raise typer.BadParameter(
+            f"unknown shape {', '.join(unknown)}; choose from {', '.join(SHAPES)}"
+        )
     result = Result("formulas", CLAIM, {})
     warm_up()
     verdict = Verdict()

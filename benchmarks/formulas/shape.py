@@ -38,7 +38,7 @@ def atoms_of(shape: str, n: int) -> list[tuple[str, str]]:
         case "clique":
             corners = next(k for k in range(2, 12) if k * (k - 1) // 2 >= n)
             return list(combinations(names[:corners], 2))[:n]
-    raise ValueError(f"no shape {shape!r}; there are {', '.join(SHAPES)}")
+    raise ValueError(f"unknown shape {shape!r}; shapes: {', '.join(SHAPES)}")
 
 
 def query_text(shape: str, n: int, *, selfjoin: bool) -> str:

@@ -104,5 +104,5 @@ def test_a_case_that_is_not_recorded_ends_with_status_1(
 def test_a_part_is_not_recorded_and_no_case_is_an_error(record: Path) -> None:
     with pytest.raises(typer.BadParameter, match="all cases together"):
         work.main(record=True, only="a", json=record)
-    with pytest.raises(typer.BadParameter, match="no case with 'z'; cases are a; b"):
+    with pytest.raises(typer.BadParameter, match="unknown case 'z'; cases: a; b"):
         work.main(only="z", json=record)
