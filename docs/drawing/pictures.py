@@ -1,4 +1,4 @@
-"""The pictures, one function each."""
+"""The pictures of the documentation, a function for each."""
 
 from __future__ import annotations
 

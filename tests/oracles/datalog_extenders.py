@@ -152,7 +152,7 @@ class Computed:
         return level == self.level
 
     def count(self, prefix: Prefix) -> float:
-        """One."""
+        """Return 1."""
         return 1
 
     def propose(self, prefix: Prefix) -> list[Any]:
@@ -194,7 +194,7 @@ class Absent:
         return math.inf
 
     def propose(self, prefix: Prefix) -> NoReturn:
-        """Never.
+        """Raise an error: the complement cannot be enumerated.
 
         Raises:
             UnsafeVariableError: Always; another extender binds the variable.
@@ -203,7 +203,7 @@ class Absent:
         raise UnsafeVariableError(message)
 
     def intersect(self, prefix: Prefix, extensions: Sequence[Any]) -> list[Any]:
-        """Those extensions that the inner extenders have no solution for."""
+        """Return the extensions for which the inner extenders have no solution."""
         kept = []
         for extension in extensions:
             whole = (*prefix, extension)

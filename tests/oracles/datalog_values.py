@@ -1,7 +1,7 @@
 """Terms and conditions as functions of Python values, for one-shot queries.
 
-The types of the values decide, as those of columns do in a plan: for each combination of them the
-expression is built once, and evaluated by `circuits.runtime.evaluation` on columns of one row.
+As in a plan, the types of the values determine the expression: it is built once for each
+combination of types, and `circuits.runtime.evaluation` evaluates it on columns of one row.
 """
 
 from __future__ import annotations
