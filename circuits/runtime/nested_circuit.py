@@ -59,13 +59,13 @@ class NestedCircuitStep(Staged):
     Attributes:
         outputs: The delta of each relation.
         rows: The number of rows that each node has emitted, in all iterations.
-        spent: The seconds that each node has taken.
+        seconds: The seconds that each node has taken.
         private: The changes of traces that no join shares.
     """
 
     outputs: Sequence[ZSet]
     rows: Mapping[int, int]
-    spent: Mapping[int, float]
+    seconds: Mapping[int, float]
     private: Sequence[TraceStep]
 
     @property
@@ -105,19 +105,19 @@ class NestedCircuit:
         """Find the nodes that depend on the references, once all are built."""
         within = {*self.references}
         order = []
-        for number in range(min(self.references), len(nodes)):
-            if not within.isdisjoint(nodes[number].inputs):
-                within.add(number)
-                order.append(number)
+        for position in range(min(self.references), len(nodes)):
+            if not within.isdisjoint(nodes[position].inputs):
+                within.add(position)
+                order.append(position)
         # A body that does not recur runs once, here as well.
-        order += [number for number in results if number not in within]
+        order += [position for position in results if position not in within]
         self.results, self.order = tuple(results), tuple(sorted(order))
         inner = {*self.order, *self.references}
-        below = {n for number in self.order for n in nodes[number].inputs}
+        below = {n for position in self.order for n in nodes[position].inputs}
         self.outside = tuple(sorted(below - inner))
-        self.reads = frozenset(nodes[number].name for number in self.outside)
-        for number in inner:
-            nodes[number].is_nested = True
+        self.reads = frozenset(nodes[position].name for position in self.outside)
+        for position in inner:
+            nodes[position].is_nested = True
 
     def prepare(
         self,
@@ -164,7 +164,7 @@ class NestedCircuit:
             elif step is not None:
                 private.append(step)
         outputs = [run.waiting.total(k) for k in range(len(self.names))]
-        return NestedCircuitStep(outputs, run.rows, run.spent, private)
+        return NestedCircuitStep(outputs, run.rows, run.seconds, private)
 
     def solve(
         self,
@@ -186,10 +186,10 @@ class NestedCircuit:
             LimitError: It uses more than the budget allows.
         """
         shared = relations.stage({})
-        for number in self.outside:
-            name = nodes[number].name
-            if name in relations and len(values[number]):
-                shared.add(name, values[number])
+        for position in self.outside:
+            name = nodes[position].name
+            if name in relations and len(values[position]):
+                shared.add(name, values[position])
         return self.prepare(nodes, values, relations, shared, budget).outputs
 
     def evaluate(self, nodes: Sequence[Node], values: Mapping[int, ZSet]) -> Sequence[ZSet]:
@@ -204,14 +204,14 @@ class NestedCircuit:
         Raises:
             IterationError: It does not converge within the maximal number of iterations.
         """
-        rows = [nodes[number].empty for number in self.references]
+        rows = [nodes[position].empty for position in self.references]
         for _ in range(self.max_iterations + 2):
             found = dict(values) | dict(zip(self.references, rows, strict=True))
-            for number in self.order:
-                node = nodes[number]
+            for position in self.order:
+                node = nodes[position]
                 assert node.operator is not None
-                found[number] = node.operator.evaluate([found[i] for i in node.inputs])
-            next_rows = [found[number] for number in self.results]
+                found[position] = node.operator.evaluate([found[i] for i in node.inputs])
+            next_rows = [found[position] for position in self.results]
             if next_rows == rows:
                 return [_without_iteration(zset) for zset in rows]
             rows = next_rows
@@ -220,11 +220,11 @@ class NestedCircuit:
     def _message(self, rows: Sequence[ZSet], nodes: Sequence[Node]) -> str:
         changing = [n for n, zset in zip(self.names, rows, strict=True) if len(zset)]
         above = {*self.results}
-        for number in range(min(above), len(nodes)):
-            if not above.isdisjoint(nodes[number].inputs):
-                above.add(number)
+        for position in range(min(above), len(nodes)):
+            if not above.isdisjoint(nodes[position].inputs):
+                above.add(position)
         # The first view that reads the recursion is the one that contains it.
-        view = next((name for name, number in self.views.items() if number in above), None)
+        view = next((name for name, position in self.views.items() if position in above), None)
         within = "" if view is None or view in self.names else f"view {view!r}: "
         return (
             f"{within}the recursion of {', '.join(map(repr, self.names))} still changes "
@@ -247,7 +247,7 @@ class _Run:
     ) -> None:
         self.waiting = _Waiting([len(nodes[n].plan.fields) for n in circuit.references])
         self.rows = dict.fromkeys(circuit.order, 0)
-        self.spent = dict.fromkeys(circuit.order, 0.0)
+        self.seconds = dict.fromkeys(circuit.order, 0.0)
         self._budget = budget
         self._clock = clock
         self._circuit = circuit
@@ -266,25 +266,25 @@ class _Run:
         context = StepContext(False, shared, self._budget)
         found = dict(deltas)
         changes: list[TraceStep] = []
-        for number, delta in deltas.items():
-            if nodes[number].is_nested and nodes[number].is_arranged:
-                shared.add(nodes[number].name, delta)
-        for number in self._circuit.order:
-            node = nodes[number]
+        for position, delta in deltas.items():
+            if nodes[position].is_nested and nodes[position].is_arranged:
+                shared.add(nodes[position].name, delta)
+        for position in self._circuit.order:
+            node = nodes[position]
             if found.keys().isdisjoint(node.inputs):
                 continue
             start = self._clock()
             inputs = [found.get(i, nodes[i].empty) for i in node.inputs]
-            delta, staged = prepare_node(number, node, inputs, context, self.rows[number])
+            delta, staged = prepare_node(position, node, inputs, context, self.rows[position])
             if staged is not None:
                 changes.extend(staged.changes)
             if len(delta):
-                found[number] = delta
-                self.rows[number] += len(delta)
-            self.spent[number] += self._clock() - start
-        for k, number in enumerate(self._circuit.results):
-            if number in found:
-                self.waiting.add(k, found[number])
+                found[position] = delta
+                self.rows[position] += len(delta)
+            self.seconds[position] += self._clock() - start
+        for k, position in enumerate(self._circuit.results):
+            if position in found:
+                self.waiting.add(k, found[position])
         for name, step in shared.by_name.items():
             if name in outside:
                 self._borrowed.append(step.trace)

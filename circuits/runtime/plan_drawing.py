@@ -24,9 +24,9 @@ def draw_tree(state: CircuitVersion) -> str:
     graph = state.graph
     lines = []
     seen: set[int] = set()
-    for name, number in graph.views.items():
+    for name, position in graph.views.items():
         lines.append(name)
-        lines.extend(_draw_branch(state, number, "", True, seen))
+        lines.extend(_draw_branch(state, position, "", True, seen))
     relations = state.relations()
     for node in graph.nodes:
         if isinstance(node.operator, JoinOperator):
@@ -38,16 +38,16 @@ def draw_mermaid(state: CircuitVersion) -> str:
     """A flowchart of all operators, as Mermaid text."""
     graph = state.graph
     lines = ["flowchart TD"]
-    for number, node in enumerate(graph.nodes):
+    for position, node in enumerate(graph.nodes):
         if isinstance(node.operator, Integrate):
             continue
-        text = f"{node_label(graph, node)}\n{_work_text(state, number)}"
+        text = f"{node_label(graph, node)}\n{_work_text(state, position)}"
         text = text.replace('"', "#quot;").replace("\n", "<br/>")
-        lines.append(f'    n{number}["{text}"]')
-        lines += [f"    n{below} --> n{number}" for below in dict.fromkeys(node.inputs)]
-    for index, (name, number) in enumerate(graph.views.items()):
+        lines.append(f'    n{position}["{text}"]')
+        lines += [f"    n{below} --> n{position}" for below in dict.fromkeys(node.inputs)]
+    for index, (name, position) in enumerate(graph.views.items()):
         quoted = name.replace('"', "#quot;")
-        lines += [f'    v{index}(["{quoted}"])', f"    n{number} --> v{index}"]
+        lines += [f'    v{index}(["{quoted}"])', f"    n{position} --> v{index}"]
     return "\n".join(lines)
 
 
@@ -62,23 +62,23 @@ def node_label(graph: Graph, node: Node) -> str:
 
 
 def _draw_branch(
-    state: CircuitVersion, number: int, indent: str, last: bool, seen: set[int]
+    state: CircuitVersion, position: int, indent: str, last: bool, seen: set[int]
 ) -> Iterator[str]:
     graph = state.graph
-    node = graph.nodes[number]
-    again = number in seen and bool(node.inputs)
+    node = graph.nodes[position]
+    again = position in seen and bool(node.inputs)
     name = "" if isinstance(node.plan, Scan) else f"{node.name} "
     line = f"{indent}{'└─ ' if last else '├─ '}{name}{node_label(graph, node)}"
-    yield f"{line}  (drawn above)" if again else f"{line}  [{_work_text(state, number)}]"
+    yield f"{line}  (drawn above)" if again else f"{line}  [{_work_text(state, position)}]"
     if again:
         return
-    seen.add(number)
+    seen.add(position)
     deeper = indent + ("   " if last else "│  ")
     below = list(dict.fromkeys(node.inputs))
     for place, inner in enumerate(below):
         yield from _draw_branch(state, inner, deeper, place == len(below) - 1, seen)
 
 
-def _work_text(state: CircuitVersion, number: int) -> str:
-    rows, seconds = (state.rows[number], state.seconds[number]) if state.rows else (0, 0.0)
+def _work_text(state: CircuitVersion, position: int) -> str:
+    rows, seconds = (state.rows[position], state.seconds[position]) if state.rows else (0, 0.0)
     return f"rows {rows:,}, {seconds * 1e3:.2f} ms"

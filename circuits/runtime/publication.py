@@ -39,12 +39,12 @@ class Publication:
         deltas: The delta of each node, in the order of the nodes.
         integrals: The changes of the integrals of materialized views, by node; None for an integral
             that does not change.
-        spent: The seconds that each node took in the second computation.
+        seconds: The seconds that each node took in the second computation.
     """
 
     deltas: Sequence[ZSet]
     integrals: Mapping[int, Staged | None]
-    spent: Sequence[float]
+    seconds: Sequence[float]
 
 
 def publish(
@@ -74,23 +74,23 @@ def publish(
     differs = [False] * len(nodes)
     deltas: list[ZSet] = []
     integrals: dict[int, Staged | None] = {}
-    spent = [0.0] * len(nodes)
-    for number, node in enumerate(nodes):
+    seconds = [0.0] * len(nodes)
+    for position, node in enumerate(nodes):
         start = clock()
         inputs_differ = any(differs[below] for below in node.inputs)
-        if node.operator is not None and inputs_differ and number not in retained:
-            differs[number] = True
+        if node.operator is not None and inputs_differ and position not in retained:
+            differs[position] = True
             delta, staged = node.empty, None
             if context.first or any(len(deltas[below]) for below in node.inputs):
                 inputs = [deltas[below] for below in node.inputs]
-                delta, staged = prepare_node(number, node, inputs, context)
+                delta, staged = prepare_node(position, node, inputs, context)
             if isinstance(node.operator, Integrate):
-                integrals[number] = staged
+                integrals[position] = staged
         else:
-            differs[number] = number in unexpired
-            delta = unexpired[number] if differs[number] else committed[number]
+            differs[position] = position in unexpired
+            delta = unexpired[position] if differs[position] else committed[position]
             if node.is_arranged and len(delta):
                 context.shared.add(node.name, delta)
         deltas.append(delta)
-        spent[number] = clock() - start
-    return Publication(deltas, integrals, spent)
+        seconds[position] = clock() - start
+    return Publication(deltas, integrals, seconds)

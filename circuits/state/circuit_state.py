@@ -133,7 +133,7 @@ def step_state(step: GraphStep, stored: Mapping[str, int]) -> StateStep:
         orders={name: trace.orders for name, trace in graph.traces.items()},
         compacted=frozenset(compacted),
         tables=_new_values(graph, stored),
-        marks=step.marks,
+        marks=step.watermarks,
         plans=graph.registry.plans,
         _graph=graph,
     )
@@ -147,7 +147,7 @@ def whole_state(graph: Graph) -> StateStep:
         orders={name: trace.orders for name, trace in graph.traces.items()},
         compacted=frozenset(),
         tables=_new_values(graph, {}),
-        marks=graph.marks,
+        marks=graph.watermarks,
         plans=graph.registry.plans,
         _graph=graph,
     )
@@ -188,7 +188,7 @@ def load_state(graph: Graph, state: State) -> None:
                 raise SnapshotError(f"trace {name!r}: {error}") from error
         graph.registry.resume(state.plans)
     graph.steps = state.steps
-    graph.marks = dict(state.marks)
+    graph.watermarks = dict(state.marks)
 
 
 def _check_names(graph: Graph, state: State) -> None:

@@ -7,9 +7,9 @@ The exported state is tables of values::
 
 Codes of a dictionary (`circuits.types.codecs.codec`) are valid in their own circuit only. The
 export decodes them to values and the import assigns new codes. All other codes, sort columns and
-slots are the same in every circuit and are copied unchanged. The attribute ``coded`` of an operator
-lists the columns with codes of dictionaries. So state can be divided among circuits, or merged from
-several, by any of its columns. The cells of a grid exchange state in this way
+slots are the same in every circuit and are copied unchanged. The attribute ``coded_columns`` of an
+operator lists the columns with codes of dictionaries. So state can be divided among circuits, or
+merged from several, by any of its columns. The cells of a grid exchange state in this way
 (`streaming.distributed.migration`).
 """
 
@@ -111,7 +111,7 @@ def import_dictionaries(circuit: Circuit, tables: Mapping[str, Strings]) -> Circ
 def coded_columns(circuit: Circuit, number: int) -> tuple[Mapping[int, Codec], ...]:
     """For each trace of an operator, the columns whose codes belong to a dictionary."""
     node = circuit.graph.nodes[number]
-    found = getattr(node.operator, "coded", None)
+    found = getattr(node.operator, "coded_columns", None)
     if found is not None:
         return tuple(found)
     # Distinct and similar operators store the rows of their input unchanged.

@@ -70,7 +70,7 @@ def take_snapshot(state: CircuitVersion, fingerprint: str) -> Snapshot:
         zset = ZSet.empty(trace.arity) if trace.is_empty else trace.to_zset()
         traces[name] = (zset.row_array, zset.weight_array)
     return Snapshot(
-        FORMAT_VERSION, fingerprint, state.steps, traces, state.tables(), dict(state.marks)
+        FORMAT_VERSION, fingerprint, state.steps, traces, state.tables(), dict(state.watermarks)
     )
 
 
