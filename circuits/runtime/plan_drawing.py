@@ -1,8 +1,8 @@
 """Drawings of a graph: a tree per view, and a Mermaid flowchart of all operators.
 
-Both show the physical plan that runs. Each operator has one line or one box, with the rows that it
+Both show the physical plan. Each operator has one line or one box, with the number of rows that it
 has emitted and the time that it has taken in all steps. An operator that several others read is
-drawn once.
+drawn once; other trees refer to it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ __all__ = ["draw_mermaid", "draw_tree"]
 
 
 def draw_tree(state: CircuitVersion) -> str:
-    """A tree per view, then the plan of each join."""
+    """Draw a tree per view, followed by the plan of each join."""
     graph = state.graph
     lines = []
-    seen: set[int] = set()
+    drawn: set[int] = set()
     for name, position in graph.views.items():
         lines.append(name)
-        lines.extend(_draw_branch(state, position, "", True, seen))
+        lines.extend(_draw_branch(state, position, "", True, drawn))
     relations = state.relations()
     for node in graph.nodes:
         if isinstance(node.operator, JoinOperator):
@@ -35,7 +35,7 @@ def draw_tree(state: CircuitVersion) -> str:
 
 
 def draw_mermaid(state: CircuitVersion) -> str:
-    """A flowchart of all operators, as Mermaid text."""
+    """Draw a flowchart of all operators, as Mermaid text."""
     graph = state.graph
     lines = ["flowchart TD"]
     for position, node in enumerate(graph.nodes):
@@ -44,7 +44,7 @@ def draw_mermaid(state: CircuitVersion) -> str:
         text = f"{node_label(graph, node)}\n{_work_text(state, position)}"
         text = text.replace('"', "#quot;").replace("\n", "<br/>")
         lines.append(f'    n{position}["{text}"]')
-        lines += [f"    n{below} --> n{position}" for below in dict.fromkeys(node.inputs)]
+        lines += [f"    n{i} --> n{position}" for i in dict.fromkeys(node.inputs)]
     for index, (name, position) in enumerate(graph.views.items()):
         quoted = name.replace('"', "#quot;")
         lines += [f'    v{index}(["{quoted}"])', f"    n{position} --> v{index}"]
@@ -52,7 +52,7 @@ def draw_mermaid(state: CircuitVersion) -> str:
 
 
 def node_label(graph: Graph, node: Node) -> str:
-    """One line that describes the work of an operator."""
+    """Describe the work of an operator in one line."""
     if isinstance(node.operator, JoinOperator):
         return str(node.operator.query)
     label = node.plan.label()
@@ -62,21 +62,21 @@ def node_label(graph: Graph, node: Node) -> str:
 
 
 def _draw_branch(
-    state: CircuitVersion, position: int, indent: str, last: bool, seen: set[int]
+    state: CircuitVersion, position: int, indent: str, is_last: bool, drawn: set[int]
 ) -> Iterator[str]:
     graph = state.graph
     node = graph.nodes[position]
-    again = position in seen and bool(node.inputs)
+    is_drawn = position in drawn and bool(node.inputs)
     name = "" if isinstance(node.plan, Scan) else f"{node.name} "
-    line = f"{indent}{'└─ ' if last else '├─ '}{name}{node_label(graph, node)}"
-    yield f"{line}  (drawn above)" if again else f"{line}  [{_work_text(state, position)}]"
-    if again:
+    line = f"{indent}{'└─ ' if is_last else '├─ '}{name}{node_label(graph, node)}"
+    yield f"{line}  (drawn above)" if is_drawn else f"{line}  [{_work_text(state, position)}]"
+    if is_drawn:
         return
-    seen.add(position)
-    deeper = indent + ("   " if last else "│  ")
-    below = list(dict.fromkeys(node.inputs))
-    for place, inner in enumerate(below):
-        yield from _draw_branch(state, inner, deeper, place == len(below) - 1, seen)
+    drawn.add(position)
+    deeper = indent + ("   " if is_last else "│  ")
+    children = list(dict.fromkeys(node.inputs))
+    for index, child in enumerate(children):
+        yield from _draw_branch(state, child, deeper, index == len(children) - 1, drawn)
 
 
 def _work_text(state: CircuitVersion, position: int) -> str:

@@ -102,8 +102,8 @@ class RecursiveMinMaxOperator:
         best_parts = []
         weight_parts = []
         for weights, sign in ((histories.new, 1), (histories.old, -1)):
-            present = running_sums(weights, starts) > 0
-            inserted = np.flatnonzero(presence_changes(present, starts) > 0)
+            is_present = running_sums(weights, starts) > 0
+            inserted = np.flatnonzero(presence_changes(is_present, starts) > 0)
             changes, change_weights = best_value_changes(
                 key_indices[inserted], *history_rows[:, inserted]
             )
