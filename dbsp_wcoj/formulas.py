@@ -10,7 +10,7 @@ the join: that multiplies differences per variable, which is not the difference 
 
 The views express the rule "merge ``d_i`` right after term ``i``" of the flipped formulas: before
 the merge a factor is old, after it the factor is new. So one version of each trace is enough when
-the terms run in the order of `terms`.
+the terms run in the order of `delta_terms`.
 
 A `CustomFormula` is a list of terms that a user writes. It is accepted only if it is exact: with
 ``N_i = O_i + d_i`` and each partial delta replaced by its terms, the sum is a polynomial in which
@@ -45,9 +45,9 @@ __all__ = [
     "DeltaTerm",
     "Factor",
     "Formula",
-    "View",
-    "joins",
-    "terms",
+    "Version",
+    "count_joins",
+    "delta_terms",
 ]
 
 # An expansion over n atoms has 2^n products.
@@ -127,7 +127,7 @@ flipped, recursive, recursive_collapsed, recursive_flipped
         return self.startswith("recursive")
 
 
-class View(StrEnum):
+class Version(StrEnum):
     """A relation before the step, the change of the step, and the relation after it."""
 
     old = auto()
@@ -139,21 +139,23 @@ class View(StrEnum):
 class Factor:
     """One view of one atom (from 0); or ``PARTIAL``, the previous partial delta.
 
-    >>> str(Factor(0, View.new)), str(PARTIAL)
+    >>> str(Factor(0, Version.new)), str(PARTIAL)
     ('N1', 'D')
     """
 
     atom: int
-    view: View
+    version: Version
 
     def __str__(self) -> str:
         if self.atom < 0:
             return "D"
-        return {View.old: "O", View.delta: "d", View.new: "N"}[self.view] + str(self.atom + 1)
+        return {Version.old: "O", Version.delta: "d", Version.new: "N"}[self.version] + str(
+            self.atom + 1
+        )
 
 
-PARTIAL: Final = Factor(-1, View.delta)
-_VIEW_LETTERS: Final = {"O": View.old, "d": View.delta, "N": View.new}
+PARTIAL: Final = Factor(-1, Version.delta)
+_VERSION_LETTERS: Final = {"O": Version.old, "d": Version.delta, "N": Version.new}
 _TERM_TEXT: Final = re.compile(r"D([1-9]\d{0,3})\s*\+=((?:\s+[DdNO][1-9]\d{0,3})+)")
 
 
@@ -165,7 +167,7 @@ class DeltaTerm:
     recursions ``PARTIAL`` in a term for ``D_i`` means ``D_{i-1}``, which is complete by then.
     ``PARTIAL`` comes first, then the atoms in ascending order. ``D_n`` is the delta of the join.
 
-    >>> term = DeltaTerm(2, (PARTIAL, Factor(1, View.old)))
+    >>> term = DeltaTerm(2, (PARTIAL, Factor(1, Version.old)))
     >>> print(term, term.joins)
     D2 += D1 O2 1
     """
@@ -180,7 +182,7 @@ class DeltaTerm:
         Raises:
             FormulaError: The text is not a term; the message shows the form of one.
 
-        >>> DeltaTerm.parse("D2 += D1 O2") == DeltaTerm(2, (PARTIAL, Factor(1, View.old)))
+        >>> DeltaTerm.parse("D2 += D1 O2") == DeltaTerm(2, (PARTIAL, Factor(1, Version.old)))
         True
         """
         check_type("text", text, str, "a term, such as 'D2 += d1 N2'")
@@ -195,7 +197,7 @@ class DeltaTerm:
         for name in found[2].split():
             letter, number = name[0], int(name[1:])
             if letter != "D":
-                factors.append(Factor(number - 1, _VIEW_LETTERS[letter]))
+                factors.append(Factor(number - 1, _VERSION_LETTERS[letter]))
             elif number == target - 1:
                 factors.append(PARTIAL)
             else:
@@ -205,16 +207,18 @@ class DeltaTerm:
                 )
         return DeltaTerm(target, tuple(factors))
 
-    def when(self, changed: Collection[int]) -> DeltaTerm:
+    def simplify_for(self, changed: Collection[int]) -> DeltaTerm:
         """The same product when only these atoms change: new views of other atoms become old ones.
 
-        >>> print(DeltaTerm.parse("D3 += d1 N2 N3").when({0, 2}))
+        >>> print(DeltaTerm.parse("D3 += d1 N2 N3").simplify_for({0, 2}))
         D3 += d1 O2 N3
         """
         return DeltaTerm(
             self.target,
             tuple(
-                Factor(f.atom, View.old) if f.view is View.new and f.atom not in changed else f
+                Factor(f.atom, Version.old)
+                if f.version is Version.new and f.atom not in changed
+                else f
                 for f in self.factors
             ),
         )
@@ -298,7 +302,7 @@ join of 2 atoms contains it once: remove it from a term
         return "; ".join(map(str, self.terms))
 
 
-def terms(
+def delta_terms(
     formula: Formula | CustomFormula | str, n: int, *, changed: Collection[int] | None = None
 ) -> tuple[DeltaTerm, ...]:
     """The terms of a formula over ``n`` atoms, in the order in which they run.
@@ -321,11 +325,11 @@ def terms(
     Complexity:
         O(terms * n).
 
-    >>> [str(term) for term in terms(Formula.collapsed, 3)]
+    >>> [str(term) for term in delta_terms(Formula.collapsed, 3)]
     ['D3 += d1 N2 N3', 'D3 += O1 d2 N3', 'D3 += O1 O2 d3']
-    >>> [str(term) for term in terms("recursive_flipped", 3)]
+    >>> [str(term) for term in delta_terms("recursive_flipped", 3)]
     ['D1 += d1', 'D2 += D1 O2', 'D2 += N1 d2', 'D3 += D2 O3', 'D3 += N1 N2 d3']
-    >>> [str(term) for term in terms("recursive", 3, changed={1})]
+    >>> [str(term) for term in delta_terms("recursive", 3, changed={1})]
     ['D2 += O1 d2', 'D3 += D2 O3']
     """
     if not isinstance(formula, CustomFormula):
@@ -346,15 +350,19 @@ def terms(
         return tuple(_expanded(n, atoms))
     if formula.is_recursive:
         return tuple(_recursive(formula, n, atoms))
-    before, after = (View.old, View.new) if formula is Formula.collapsed else (View.new, View.old)
+    before, after = (
+        (Version.old, Version.new) if formula is Formula.collapsed else (Version.new, Version.old)
+    )
     # Σ_i  before_1 … before_{i-1}  d_i  after_{i+1} … after_n
     return tuple(
-        DeltaTerm(n, (*_views(before, 0, i), Factor(i, View.delta), *_views(after, i + 1, n)))
+        DeltaTerm(
+            n, (*_factors(before, 0, i), Factor(i, Version.delta), *_factors(after, i + 1, n))
+        )
         for i in atoms
     )
 
 
-def joins(
+def count_joins(
     formula: Formula | CustomFormula | str, n: int, *, changed: Collection[int] | None = None
 ) -> int:
     """Binary joins of all terms of a formula: the cost model of ``Formula``'s table.
@@ -365,18 +373,18 @@ def joins(
         changed: Atoms (from 0) whose delta may be non-empty; by default all.
 
     Raises:
-        FormulaError: As ``terms``.
+        FormulaError: As ``delta_terms``.
 
-    >>> [joins(Formula.recursive, n) for n in range(2, 9)]
+    >>> [count_joins(Formula.recursive, n) for n in range(2, 9)]
     [3, 7, 12, 18, 25, 33, 42]
-    >>> joins("collapsed", 5, changed={0, 3})
+    >>> count_joins("collapsed", 5, changed={0, 3})
     8
     """
-    return sum(term.joins for term in terms(formula, n, changed=changed))
+    return sum(term.joins for term in delta_terms(formula, n, changed=changed))
 
 
-def _views(view: View, start: int, stop: int) -> tuple[Factor, ...]:
-    return tuple(Factor(atom, view) for atom in range(start, stop))
+def _factors(version: Version, start: int, stop: int) -> tuple[Factor, ...]:
+    return tuple(Factor(atom, version) for atom in range(start, stop))
 
 
 def _expanded(n: int, changed: list[int]) -> Iterator[DeltaTerm]:
@@ -389,7 +397,7 @@ def _expanded(n: int, changed: list[int]) -> Iterator[DeltaTerm]:
     for size in range(1, len(changed) + 1):
         for chosen in combinations(changed, size):
             yield DeltaTerm(
-                n, tuple(Factor(i, View.delta if i in chosen else View.old) for i in range(n))
+                n, tuple(Factor(i, Version.delta if i in chosen else Version.old) for i in range(n))
             )
 
 
@@ -398,19 +406,19 @@ def _recursive(formula: Formula, n: int, changed: list[int]) -> Iterator[DeltaTe
     # recursive_collapsed  D_i = D_{i-1} N_i               + O_1 … O_{i-1} d_i
     # recursive_flipped    D_i = D_{i-1} O_i               + N_1 … N_{i-1} d_i
     extended = {
-        Formula.recursive: (View.delta, View.old),
-        Formula.recursive_collapsed: (View.new,),
-        Formula.recursive_flipped: (View.old,),
+        Formula.recursive: (Version.delta, Version.old),
+        Formula.recursive_collapsed: (Version.new,),
+        Formula.recursive_flipped: (Version.old,),
     }[formula]
-    before = View.new if formula is Formula.recursive_flipped else View.old
+    before = Version.new if formula is Formula.recursive_flipped else Version.old
     partial_is_zero = True
     for i in range(n):
         if not partial_is_zero:
-            for view in extended:
-                if view is not View.delta or i in changed:
-                    yield DeltaTerm(i + 1, (PARTIAL, Factor(i, view)))
+            for version in extended:
+                if version is not Version.delta or i in changed:
+                    yield DeltaTerm(i + 1, (PARTIAL, Factor(i, version)))
         if i in changed:
-            yield DeltaTerm(i + 1, (*_views(before, 0, i), Factor(i, View.delta)))
+            yield DeltaTerm(i + 1, (*_factors(before, 0, i), Factor(i, Version.delta)))
             partial_is_zero = False
 
 
@@ -424,7 +432,7 @@ def _nonzero(terms: Sequence[DeltaTerm], changed: Collection[int]) -> tuple[Delt
         is_zero = any(
             term.target - 1 not in written
             if factor == PARTIAL
-            else factor.view is View.delta and factor.atom not in changed
+            else factor.version is Version.delta and factor.atom not in changed
             for factor in term.factors
         )
         if not is_zero:
@@ -486,9 +494,9 @@ def _check_expansion(terms: Sequence[DeltaTerm], n: int) -> None:
                 continue
             bit = 1 << factor.atom
             # d_i: O_i:  N_i = O_i + d_i
-            if factor.view is View.delta:
+            if factor.version is Version.delta:
                 products = {product | bit: times for product, times in products.items()}
-            elif factor.view is View.new:
+            elif factor.version is Version.new:
                 products |= {product | bit: times for product, times in products.items()}
         expansion = expansions[term.target]
         for product, times in products.items():
@@ -498,7 +506,8 @@ def _check_expansion(terms: Sequence[DeltaTerm], n: int) -> None:
         if found == expected:
             continue
         name = " ".join(
-            str(Factor(atom, View.delta if product >> atom & 1 else View.old)) for atom in range(n)
+            str(Factor(atom, Version.delta if product >> atom & 1 else Version.old))
+            for atom in range(n)
         )
         occurs = "once" if found == 1 else f"{found} times"
         if not expected:

@@ -36,7 +36,7 @@ from dbsp_wcoj.reference.join import reference_join
 from dbsp_wcoj.storage.run import WHOLE, Ranges, Run, value_ranges
 from dbsp_wcoj.storage.trace import ColumnOrder, Trace, build_run
 from dbsp_wcoj.zset import (
-    LIMIT,
+    MAX_INT64,
     Int64Array,
     ZSet,
     accumulate,
@@ -175,7 +175,7 @@ class _OneShot:
             body.columns,
             body.comparisons,
             query.head,
-            arranged=lambda factor, columns: _is_arranged(views[factor], columns),
+            is_arranged=lambda factor, columns: _is_arranged(views[factor], columns),
             order=order,
         )
         self._runs: dict[tuple[int, ColumnOrder], Run] = {}
@@ -224,7 +224,7 @@ class _OneShot:
         candidates = [
             self._runs[id(view), factor.order]
             for view, factor in zip(self._views, plan.factors, strict=True)
-            if plan.splits(factor) and (id(view), factor.order) in self._runs
+            if plan.is_split_factor(factor) and (id(view), factor.order) in self._runs
         ]
         smallest = min(candidates, key=lambda run: run.rows, default=None)
         pieces = -(-smallest.rows // MIN_PARALLEL_ROWS) if smallest is not None else 1
@@ -294,9 +294,9 @@ def _reference(query: Query, views: Sequence[View], order: Sequence[str] | None)
     given = [view_to_zset(view, atom.arity) for view, atom in zip(views, query.body, strict=True)]
     result = reference_join(query, [view.to_dict() for view in given], order=order)
     for row, weight in result.items():
-        if abs(weight) > LIMIT:
+        if abs(weight) > MAX_INT64:
             raise WeightOverflowError(
-                f"row {row} would get weight {weight}, beyond int64 ({LIMIT}); "
+                f"row {row} would get weight {weight}, beyond int64 ({MAX_INT64}); "
                 f"use dbsp_wcoj.reference.join.reference_join for exact Python integers"
             )
     return ZSet.from_rows(result.keys(), result.values(), arity=len(query.head))

@@ -27,7 +27,7 @@ from dbsp_wcoj.kernels.storage.sort import MAX_INSERTION_ROWS, OVERFLOW, SCRATCH
 from dbsp_wcoj.storage.parallel_sort import split_rows
 
 __all__ = [
-    "LIMIT",
+    "MAX_INT64",
     "Int64Array",
     "ZSet",
     "accumulate",
@@ -38,7 +38,7 @@ __all__ = [
 
 Int64Array = npt.NDArray[np.int64]
 
-LIMIT: Final = 2**63 - 1
+MAX_INT64: Final = 2**63 - 1
 #: More columns than this are an error.
 MAX_ARITY: Final = 1 << 16
 _INT64: Final = np.dtype(np.int64)
@@ -195,9 +195,9 @@ class ZSet:
         check_type("weight", weight, (int, np.integer), "an integer")
         if weight == 0:
             return ZSet.empty(0)
-        if abs(weight) > LIMIT:
+        if abs(weight) > MAX_INT64:
             raise WeightOverflowError(
-                f"the weight of the empty row would be {weight}, beyond int64 ({LIMIT}); "
+                f"the weight of the empty row would be {weight}, beyond int64 ({MAX_INT64}); "
                 f"nothing was changed: split the step or scale the weights"
             )
         return ZSet(_NO_COLUMNS, np.array([weight]))
@@ -282,7 +282,7 @@ class ZSet:
         assert self.row_array.ndim == 2 and self.row_array.shape[1] == len(self.weight_array)
         rows = [row for row, _ in self]
         assert all(x < y for x, y in pairwise(rows))
-        assert all(w != 0 and abs(w) <= LIMIT for w in self.weight_array.tolist())
+        assert all(w != 0 and abs(w) <= MAX_INT64 for w in self.weight_array.tolist())
 
 
 def accumulate(pieces: Iterable[ZSet], arity: int) -> ZSet:
@@ -335,8 +335,10 @@ def _integers(values: Any, column: int) -> Int64Array:
             f"{what} has shape {array.shape}; give one one-dimensional array per column"
         )
     if array.dtype.kind == "u":
-        if len(array) and int(array.max()) > LIMIT:
-            raise ColumnTypeError(f"{what} holds {array.max()}, beyond int64 ({LIMIT}); encode it")
+        if len(array) and int(array.max()) > MAX_INT64:
+            raise ColumnTypeError(
+                f"{what} holds {array.max()}, beyond int64 ({MAX_INT64}); encode it"
+            )
     elif array.dtype.kind != "i" and len(array):
         kind = "integers beyond int64" if _all_integers(array) else f"dtype {array.dtype}"
         raise ColumnTypeError(
@@ -362,10 +364,10 @@ def _weights(values: Any) -> Int64Array:
         raise WeightError(f"weights have shape {array.shape}; give one integer per row")
     if len(array) == 0:
         return np.empty(0, np.int64)
-    if array.dtype.kind not in "iu" or (array.dtype.kind == "u" and int(array.max()) > LIMIT):
+    if array.dtype.kind not in "iu" or (array.dtype.kind == "u" and int(array.max()) > MAX_INT64):
         raise WeightError(
             f"weights have dtype {array.dtype} (first value {array[0]!r}); "
-            f"give integers in [-{LIMIT}, {LIMIT}]"
+            f"give integers in [-{MAX_INT64}, {MAX_INT64}]"
         )
     return _check_negatable(array.astype(np.int64))
 
@@ -374,14 +376,14 @@ def _check_negatable(weights: Int64Array) -> Int64Array:
     """Return the weights; raise an error if the negation of one overflows."""
     # Python's min is faster than numpy's for a few values.
     lowest = min(weights.tolist(), default=0) if len(weights) < 16 else int(weights.min())
-    if lowest < -LIMIT:
-        raise WeightError(f"weight {lowest} has no negative; give integers from -{LIMIT} on")
+    if lowest < -MAX_INT64:
+        raise WeightError(f"weight {lowest} has no negative; give integers from -{MAX_INT64} on")
     return weights
 
 
 def _total(weights: Int64Array) -> int:
     """The exact sum of weights; numpy computes it if it cannot wrap around."""
-    if len(weights) * int(np.abs(weights).max(initial=0)) <= LIMIT:
+    if len(weights) * int(np.abs(weights).max(initial=0)) <= MAX_INT64:
         return int(weights.sum())
     return sum(weights.tolist())
 
@@ -424,6 +426,6 @@ def consolidated_rows(rows: Int64Array, weights: Int64Array) -> ZSet:
 def _overflow(weights: Int64Array | None) -> WeightOverflowError:
     largest = 1 if weights is None else np.abs(weights).max()
     return WeightOverflowError(
-        f"the weights of equal rows add up to more than int64 holds ({LIMIT}); "
+        f"the weights of equal rows add up to more than int64 holds ({MAX_INT64}); "
         f"the largest weight given is {largest}"
     )

@@ -5,7 +5,8 @@ would take the recursions, whose partial deltas are then joins of whole relation
 for each batch size the rows are inserted and taken away again, again and again, by all views
 in turns, in random order: what disturbs the machine disturbs all alike, and none always finds the
 caches as the same other one left them. Time is that of the thread, for the same reason. The deltas
-of all views must be the same, and the joins that they count those of `dbsp_wcoj.formulas.joins`.
+of all views must be the same, and the joins that they count those of
+`dbsp_wcoj.formulas.count_joins`.
 
 Batch sizes ascend, and a view whose step would pass the limit if its time grew as the batch does is
 stopped: it is reported without figures for that batch size and all larger ones. The choice is
@@ -31,7 +32,7 @@ from benchmarks.result import Row
 from benchmarks.rmat import SKEWED, UNIFORM, rmat
 from benchmarks.verdict import Verdict
 from dbsp_wcoj import DeltaQuery, Formula, Query, Relations, ZSet
-from dbsp_wcoj.formulas import joins
+from dbsp_wcoj.formulas import count_joins
 
 __all__ = ["AUTO", "FORMULAS", "Case", "contest"]
 
@@ -290,7 +291,7 @@ def _joins_hold(case: Case, batch: int, one: Contestant, ran: int) -> bool:
     """
     if one.formula == AUTO:
         return True
-    wanted = 2 * joins(one.formula, case.n, changed=case.changed_atoms)
+    wanted = 2 * count_joins(one.formula, case.n, changed=case.changed_atoms)
     recursive = Formula(one.formula).is_recursive
     if recursive and (batch < 100 or case.shape not in ("star", "path")):
         return ran <= wanted

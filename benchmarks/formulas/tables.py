@@ -12,7 +12,7 @@ from statistics import geometric_mean, median
 
 from benchmarks.formulas.contest import AUTO, FORMULAS
 from benchmarks.result import Cell, Row
-from dbsp_wcoj.formulas import joins
+from dbsp_wcoj.formulas import count_joins
 
 __all__ = ["choice", "crossover", "joins_by_n", "times", "worst_choices"]
 
@@ -88,8 +88,8 @@ def crossover(rows: Sequence[Row]) -> list[Row]:
         if plain is None and not others:
             continue
         atoms = {int(number(n)) // 2} if changed == "one" else None
-        least = min(joins(name, int(number(n)), changed=atoms) for name in RECURSIVE)
-        fewer = least < joins("collapsed", int(number(n)), changed=atoms)
+        least = min(count_joins(name, int(number(n)), changed=atoms) for name in RECURSIVE)
+        fewer = least < count_joins("collapsed", int(number(n)), changed=atoms)
         faster = plain is None or (bool(others) and min(others) < FASTER * plain)
         by_n = found.setdefault((shape, changed, batch), {})
         by_n.setdefault(int(number(n)), {}).setdefault(str(data), (fewer, faster))

@@ -35,7 +35,7 @@ from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.planning.planner import TermPlan
 from dbsp_wcoj.storage.run import WHOLE, Ranges, Run
 from dbsp_wcoj.storage.spine import Spine
-from dbsp_wcoj.zset import LIMIT, Int64Array, ZSet, consolidated_rows
+from dbsp_wcoj.zset import MAX_INT64, Int64Array, ZSet, consolidated_rows
 
 __all__ = ["PhysicalTerm", "Source"]
 
@@ -315,6 +315,6 @@ def _run_parallel(
 
 def _overflow_error(plan: TermPlan) -> WeightOverflowError:
     return WeightOverflowError(
-        f"a weight of the result of {plan.head} is beyond int64 ({LIMIT}); "
+        f"a weight of the result of {plan.head} is beyond int64 ({MAX_INT64}); "
         f"nothing was changed: split the step or scale the weights"
     )

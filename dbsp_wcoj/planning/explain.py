@@ -39,12 +39,12 @@ def explain(
     for bound_term in bound:
         term, physical = bound_term.term, bound_term.physical
         plan = physical.plan
-        emitted = " ".join(plan.order[: plan.emitted])
-        summed = " ".join(plan.order[plan.emitted :])
+        emitted = " ".join(plan.order[: plan.emitted_levels])
+        summed = " ".join(plan.order[plan.emitted_levels :])
         factors = []
         for factor, planned in zip(term.factors, plan.factors, strict=True):
             name = f"D{term.target - 1}" if factor == PARTIAL else query.body[factor.atom].relation
-            view = "" if factor == PARTIAL else f"{factor.view} "
+            view = "" if factor == PARTIAL else f"{factor.version} "
             factors.append(f"{view}{name}[{_columns(planned.order)}]:{planned.depth}")
         proposals, intersections = physical.counters.sum(axis=0).tolist()
         lines += [

@@ -57,7 +57,7 @@ def level_profiles(profiler: Profiler, term: TermProfile) -> list[LevelProfile]:
     return [
         LevelProfile(
             variable=name,
-            listed=level < plan.emitted,
+            listed=level < plan.emitted_levels,
             proposals=int(term.counters[level, 0]) / runs,
             intersections=int(term.counters[level, 1]) / runs,
             bound=_bound(plan, term.nodes, level),

@@ -36,7 +36,7 @@ from dbsp_wcoj.kernels.storage import spine as spine_kernels
 from dbsp_wcoj.kernels.storage.run_layout import MAX_ABS_WEIGHT
 from dbsp_wcoj.kernels.storage.spine import MAX_RUNS
 from dbsp_wcoj.storage.run import Merge, Run
-from dbsp_wcoj.zset import LIMIT, Int64Array
+from dbsp_wcoj.zset import MAX_INT64, Int64Array
 
 __all__ = ["Spine", "SpineSnapshot", "snapshot_runs"]
 
@@ -216,7 +216,7 @@ class Spine:
         for index in range(changed, len(overlay)):
             table[spine_kernels.FIRST_RUN + first + index] = overlay[index].address
         table[spine_kernels.WEIGHT_BOUND] = min(
-            bound + sum([run.max_abs_weight for run in overlay]), LIMIT
+            bound + sum([run.max_abs_weight for run in overlay]), MAX_INT64
         )
 
     def pop_overlay(self) -> list[Run]:
@@ -335,14 +335,16 @@ class Spine:
         table[spine_kernels.RUN_COUNT] = len(runs)
         for index in range(changed, len(runs)):
             table[spine_kernels.FIRST_RUN + index] = runs[index].address
-        table[spine_kernels.WEIGHT_BOUND] = min(sum([run.max_abs_weight for run in runs]), LIMIT)
+        table[spine_kernels.WEIGHT_BOUND] = min(
+            sum([run.max_abs_weight for run in runs]), MAX_INT64
+        )
 
     def _check(self) -> None:
         """Assert that the table mirrors the runs and that merges join neighbours."""
         runs = (*self.runs, *self._overlay)
         assert self.table[spine_kernels.RUN_COUNT] == len(runs)
         assert [int(a) for a in self.table[1 : 1 + len(runs)]] == [run.address for run in runs]
-        assert self.weight_bound == min(sum(run.max_abs_weight for run in runs), LIMIT)
+        assert self.weight_bound == min(sum(run.max_abs_weight for run in runs), MAX_INT64)
         for merge in self._merges:
             position = self._runs.index(merge.older)
             assert self._runs[position + 1] is merge.newer

@@ -36,7 +36,7 @@ from dbsp_wcoj.kernels.storage.weight_lookup import look_up_weights
 from dbsp_wcoj.storage.arena import MAX_INSERTION_ROWS, Arena
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.storage.spine import Spine, SpineSnapshot, snapshot_runs
-from dbsp_wcoj.zset import LIMIT, MAX_ARITY, Int64Array, ZSet, accumulate, consolidated_rows
+from dbsp_wcoj.zset import MAX_ARITY, MAX_INT64, Int64Array, ZSet, accumulate, consolidated_rows
 
 __all__ = [
     "Arrangement",
@@ -291,19 +291,19 @@ class Trace:
         """Check that a staged step keeps every weight within int64; return it. See `prepare`."""
         for arrangement in self._arrangements.values():
             largest = step.run(arrangement.order).max_abs_weight
-            if arrangement.spine.weight_bound + largest > LIMIT:
+            if arrangement.spine.weight_bound + largest > MAX_INT64:
                 break
         else:
             return step
         delta = step.delta
         old, change = self.weights_of(delta), delta.weights
         new = old + change  # wraps around on overflow; the signs show it
-        beyond = (((old ^ new) & (change ^ new)) < 0) | (new < -LIMIT)
+        beyond = (((old ^ new) & (change ^ new)) < 0) | (new < -MAX_INT64)
         if beyond.any():
             first = int(beyond.argmax())
             raise WeightOverflowError(
                 f"row {tuple(delta.rows[:, first].tolist())} would get weight "
-                f"{int(old[first]) + int(change[first])}, beyond int64 ({LIMIT}); "
+                f"{int(old[first]) + int(change[first])}, beyond int64 ({MAX_INT64}); "
                 f"split or scale the weights"
             )
         step.must_compact = True

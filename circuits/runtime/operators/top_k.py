@@ -37,7 +37,7 @@ from circuits.runtime.operators.sort_columns import SortColumn
 from circuits.types.codecs.codec import Codecs, dictionary_columns
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.storage.trace import StagedGroup
-from dbsp_wcoj.zset import LIMIT, Int64Array, consolidated_rows
+from dbsp_wcoj.zset import MAX_INT64, Int64Array, consolidated_rows
 
 __all__ = ["TopKOperator"]
 
@@ -64,7 +64,7 @@ class TopKOperator:
         self.offset = plan.offset
         # The position after the last requested one; None if the sum of the weights cannot reach it.
         end = None if self.limit is None else self.offset + self.limit
-        self._end = end if end is not None and end <= LIMIT else None
+        self._end = end if end is not None and end <= MAX_INT64 else None
         sorts = [
             SortColumn(order.column, columns[order.column], order.descending, order.nulls_first)
             for order in plan.order

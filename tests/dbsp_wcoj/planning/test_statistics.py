@@ -89,7 +89,7 @@ def test_arrangements_that_no_plan_reads_are_dropped_and_counters_go_on(monkeypa
         for atom, factor, f in zip(
             view.query.body, term.physical.plan.factors, term.term.factors, strict=True
         )
-        if f.view != "delta"
+        if f.version != "delta"
     }
     assert set(view.stats.rows_by_run) == read
     first = view.stats.proposals
