@@ -26,7 +26,7 @@ import pyarrow as pa
 from circuits.errors import CircuitError
 from circuits.inputs.input_options import InputOptions
 from circuits.options import CircuitOptions
-from circuits.plan.nodes import Plan
+from circuits.plan.nodes import PlanNode
 from circuits.plan.structural_hash import PlanHasher
 from circuits.schema import Schema
 
@@ -85,7 +85,7 @@ class CircuitSpec:
     ['input e', 'view view', 'materialized']
     """
 
-    plans: Mapping[str, Plan]
+    plans: Mapping[str, PlanNode]
     schemas: Mapping[str, pa.Schema]
     options: CircuitOptions = field(default_factory=CircuitOptions)
     source: SourceText | None = field(default=None, compare=False)

@@ -53,7 +53,7 @@ from circuits.plan.nodes import (
     Map,
     Negate,
     OuterJoin,
-    Plan,
+    PlanNode,
     Positive,
     Scan,
     Semijoin,
@@ -89,7 +89,7 @@ ColumnMoves = Iterable[tuple[int, int, Expression]]
 
 
 def group_functions(
-    plans: Mapping[str, Plan], inputs: Mapping[str, Schema], options: Mapping[str, InputOptions]
+    plans: Mapping[str, PlanNode], inputs: Mapping[str, Schema], options: Mapping[str, InputOptions]
 ) -> dict[str, tuple[Expression, ...]]:
     """Check every view that reads a kept input.
 
@@ -136,7 +136,7 @@ class _FinalityCheck:
     def __init__(
         self,
         view: str,
-        plan: Plan,
+        plan: PlanNode,
         inputs: Mapping[str, Schema],
         options: Mapping[str, InputOptions],
         views: Mapping[str, Branches],
@@ -149,7 +149,7 @@ class _FinalityCheck:
         self._views = views
         self._known: dict[int, Branches] = {}
 
-    def branches(self, plan: Plan) -> Branches:
+    def branches(self, plan: PlanNode) -> Branches:
         """Return the branches of a node."""
         if id(plan) not in self._known:
             found = tuple(dict.fromkeys(self._compute(plan)))
@@ -158,7 +158,7 @@ class _FinalityCheck:
             self._known[id(plan)] = found
         return self._known[id(plan)]
 
-    def _compute(self, plan: Plan) -> Branches:
+    def _compute(self, plan: PlanNode) -> Branches:
         match plan:
             case Scan(relation):
                 return self._views[relation] if relation in self._views else self._input(relation)
@@ -214,7 +214,7 @@ class _FinalityCheck:
         time = Column(0, schema.fields[place].type)
         return ((_Occurrence(name, frozenset([(place, time)])),),)
 
-    def _cross(self, inputs: Sequence[Plan]) -> Branches:
+    def _cross(self, inputs: Sequence[PlanNode]) -> Branches:
         found: Branches = ((),)
         offset = 0
         for below in inputs:
@@ -226,7 +226,7 @@ class _FinalityCheck:
             offset += len(below.fields)
         return found
 
-    def _check_right(self, right: Plan, what: str) -> None:
+    def _check_right(self, right: PlanNode, what: str) -> None:
         inputs = _input_names(self.branches(right))
         if inputs:
             why = "a row of it that expires would change results of rows that stay"
@@ -247,7 +247,7 @@ class _FinalityCheck:
             self._raise_error("a recursion", inputs, why, _USE_RETRACT)
         return ((),)
 
-    def _group(self, below: Plan, keys: Iterable[int], what: str) -> Branches:
+    def _group(self, below: PlanNode, keys: Iterable[int], what: str) -> Branches:
         """Return the branch of an operator that groups rows: the event times among its keys."""
         keys = tuple(keys)
         moves = [(new, old, _event_time(below.fields[old].type)) for new, old in enumerate(keys)]
@@ -448,7 +448,7 @@ _MONOTONE: Final[Mapping[str, tuple[Callable[[Call], Expression | None], ...]]] 
 }
 
 
-def _scans(plan: Plan) -> Iterator[Scan]:
+def _scans(plan: PlanNode) -> Iterator[Scan]:
     """Yield the scans in a plan; visit each node once."""
     seen: set[int] = set()
     pending = [plan]

@@ -22,7 +22,14 @@ from circuits.inputs.checked_input import CheckedInput
 from circuits.inputs.missing_deletions import DeletionWitnesses
 from circuits.inputs.rejected_rows import RejectedCodes
 from circuits.plan.fixpoint import ITERATION
-from circuits.plan.nodes import Fields, Fixpoint, Plan, RecursiveDistinct, RecursiveReference, Scan
+from circuits.plan.nodes import (
+    Fields,
+    Fixpoint,
+    PlanNode,
+    RecursiveDistinct,
+    RecursiveReference,
+    Scan,
+)
 from circuits.plan.rewrite.iterated_rows import add_iterations
 from circuits.plan.rewrite.pipeline import rewrite_plan
 from circuits.plan.structural_hash import PlanHasher, hash_values, structural_hash
@@ -137,7 +144,7 @@ class Graph:
     _numbers: dict[str, int] = field(default_factory=dict)
     _inputs: dict[str, int] = field(default_factory=dict)
     # The nodes of plans by their ``id``, which stays unique as long as they are referenced here.
-    _places: dict[int, tuple[int, Plan]] = field(default_factory=dict)
+    _places: dict[int, tuple[int, PlanNode]] = field(default_factory=dict)
     # Recursions by their structural hash, and by the position of each of their fixpoint nodes.
     _recursions: dict[str, NestedCircuit] = field(default_factory=dict)
     _nested: dict[int, NestedCircuit] = field(default_factory=dict)
@@ -161,12 +168,12 @@ class Graph:
         self.checked_inputs[name] = checked
         self.nodes[self._inputs[name]].is_arranged = True
 
-    def add_view(self, name: str, plan: Plan) -> int:
+    def add_view(self, name: str, plan: PlanNode) -> int:
         """Add a named view, by its physical plan; return its position."""
         self.views[name] = self.add(plan)
         return self.views[name]
 
-    def add(self, plan: Plan) -> int:
+    def add(self, plan: PlanNode) -> int:
         """The position of the node of a physical plan, new if there is no equal one.
 
         A plan is a DAG with far more paths than nodes, so each of its nodes is visited once.
@@ -176,7 +183,7 @@ class Graph:
             known = self._places[id(plan)] = (self._add(plan), plan)
         return known[0]
 
-    def _add(self, plan: Plan) -> int:
+    def _add(self, plan: PlanNode) -> int:
         if isinstance(plan, Scan):
             return self._read(plan)
         if isinstance(plan, RecursiveReference):
@@ -224,7 +231,7 @@ class Graph:
         return number
 
     def _hash_of_recursion(self, plan: Fixpoint) -> str:
-        def resolve(below: Plan) -> str | None:
+        def resolve(below: PlanNode) -> str | None:
             return self.nodes[self._read(below)].hash if isinstance(below, Scan) else None
 
         return PlanHasher(resolve).hash_recursion(plan)
@@ -264,7 +271,7 @@ class Graph:
         return operator
 
     def _append_new(
-        self, hash: str, plan: Plan, inputs: tuple[int, ...], operator: Operator | None
+        self, hash: str, plan: PlanNode, inputs: tuple[int, ...], operator: Operator | None
     ) -> int:
         name = self._unlike_inputs(f"#{len(self.nodes)}")
         state_name = self._unlike_inputs(f"#{hash[:_HASH_DIGITS]}")

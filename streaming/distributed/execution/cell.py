@@ -17,7 +17,7 @@ from circuits.options import CircuitOptions
 from circuits.plan.nodes import (
     Fields,
     Map,
-    Plan,
+    PlanNode,
     Scan,
     columns,
 )
@@ -114,7 +114,7 @@ def driver_spec(definition: CircuitSpec, stages: Stages) -> CircuitSpec:
 
     Its state is that of the input options, and the dictionaries.
     """
-    plans: dict[str, Plan] = {}
+    plans: dict[str, PlanNode] = {}
     for name, schema in definition.schemas.items():
         scan = Scan(name, Schema.of(name, schema).fields)
         for view, part in parts_of_source(stages, name).items():
@@ -139,12 +139,12 @@ def constants_spec(stages: Stages) -> CircuitSpec:
     return CircuitSpec(plans, {}, CircuitOptions(outputs=tuple(parts)))
 
 
-def _rename_by_position(plan: Plan) -> Map:
+def _rename_by_position(plan: PlanNode) -> Map:
     """Rename the columns of a plan by position, as in relations."""
     return Map(plan, columns(plan), tuple(f"c{place}" for place in range(len(plan.fields))))
 
 
-def rebase(plan: Plan, source: Plan) -> Plan:
+def rebase(plan: PlanNode, source: PlanNode) -> PlanNode:
     """Replace the source of a linear plan."""
     if isinstance(plan, Scan) and plan.relation == SOURCE:
         return source
