@@ -98,7 +98,7 @@ class Circuit:
         clock: Returns seconds, for the times in `explain` and for ``limits.max_seconds``.
 
     Attributes:
-        definition: The spec that the circuit was built from.
+        spec: The spec that the circuit was built from.
         inputs: The schema of each input relation, by name.
         plans: The plan of each view, by name.
         outputs: The views that ``step`` returns.
@@ -132,7 +132,7 @@ class Circuit:
     ) -> None:
         check_type("spec", spec, CircuitSpec, "a CircuitSpec, or call compile_sql(...)")
         options = spec.options
-        self.definition = spec
+        self.spec = spec
         self.inputs = schemas_of(spec.schemas)
         self.plans = spec.plans
         self.outputs = spec.outputs
@@ -369,7 +369,7 @@ class Circuit:
     @property
     def fingerprints(self) -> Mapping[str, str]:
         """The fingerprints of everything that state depends on; see `CircuitSpec`."""
-        return self.definition.fingerprints
+        return self.spec.fingerprints
 
     @property
     def recursions(self) -> tuple[tuple[str, ...], ...]:
@@ -617,7 +617,7 @@ class Circuit:
             if name not in checked:
                 raise no_retention_error(name)
             advanced[name] = checked[name].decode_watermark(value)
-        schemas = self.definition.schemas
+        schemas = self.spec.schemas
         for name, table in tables_of(tables, schemas).items():
             if name not in checked:
                 given[name] = self.inputs[name].to_zset(table, codecs)

@@ -78,10 +78,10 @@ class CircuitSpec:
     >>> from circuits import Circuit, compile_sql
     >>> schemas = {"e": pa.schema([("src", pa.int64()), ("dst", pa.int64())])}
     >>> circuit = compile_sql("SELECT count(*) AS n FROM e", schemas)
-    >>> definition = pickle.loads(pickle.dumps(circuit.definition))
-    >>> Circuit(definition).fingerprint == circuit.fingerprint
+    >>> spec = pickle.loads(pickle.dumps(circuit.spec))
+    >>> Circuit(spec).fingerprint == circuit.fingerprint
     True
-    >>> list(definition.fingerprints)
+    >>> list(spec.fingerprints)
     ['input e', 'view view', 'materialized']
     """
 

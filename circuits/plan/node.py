@@ -1,4 +1,4 @@
-"""PlanNode: the interface of every plan node; rules, the graph and explain need no list of node types.
+"""PlanNode: the interface of all plan nodes; rules, graph and explain need no list of node types.
 
 A node class answers every question about it. `PlanNode.key` and `PlanNode.label` are abstract, so a
 node class without them cannot be instantiated: a missing key would merge operators that differ. The

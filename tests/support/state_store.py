@@ -101,9 +101,9 @@ def bags(tables) -> dict[str, Counter]:
 
 
 def restarted(circuit: Circuit, store: Store, **changes) -> Circuit:
-    options = replace(circuit.definition.options, **changes)
-    definition = pickle.loads(pickle.dumps(replace(circuit.definition, options=options)))
-    new = Circuit(definition)
+    options = replace(circuit.spec.options, **changes)
+    spec = pickle.loads(pickle.dumps(replace(circuit.spec, options=options)))
+    new = Circuit(spec)
     new.load(store.state())
     return new
 

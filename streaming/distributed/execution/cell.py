@@ -109,13 +109,13 @@ def stage_input_spec(name: str, fields: Fields, stages: Stages) -> CircuitSpec:
     return CircuitSpec(plans, {name: schema}, CircuitOptions(outputs=tuple(parts)))
 
 
-def driver_spec(definition: CircuitSpec, stages: Stages) -> CircuitSpec:
+def driver_spec(spec: CircuitSpec, stages: Stages) -> CircuitSpec:
     """Return the driver's circuit: it computes the parts of all inputs, and the constants.
 
     Its state is that of the input options, and the dictionaries.
     """
     plans: dict[str, PlanNode] = {}
-    for name, schema in definition.schemas.items():
+    for name, schema in spec.schemas.items():
         scan = Scan(name, Schema.of(name, schema).fields)
         for view, part in parts_of_source(stages, name).items():
             plans[view] = _rename_by_position(rebase(part.plan, scan))
@@ -123,11 +123,11 @@ def driver_spec(definition: CircuitSpec, stages: Stages) -> CircuitSpec:
         plans[view] = _rename_by_position(part.plan)
     return CircuitSpec(
         plans,
-        definition.schemas,
+        spec.schemas,
         CircuitOptions(
             outputs=tuple(plans),
-            input_options=definition.input_options,
-            limits=definition.options.limits,
+            input_options=spec.input_options,
+            limits=spec.options.limits,
         ),
     )
 

@@ -186,7 +186,7 @@ def test_every_step_agrees_with_events_taken_one_after_the_other(data):
             pair.check()
         if what == "restore":
             snapshot = pickle.loads(pickle.dumps(pair.circuit.snapshot()))
-            pair.circuit = Circuit(pickle.loads(pickle.dumps(pair.circuit.definition)))
+            pair.circuit = Circuit(pickle.loads(pickle.dumps(pair.circuit.spec)))
             pair.circuit.restore(snapshot)
         if what == "load" and moment:
             formula = data.draw(st.sampled_from(["collapsed", "flipped", "recursive"]))
@@ -283,7 +283,7 @@ def test_rules_are_part_of_what_a_state_belongs_to():
     assert plain.fingerprint != keyed.fingerprint
     differ = [n for n, f in plain.fingerprints.items() if f != keyed.fingerprints[n]]
     assert differ == ["input r"]
-    assert Circuit(keyed.definition).fingerprint == keyed.fingerprint
+    assert Circuit(keyed.spec).fingerprint == keyed.fingerprint
     assert (
         plain.fingerprint
         == compile_sql("SELECT * FROM r", {"r": SCHEMA}, materialize=["r"]).fingerprint

@@ -232,7 +232,7 @@ def test_durations_that_do_not_fit_are_refused(make, words):
 
 def test_rules_in_a_definition_make_the_same_circuit():
     circuit = circuit_of(pa.int64(), Retention("t", 3), keys=("n",), strict=True)
-    again = Circuit(circuit.definition)
+    again = Circuit(circuit.spec)
     assert isinstance(again, CircuitClass)
     assert (
         again.input_options

@@ -59,7 +59,7 @@ def test_an_abandoned_step_gives_its_codes_back_and_is_over():
     one, other = circuit.prepare(second), circuit.prepare(third)
     one.abandon()
     other.commit()
-    steady = Circuit(circuit.definition)
+    steady = Circuit(circuit.spec)
     steady.step(first)
     steady.step(third)
     tables = next(steps(1, seed=8))
