@@ -49,7 +49,7 @@ from circuits.errors import (
     UnknownViewError,
 )
 from circuits.inputs.checked_input import CheckedInput, no_retention_error
-from circuits.inputs.finality import group_functions
+from circuits.inputs.finality import check_finality
 from circuits.inputs.rejected_rows import MISSING, RejectedRows
 from circuits.inputs.tables import Rows, check_input, tables_of
 from circuits.limits import bounded
@@ -153,7 +153,7 @@ class Circuit:
         self._turns = WriterLock()
         self.codecs = Codecs()
         try:
-            self._groups = group_functions(self.plans, self.inputs, self.input_options)
+            self._groups = check_finality(self.plans, self.inputs, self.input_options)
             self.fingerprint = spec.fingerprint
             self.graph, self._integrals = self._build_graph(self.codecs)
             self._committed = CircuitVersion.of(self.graph)
