@@ -43,7 +43,7 @@ class CircuitVersion:
     Attributes:
         graph: The operators.
         steps: The number of steps that led to the state.
-        marks: The watermark of each input with retention, by name.
+        watermarks: The watermark of each input with retention, by name.
         lengths: The number of values in each dictionary, by name.
         rows: The number of rows that each operator has emitted in all steps.
         seconds: The seconds that each operator has taken in all steps.
@@ -55,7 +55,7 @@ class CircuitVersion:
         "_arrangement_drops",
         "graph",
         "lengths",
-        "marks",
+        "watermarks",
         "rows",
         "seconds",
         "steps",
@@ -65,7 +65,7 @@ class CircuitVersion:
     def __init__(self, graph: Graph, traces: Mapping[str, TraceVersion]) -> None:
         self.graph = graph
         self.steps = graph.steps
-        self.marks = graph.marks
+        self.watermarks = graph.watermarks
         self.lengths: Mapping[str, int] = graph.registry.lengths()
         self.rows = graph.rows
         self.seconds = graph.seconds
@@ -106,11 +106,11 @@ class CircuitVersion:
         """Codecs of the values of this version, for one reader. Values that it adds are private."""
         return self.graph.codecs.overlay(self.lengths)
 
-    def tables(self) -> dict[str, Strings]:
+    def dictionaries(self) -> dict[str, Strings]:
         """The values of each dictionary that has any, in the order of their codes; O(bytes)."""
-        tables = self.graph.registry.tables
+        dictionaries = self.graph.registry.dictionaries
         return {
-            name: InternerOverlay(tables[name], length).arena()
+            name: InternerOverlay(dictionaries[name], length).arena()
             for name, length in self.lengths.items()
             if length
         }

@@ -134,7 +134,7 @@ class Pair:
             for name, model in self.naive.items()
             if model.horizon is not None
         }
-        assert dict(self.circuit.graph.marks) == horizons
+        assert dict(self.circuit.graph.watermarks) == horizons
 
 
 def nonzero(bag: Counter) -> Counter:
@@ -265,7 +265,7 @@ def test_a_refused_strict_step_leaves_no_codes_behind():
     circuit = circuit_of(STRICT, schema)
     with pytest.raises(MissingRowError, match="has weight 0 and is to lose 1"):
         circuit.step({"r": pa.table({"name": ["ann"], "weight": [-1]})})
-    assert not any(map(len, circuit.snapshot().tables.values()))
+    assert not any(map(len, circuit.snapshot().dictionaries.values()))
 
 
 def test_a_strict_relation_without_columns_counts():

@@ -115,7 +115,7 @@ def test_a_plan_that_is_drawn_again_has_the_same_hash(data):
 
 
 def state_names(circuit: Circuit) -> set[str]:
-    return {*circuit.graph.registry.traces, *circuit.graph.registry.tables}
+    return {*circuit.graph.registry.traces, *circuit.graph.registry.dictionaries}
 
 
 def test_state_names_depend_on_what_is_computed_and_not_on_positions():

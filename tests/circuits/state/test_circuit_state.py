@@ -215,7 +215,7 @@ def test_rules_of_inputs_and_their_marks_are_carried_over_restarts():
         materialize=["orders"],
     )
     steady, store, rng = Circuit(circuit.spec), Store(), np.random.default_rng(2)
-    marks = set()
+    watermarks = set()
     for now in range(0, 60, 3):
         times = (now + rng.integers(-12, 3, 6)).astype("datetime64[s]")
         rows = [(int(nr), f"item {nr % 3}") for nr in rng.choice(20, 6, replace=False)]
@@ -224,8 +224,8 @@ def test_rules_of_inputs_and_their_marks_are_carried_over_restarts():
         assert stored(circuit, store, tables) == bags(steady.step(tables))
         circuit = restarted(circuit, store)
         same(circuit, steady)
-        marks.add(json.dumps(store.state().marks))
-    assert len(marks) > 10
+        watermarks.add(json.dumps(store.state().watermarks))
+    assert len(watermarks) > 10
 
 
 LINK = {"link": EDGE}
@@ -261,17 +261,17 @@ def test_a_circuit_that_broke_is_whole_again_once_loaded():
             lambda s: replace(s, traces={**s.traces, "another": {}}),
             "the state and the circuit differ in another",
         ),
-        (lambda s: replace(s, tables={"row ids #99": []}), "differ in row ids #99"),
-        (lambda s: replace(s, tables={"names": []}), "no dictionary 'names'"),
+        (lambda s: replace(s, dictionaries={"row ids #99": []}), "differ in row ids #99"),
+        (lambda s: replace(s, dictionaries={"names": []}), "no dictionary 'names'"),
         (
             lambda s: replace(
-                s, tables={"text": [(np.array([0, 1, 2]), np.frombuffer(b"xx", np.uint8))]}
+                s, dictionaries={"text": [(np.array([0, 1, 2]), np.frombuffer(b"xx", np.uint8))]}
             ),
             "dictionary 'text': string 1 of 2 already has code 0",
         ),
         (
             lambda s: replace(
-                s, tables={"decimal 2": [(np.array([0, 1]), np.frombuffer(b"x", np.uint8))]}
+                s, dictionaries={"decimal 2": [(np.array([0, 1]), np.frombuffer(b"x", np.uint8))]}
             ),
             "dictionary 'decimal 2': strings of 1 to 1 bytes for rows of 32",
         ),

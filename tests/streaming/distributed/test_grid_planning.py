@@ -82,7 +82,7 @@ def test_cells_arrangements_give_the_counts_that_the_rows_have(query, name):
                 given[atom_name(relation, place)] = own
         step = Circuit(spec).prepare(given).state({})
         runs = {n: {order: [run] for order, run in of.items()} for n, of in step.runs.items()}
-        states.append(State(1, runs, {n: [strings] for n, strings in step.tables.items()}))
+        states.append(State(1, runs, {n: [strings] for n, strings in step.dictionaries.items()}))
 
     found = count_in_cells(stage, spec, states, grid)
 
