@@ -55,11 +55,11 @@ class CircuitVersion:
         "_arrangement_drops",
         "graph",
         "lengths",
-        "watermarks",
         "rows",
         "seconds",
         "steps",
         "traces",
+        "watermarks",
     )
 
     def __init__(self, graph: Graph, traces: Mapping[str, TraceVersion]) -> None:
