@@ -237,8 +237,8 @@ class Circuit:
         [{'name': 'bob', 'weight': 1}]
         >>> people.step({"p": [{"nmae": "bob", "age": 40}]})
         Traceback (most recent call last):
-        circuits.errors.SchemaError: relation 'p': surplus or repeated columns in ['name', 'age', \
-'nmae']: 'nmae'; it needs name, age and may have weight
+        circuits.errors.SchemaError: relation 'p': the table has surplus or repeated \
+columns 'nmae'; the relation needs name, age and may have weight
         """
         prepared = self.prepare(tables, watermarks, timeout=timeout)
         for rejected in chain.from_iterable(prepared.rejected.values()):

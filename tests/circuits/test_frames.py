@@ -166,7 +166,9 @@ def test_inputs_with_rules_read_frames_and_dicts() -> None:
 
 
 def test_a_key_that_the_schema_lacks_is_named_whichever_row_has_it() -> None:
-    with pytest.raises(SchemaError, match=r"relation 'p': surplus .*: 'agee'; it needs name, age"):
+    with pytest.raises(
+        SchemaError, match=r"relation 'p': surplus .*: 'agee'; the relation needs name, age"
+    ):
         taken([ANN, BOB | {"agee": 3}])
     with pytest.raises(
         SchemaError, match="rows have 50000 keys that are not columns, more than 16"
