@@ -39,7 +39,7 @@ def restart(folder: Path, *, rows: int, texts: bool, seed: int, verdict: Verdict
     nodes = max(rows // DEGREE, 20)
     source, target = (random.integers(0, nodes, rows + 2 * SMALL) for _ in range(2))
     circuit = triangles(pa.string() if texts else None)
-    definition = pickle.dumps(circuit.definition)
+    definition = pickle.dumps(circuit.spec)
     begun = time.perf_counter()
     sink = ViewSink(circuit, state_dir=folder)
     total = 0

@@ -111,11 +111,11 @@ class CircuitVersion:
         """Return codecs for one reader; the codes that it adds for new values are private."""
         return self.graph.codecs.overlay(self.lengths)
 
-    def tables(self) -> dict[str, Strings]:
+    def dictionaries(self) -> dict[str, Strings]:
         """Return the values of each non-empty dictionary, in the order of their codes; O(bytes)."""
-        tables = self.graph.registry.tables
+        dictionaries = self.graph.registry.dictionaries
         return {
-            name: InternerOverlay(tables[name], length).arena()
+            name: InternerOverlay(dictionaries[name], length).arena()
             for name, length in self.lengths.items()
             if length
         }

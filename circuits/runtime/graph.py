@@ -25,7 +25,14 @@ from circuits.inputs.checked_input import CheckedDelta, CheckedInput
 from circuits.inputs.missing_deletions import DeletionWitnesses
 from circuits.inputs.rejected_rows import RejectedCodes
 from circuits.plan.fixpoint import ITERATION
-from circuits.plan.nodes import Fields, Fixpoint, Plan, RecursiveDistinct, RecursiveReference, Scan
+from circuits.plan.nodes import (
+    Fields,
+    Fixpoint,
+    PlanNode,
+    RecursiveDistinct,
+    RecursiveReference,
+    Scan,
+)
 from circuits.plan.rewrite.iterated_rows import add_iterations
 from circuits.plan.rewrite.pipeline import rewrite_plan
 from circuits.plan.structural_hash import PlanHasher, hash_values, structural_hash
@@ -141,7 +148,7 @@ class Graph:
     _inputs: dict[str, int] = field(default_factory=dict)
     # By the ``id`` of a plan: the position of its node, and the plan. The reference to the plan
     # keeps its id from being used for another one.
-    _by_plan_id: dict[int, tuple[int, Plan]] = field(default_factory=dict)
+    _by_plan_id: dict[int, tuple[int, PlanNode]] = field(default_factory=dict)
     # Recursions by their structural hash, and by the position of each of their fixpoint nodes.
     _recursions: dict[str, NestedCircuit] = field(default_factory=dict)
     _nested: dict[int, NestedCircuit] = field(default_factory=dict)
@@ -166,12 +173,12 @@ class Graph:
         self.checked_inputs[name] = checked
         self.nodes[self._inputs[name]].is_arranged = True
 
-    def add_view(self, name: str, plan: Plan) -> int:
+    def add_view(self, name: str, plan: PlanNode) -> int:
         """Add a view, given its physical plan, and return its position."""
         self.views[name] = self.add(plan)
         return self.views[name]
 
-    def add(self, plan: Plan) -> int:
+    def add(self, plan: PlanNode) -> int:
         """Return the position of the node of a physical plan; add it unless an equal one exists.
 
         A plan is a DAG with far more paths than nodes, so each of its nodes is visited once.
@@ -181,7 +188,7 @@ class Graph:
             entry = self._by_plan_id[id(plan)] = (self._add(plan), plan)
         return entry[0]
 
-    def _add(self, plan: Plan) -> int:
+    def _add(self, plan: PlanNode) -> int:
         if isinstance(plan, Scan):
             return self._position_of_scan(plan)
         if isinstance(plan, RecursiveReference):
@@ -234,7 +241,7 @@ class Graph:
         return position
 
     def _hash_of_recursion(self, plan: Fixpoint) -> str:
-        def resolve(plan: Plan) -> str | None:
+        def resolve(plan: PlanNode) -> str | None:
             return self.nodes[self._position_of_scan(plan)].hash if isinstance(plan, Scan) else None
 
         return PlanHasher(resolve).hash_recursion(plan)
@@ -274,7 +281,7 @@ class Graph:
         return operator
 
     def _append_new(
-        self, hash: str, plan: Plan, inputs: tuple[int, ...], operator: Operator | None
+        self, hash: str, plan: PlanNode, inputs: tuple[int, ...], operator: Operator | None
     ) -> int:
         name = self._distinct_from_inputs(f"#{len(self.nodes)}")
         state_name = self._distinct_from_inputs(f"#{hash[:_HASH_DIGITS]}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from circuits.plan.nodes import Plan
+from circuits.plan.nodes import PlanNode
 from circuits.runtime.operators.operator import Operator, Result, StepContext
 from dbsp_wcoj import ZSet
 
@@ -32,7 +32,7 @@ class Node:
     name: str
     state_name: str
     hash: str
-    plan: Plan
+    plan: PlanNode
     inputs: tuple[int, ...]
     operator: Operator | None
     is_arranged: bool = False

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from circuits.plan.nodes import Fields, Plan
+from circuits.plan.nodes import Fields, PlanNode
 from circuits.plan.rewrite.pipeline import rewrite_plan
 from circuits.runtime.graph import Clock, Graph
 from circuits.runtime.operators.join import JoinOptions
@@ -29,7 +29,7 @@ __all__ = ["incrementalize"]
 
 
 def incrementalize(
-    plans: Mapping[str, Plan],
+    plans: Mapping[str, PlanNode],
     inputs: Mapping[str, Fields],
     *,
     codecs: Codecs | None = None,

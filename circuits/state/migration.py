@@ -102,9 +102,9 @@ def export_dictionaries(circuit: Circuit) -> dict[str, Strings]:
     return {name: table.arena() for name, table in interners.items() if len(table)}
 
 
-def import_dictionaries(circuit: Circuit, tables: Mapping[str, Strings]) -> Circuit:
+def import_dictionaries(circuit: Circuit, dictionaries: Mapping[str, Strings]) -> Circuit:
     """Load dictionaries into a circuit without state; the values keep their codes."""
-    circuit.load(State(0, {}, {name: [strings] for name, strings in tables.items()}))
+    circuit.load(State(0, {}, {name: [strings] for name, strings in dictionaries.items()}))
     return circuit
 
 
@@ -124,13 +124,13 @@ class StateImport:
     Args:
         circuit: The circuit. Its dictionaries may have values, which keep their codes.
         steps: The number of steps to record for the state.
-        marks: The watermarks of the inputs.
+        watermarks: The watermarks of the inputs.
     """
 
-    def __init__(self, circuit: Circuit, *, steps: int, marks: Mapping[str, int]) -> None:
+    def __init__(self, circuit: Circuit, *, steps: int, watermarks: Mapping[str, int]) -> None:
         self._circuit = circuit
         self._steps = steps
-        self._marks = marks
+        self._marks = watermarks
         self._traces: dict[str, ZSet] = {}
 
     @property
@@ -182,12 +182,12 @@ class StateImport:
             some = zset is not None and len(zset) and self._graph.traces[name].orders
             order = tuple(range(self._graph.traces[name].arity))
             traces[name] = {order: [build_run(zset, order)]} if some and zset else {}
-        tables = {
+        dictionaries = {
             name: [table.arena()]
-            for name, table in self._graph.registry.tables.items()
+            for name, table in self._graph.registry.dictionaries.items()
             if len(table)
         }
-        self._circuit.load(State(max(self._steps - 1, 0), traces, tables, self._marks))
+        self._circuit.load(State(max(self._steps - 1, 0), traces, dictionaries, self._marks))
         return whole_state(self._graph)
 
     def _add_rows(self, node: Node, table: pa.Table | None) -> None:

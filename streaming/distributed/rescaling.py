@@ -91,14 +91,14 @@ class RescaleResult:
 
 
 def rescale_state(
-    files: Files, *, cells: int | None, definition: CircuitSpec | None = None
+    files: Files, *, cells: int | None, spec: CircuitSpec | None = None
 ) -> RescaleResult:
     """Convert the newest version of a state directory to another number of cells.
 
     Args:
         files: The directory. If it has no file mode, new files get the mode of the old ones.
         cells: The number of cells; None to embed the state in one process.
-        definition: The views of a circuit that was built from plans; None to compile the text in
+        spec: The views of a circuit that was built from plans; None to compile the text in
             the directory.
 
     Raises:
@@ -117,7 +117,7 @@ def rescale_state(
             )
         files.lock()
         try:
-            return _Rescaling(files, cells, definition).run()
+            return _Rescaling(files, cells, spec).run()
         finally:
             files.unlock()
     except OSError as error:
@@ -136,10 +136,10 @@ def rescale_state(
 class _Rescaling:
     """The conversion of the newest version of a state directory."""
 
-    def __init__(self, files: Files, cells: int | None, definition: CircuitSpec | None) -> None:
+    def __init__(self, files: Files, cells: int | None, spec: CircuitSpec | None) -> None:
         self._files = files
         self._target_cells = cells
-        self._circuit = Circuit(definition or read_definition(files))
+        self._circuit = Circuit(spec or read_definition(files))
         identity = read_identity(files, self._circuit)
         if identity is None:
             raise StateDamagedError(
@@ -153,7 +153,7 @@ class _Rescaling:
         if cells is not None:
             check_distributable(self._circuit)
         self._stages = circuit_stages(self._circuit)
-        self._driver = Circuit(driver_spec(self._circuit.definition, self._stages))
+        self._driver = Circuit(driver_spec(self._circuit.spec, self._stages))
         self._cells = [
             StageCells(files, identity.id, stage, cell_spec(stage, self._stages))
             for stage in self._stages.stages
@@ -252,7 +252,7 @@ class _Rescaling:
     ) -> Manifest:
         """The version with the state of another circuit beside its cells."""
         before = self._before
-        state_import = StateImport(circuit, steps=before.steps, marks=before.marks)
+        state_import = StateImport(circuit, steps=before.steps, watermarks=before.watermarks)
         for name, rows in relations.items():
             state_import.add_relation(name, rows)
         for node, state in states.items():

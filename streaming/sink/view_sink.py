@@ -25,9 +25,9 @@ A replayed micro-batch is read as well: Spark records a micro-batch as complete 
 returns, even if its rows were not read, so different rows would be lost silently.
 
 Without ``state_dir`` the state is in the memory of this process, and the exactly-once guarantee
-holds while the process lives. With ``state_dir``, the sink can be pickled to the definition of its
-circuit and its settings; the copy loads the state from the directory. Spark Connect runs a sink
-this way, in another process.
+holds while the process lives. With ``state_dir``, the sink can be pickled: the pickle has the
+`CircuitSpec` and the settings, and the copy loads the state from the directory. Spark Connect runs
+a sink this way, in another process.
 
 The rows of a micro-batch have one of three forms: flat, with a column ``relation`` if there are
 several inputs; the envelope of `streaming.merge`; or raw, decoded by ``feed``
@@ -263,7 +263,7 @@ class ViewSink:
                 if self._order.is_pending:  # reading the columns may require a call to a server
                     self._order.check_columns(df.columns)
                 if self._feed is not None:
-                    schemas, keys = self._circuit.definition.schemas, self._keys
+                    schemas, keys = self._circuit.spec.schemas, self._keys
                     frame = self._feed.envelope(df, schemas, keys=keys)
                 table = frame.toArrow()  # the one action on df
                 self._order.check_rows(table)
@@ -346,11 +346,11 @@ class ViewSink:
             "_missed",
         )
         settings = {name: value for name, value in vars(self).items() if name not in own}
-        return {**settings, "definition": self._circuit.definition}
+        return {**settings, "spec": self._circuit.spec}
 
     def __setstate__(self, settings: dict[str, Any]) -> None:
         """Restore the sink from its settings, without state."""
-        self._circuit = Circuit(settings.pop("definition"))
+        self._circuit = Circuit(settings.pop("spec"))
         vars(self).update(settings)
         self._begin()
 

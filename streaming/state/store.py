@@ -280,7 +280,7 @@ class Store:
             self._check_known()
             self.id = ensure_identity(self.files, self._owner, str(uuid.uuid4())).id
             self._writer = take_over(self.files)
-            write_definition(self.files, self._owner.definition)
+            write_definition(self.files, self._owner.spec)
             self._noted = self._size_of_metrics()
             self._versions.read(self.id)
             if self._versions.epoch >= self._writer.epoch:  # the file of the epoch was lost

@@ -364,7 +364,7 @@ def test_a_step_that_is_refused_leaves_no_codes_behind():
     circuit.step({"t": pa.table({"a": [0], "s": ["kept"]})})
     with pytest.raises(EvaluationError):
         circuit.step({"t": pa.table({"a": [1], "s": ["refused"]})})
-    assert circuit.snapshot().tables["text"][1].tobytes() == b"kept"
+    assert circuit.snapshot().dictionaries["text"][1].tobytes() == b"kept"
     delta = circuit.step({"t": pa.table({"a": [-1], "s": ["next"]})})["view"]
     assert delta["s"].to_pylist() == ["next"]
 

@@ -119,7 +119,7 @@ def seen(circuit: Circuit) -> tuple[Any, ...]:
         bag_of(circuit.query("s(x, z) :- e(x, y), e(y, z).")),
         snapshot.steps,
         {name: (rows.tolist(), ws.tolist()) for name, (rows, ws) in snapshot.traces.items()},
-        {name: [p.tolist() for p in strings] for name, strings in snapshot.tables.items()},
+        {name: [p.tolist() for p in strings] for name, strings in snapshot.dictionaries.items()},
         circuit.digests({"e": edges("pz", "zz", "qr")}),
         circuit.explain("mermaid"),
         circuit.schema("paths"),

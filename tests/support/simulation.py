@@ -113,7 +113,7 @@ class Schedule:
         weights = [1 if long or name != "rows" else 20 for name in CASES]
         (case,) = random.choices(list(CASES), weights)
         self.stream = stream(case, random.randrange(STREAMS), long=long)
-        self.definition = definition_of(case)
+        self.spec = definition_of(case)
         self.disk = SimulatedDisk(f"disk {seed}")
         self.target = Target(self.stream)
         self.keep = random.choice([2, 2, 3, 5])
@@ -183,8 +183,8 @@ class Schedule:
     def _start(self) -> None:
         files = self.disk.files()
         formula = self.random.choice(list(Formula))
-        options = replace(self.definition.options, formula=formula)
-        circuit = Circuit(replace(self.definition, options=options))
+        options = replace(self.spec.options, formula=formula)
+        circuit = Circuit(replace(self.spec, options=options))
         self.target.files = files
         self.sink = sink_of(circuit, self.target, files, self.keep, self.modes)
 
@@ -311,7 +311,7 @@ def sink_of(
 
 @cache
 def definition_of(case: str) -> CircuitSpec:
-    return CASES[case].compile().definition
+    return CASES[case].compile().spec
 
 
 @contextmanager

@@ -52,7 +52,7 @@ class Embedded:
     name = "embedded"
 
     def __init__(self) -> None:
-        self._definition = fed.views().definition
+        self._definition = fed.views().spec
 
     def sink(self, place: Path) -> ViewSink:
         return fed.sink_on(place, Circuit(self._definition))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from circuits.errors import CircuitError
-from circuits.plan.node import Plan
+from circuits.plan.node import PlanNode
 from circuits.plan.nodes import (
     Aggregate,
     Distinct,
@@ -54,7 +54,7 @@ from dbsp_wcoj import Relations
 
 __all__ = ["OperatorContext", "OperatorRegistry", "builtin_operators"]
 
-Node = TypeVar("Node", bound=Plan)
+Node = TypeVar("Node", bound=PlanNode)
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class OperatorContext:
         relations: The traces that joins share.
         joining: The options of joins.
         inputs: The names of the traces of the node's inputs in ``relations``.
-        references: The operators of the node's references (`circuits.plan.node.Plan.references`).
+        references: The operators of the node's references (`PlanNode.references`).
     """
 
     codecs: Codecs
@@ -89,8 +89,8 @@ class OperatorRegistry:
         joins: The node classes whose operators read their inputs as shared relations.
     """
 
-    factories: Mapping[type[Plan], OperatorFactory] = field(default_factory=dict)
-    joins: frozenset[type[Plan]] = frozenset()
+    factories: Mapping[type[PlanNode], OperatorFactory] = field(default_factory=dict)
+    joins: frozenset[type[PlanNode]] = frozenset()
 
     def with_operator(
         self,
@@ -118,7 +118,7 @@ class OperatorRegistry:
         joins = self.joins | {node} if reads_relations else self.joins
         return OperatorRegistry({**self.factories, node: factory}, joins)
 
-    def operator(self, plan: Plan, context: OperatorContext) -> Operator:
+    def operator(self, plan: PlanNode, context: OperatorContext) -> Operator:
         """Build the operator that executes a node.
 
         Raises:
@@ -173,7 +173,7 @@ def _recursive_distinct(plan: RecursiveDistinct, context: OperatorContext) -> Op
 
 #: The factory of each node class of physical plans. The nodes Scan (an input), RecursiveReference
 #: and Fixpoint have no operator: the graph and its nested circuits compute their rows.
-_FACTORIES: dict[type[Plan], OperatorFactory] = {
+_FACTORIES: dict[type[PlanNode], OperatorFactory] = {
     Values: lambda plan, context: ValuesOperator(plan, context.codecs),
     Filter: _filter,
     Map: _map,

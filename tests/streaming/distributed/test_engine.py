@@ -109,7 +109,7 @@ def batches(count: int, seed: str) -> list[pa.Table]:
 
 
 def definition() -> CircuitSpec:
-    return compile_sql(VIEWS, SCHEMAS, input_options=RULES).definition
+    return compile_sql(VIEWS, SCHEMAS, input_options=RULES).spec
 
 
 def outputs(sink: ViewSink) -> dict[str, Counter]:

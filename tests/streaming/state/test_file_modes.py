@@ -68,7 +68,7 @@ def test_a_directory_that_exists_keeps_its_mode(tmp_path):
 
 
 def test_a_state_that_is_moved_to_cells_has_files_of_the_mode_that_it_had(tmp_path):
-    sink = ViewSink(Circuit(views().definition), state_dir=tmp_path / "kept", state_mode=0o770)
+    sink = ViewSink(Circuit(views().spec), state_dir=tmp_path / "kept", state_mode=0o770)
     feed(sink, 0)
     sink.close()
     assert modes(tmp_path / "kept") == ({0o770}, {0o660})
