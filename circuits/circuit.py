@@ -287,7 +287,7 @@ class Circuit:
         self, tables: Mapping[str, Rows], watermarks: Mapping[str, Any], turn: WriterTurn
     ) -> CircuitStep:
         self._check_writable()
-        known, marks = self._trim_dictionaries(), self.graph.marks
+        known, previous_watermarks = self._trim_dictionaries(), self.graph.watermarks
         times = [self._clock()]
         budget = Budget(self.limits, self._clock)
         try:
@@ -307,7 +307,7 @@ class Circuit:
                 rejected = {
                     name: [
                         self.graph.checked_inputs[name].decode_rejected(
-                            rows, marks.get(watermark_of(name))
+                            rows, previous_watermarks.get(watermark_of(name))
                         )
                         for rows in many
                     ]

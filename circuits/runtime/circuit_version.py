@@ -43,7 +43,7 @@ class CircuitVersion:
     Attributes:
         graph: The operators.
         steps: The number of steps that led to the state.
-        marks: The watermark of each input with retention, by name.
+        watermarks: The watermark of each input with retention, by name.
         lengths: The number of values in each dictionary, by name.
         rows: The number of rows that each operator has emitted in all steps.
         seconds: The seconds that each operator has taken in all steps.
@@ -55,17 +55,17 @@ class CircuitVersion:
         "_arrangement_drops",
         "graph",
         "lengths",
-        "marks",
         "rows",
         "seconds",
         "steps",
         "traces",
+        "watermarks",
     )
 
     def __init__(self, graph: Graph, traces: Mapping[str, TraceVersion]) -> None:
         self.graph = graph
         self.steps = graph.steps
-        self.marks = graph.marks
+        self.watermarks = graph.watermarks
         self.lengths: Mapping[str, int] = graph.registry.lengths()
         self.rows = graph.rows
         self.seconds = graph.seconds

@@ -63,7 +63,7 @@ class GraphStep(Staged):
         rows: The number of rows that each node has emitted, in all iterations of a recursion.
         spent: The seconds that each node has taken.
         graph: The graph.
-        marks: The watermark of each input with retention, after the step.
+        watermarks: The watermark of each input with retention, after the step.
         rejected: By input, the rows that its options reject.
         missing: By input, the number of rows that are deleted more often than they were inserted
             (`circuits.inputs.missing_deletions`).
@@ -74,7 +74,7 @@ class GraphStep(Staged):
     rows: Sequence[int]
     spent: Sequence[float]
     graph: Graph
-    marks: Mapping[str, int] = field(default_factory=dict)
+    watermarks: Mapping[str, int] = field(default_factory=dict)
     rejected: Mapping[str, Sequence[RejectedCodes]] = field(default_factory=dict)
     missing: Mapping[str, int] = field(default_factory=dict)
 
@@ -88,7 +88,7 @@ class GraphStep(Staged):
         for one in self.staged:
             one.commit()
         graph = self.graph
-        graph.marks = self.marks
+        graph.watermarks = self.watermarks
         graph.rows = list(map(add, graph.rows or repeat(0), self.rows))
         graph.seconds = list(map(add, graph.seconds or repeat(0.0), self.spent))
         graph.steps += 1
@@ -109,7 +109,7 @@ class Graph:
         views: The position of each view.
         relations: The traces that joins share.
         steps: The number of committed steps.
-        marks: The watermark of each input with retention, by `watermark_of`.
+        watermarks: The watermark of each input with retention, by `watermark_of`.
         checked_inputs: The inputs that check their rows, by name.
         retained: The positions of integrals of materialized inputs whose expired rows are deleted
             without being published.
@@ -127,7 +127,7 @@ class Graph:
     views: dict[str, int] = field(default_factory=dict)
     relations: Relations = field(default_factory=Relations)
     steps: int = 0
-    marks: Mapping[str, int] = field(default_factory=dict)
+    watermarks: Mapping[str, int] = field(default_factory=dict)
     checked_inputs: dict[str, CheckedInput] = field(default_factory=dict)
     retained: set[int] = field(default_factory=set)
     rows: Sequence[int] = ()
@@ -298,7 +298,7 @@ class Graph:
         """
         budget = Budget(StepLimits.off()) if budget is None else budget
         moved = moved or {}
-        marks = dict(self.marks)
+        watermarks = dict(self.watermarks)
         rejected: dict[str, Sequence[RejectedCodes]] = {}
         shared = self.relations.stage({})
         context = StepContext(self.steps == 0, shared, budget)
@@ -334,14 +334,14 @@ class Graph:
                     checked = self.checked_inputs.get(node.name)
                     if checked is not None and (given is not None or node.name in moved):
                         mark, move = watermark_of(node.name), moved.get(node.name)
-                        found = checked.prepare(given, self.marks.get(mark), move)
+                        found = checked.prepare(given, self.watermarks.get(mark), move)
                         given = found.delta
                         if found.published is not None:
                             unexpired[number] = found.published
                         if found.rejected:
                             rejected[node.name] = found.rejected
                         if found.watermark is not None and move is not None:
-                            marks[mark] = found.watermark
+                            watermarks[mark] = found.watermark
                     delta = node.empty if given is None else given
                     budget.add_input_rows(len(delta), delta.arity)
                 if node.is_arranged and len(delta):
@@ -364,7 +364,7 @@ class Graph:
             for number, emitted in step.rows.items():
                 rows[number], spent[number] = emitted, step.spent[number]
         missing = self._witnesses.missing(deltas)
-        return GraphStep(deltas, changes, rows, spent, self, marks, rejected, missing)
+        return GraphStep(deltas, changes, rows, spent, self, watermarks, rejected, missing)
 
     def _prepare_recursion(
         self,

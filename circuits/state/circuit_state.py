@@ -63,7 +63,7 @@ class StateStep:
         orders: The column orders of the arrangements of every trace after the step.
         compacted: The traces with weights so large that their runs must be summed into one.
         tables: The values of each dictionary beyond the stored length.
-        marks: The watermarks of the inputs after the step.
+        watermarks: The watermarks of the inputs after the step.
         plans: The plans of the joins, made of lists, dicts, numbers and strings; the same object as
             in the previous step unless a join was planned again.
     """
@@ -73,7 +73,7 @@ class StateStep:
     orders: Mapping[str, tuple[ColumnOrder, ...]]
     compacted: frozenset[str]
     tables: Mapping[str, Strings]
-    marks: Mapping[str, int]
+    watermarks: Mapping[str, int]
     plans: object
     _graph: Graph = field(repr=False)
 
@@ -99,14 +99,14 @@ class State:
         steps: The number of steps that led to the state.
         traces: The runs, oldest first, per trace and column order.
         tables: The values of each dictionary, in parts, oldest first.
-        marks: As `StateStep.marks`.
+        watermarks: As `StateStep.watermarks`.
         plans: As `StateStep.plans`; None to plan by statistics of the relations.
     """
 
     steps: int
     traces: Mapping[str, Mapping[ColumnOrder, Sequence[Run]]]
     tables: Mapping[str, Sequence[Strings]]
-    marks: Mapping[str, int] = field(default_factory=dict)
+    watermarks: Mapping[str, int] = field(default_factory=dict)
     plans: object = None
 
     @staticmethod
@@ -133,7 +133,7 @@ def step_state(step: GraphStep, stored: Mapping[str, int]) -> StateStep:
         orders={name: trace.orders for name, trace in graph.traces.items()},
         compacted=frozenset(compacted),
         tables=_new_values(graph, stored),
-        marks=step.marks,
+        watermarks=step.watermarks,
         plans=graph.registry.plans,
         _graph=graph,
     )
@@ -147,7 +147,7 @@ def whole_state(graph: Graph) -> StateStep:
         orders={name: trace.orders for name, trace in graph.traces.items()},
         compacted=frozenset(),
         tables=_new_values(graph, {}),
-        marks=graph.marks,
+        watermarks=graph.watermarks,
         plans=graph.registry.plans,
         _graph=graph,
     )
@@ -188,7 +188,7 @@ def load_state(graph: Graph, state: State) -> None:
                 raise SnapshotError(f"trace {name!r}: {error}") from error
         graph.registry.resume(state.plans)
     graph.steps = state.steps
-    graph.marks = dict(state.marks)
+    graph.watermarks = dict(state.watermarks)
 
 
 def _check_names(graph: Graph, state: State) -> None:

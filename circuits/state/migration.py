@@ -124,13 +124,13 @@ class StateImport:
     Args:
         circuit: The circuit. Its dictionaries may have values, which keep their codes.
         steps: The number of steps to record for the state.
-        marks: The watermarks of the inputs.
+        watermarks: The watermarks of the inputs.
     """
 
-    def __init__(self, circuit: Circuit, *, steps: int, marks: Mapping[str, int]) -> None:
+    def __init__(self, circuit: Circuit, *, steps: int, watermarks: Mapping[str, int]) -> None:
         self._circuit = circuit
         self._steps = steps
-        self._marks = marks
+        self._watermarks = watermarks
         self._traces: dict[str, ZSet] = {}
 
     @property
@@ -187,7 +187,7 @@ class StateImport:
             for name, table in self._graph.registry.tables.items()
             if len(table)
         }
-        self._circuit.load(State(max(self._steps - 1, 0), traces, tables, self._marks))
+        self._circuit.load(State(max(self._steps - 1, 0), traces, tables, self._watermarks))
         return whole_state(self._graph)
 
     def _add_rows(self, node: Node, table: pa.Table | None) -> None:

@@ -22,7 +22,7 @@ from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["Snapshot", "open_snapshot", "take_snapshot"]
 
-FORMAT_VERSION: Final = 4
+FORMAT_VERSION: Final = 5
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Snapshot:
         steps: The number of steps that led to the state.
         traces: The rows, of shape ``(columns, n)``, and the weights of each trace.
         tables: The values of each nonempty dictionary, in the order of their codes.
-        marks: The watermarks of the inputs.
+        watermarks: The watermarks of the inputs.
     """
 
     format: int
@@ -43,7 +43,7 @@ class Snapshot:
     steps: int
     traces: Mapping[str, tuple[Int64Array, Int64Array]]
     tables: Mapping[str, Strings]
-    marks: Mapping[str, int] = field(default_factory=dict)
+    watermarks: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:
@@ -59,7 +59,7 @@ class Snapshot:
             some = len(weights) > 0
             traces[name] = {order: [build_run(ZSet(rows, weights), order)]} if some else {}
         tables = {name: [strings] for name, strings in self.tables.items()}
-        return State(self.steps, traces, tables, self.marks)
+        return State(self.steps, traces, tables, self.watermarks)
 
 
 def take_snapshot(state: CircuitVersion, fingerprint: str) -> Snapshot:
@@ -70,7 +70,7 @@ def take_snapshot(state: CircuitVersion, fingerprint: str) -> Snapshot:
         zset = ZSet.empty(trace.arity) if trace.is_empty else trace.to_zset()
         traces[name] = (zset.row_array, zset.weight_array)
     return Snapshot(
-        FORMAT_VERSION, fingerprint, state.steps, traces, state.tables(), dict(state.marks)
+        FORMAT_VERSION, fingerprint, state.steps, traces, state.tables(), dict(state.watermarks)
     )
 
 

@@ -252,7 +252,7 @@ class _Rescaling:
     ) -> Manifest:
         """The version with the state of another circuit beside its cells."""
         before = self._before
-        state_import = StateImport(circuit, steps=before.steps, marks=before.marks)
+        state_import = StateImport(circuit, steps=before.steps, watermarks=before.watermarks)
         for name, rows in relations.items():
             state_import.add_relation(name, rows)
         for node, state in states.items():

@@ -139,7 +139,7 @@ class StageCells:
 
     def _write_cell(self, cell: int, state: OperatorState, batch_id: int, steps: int) -> bytes:
         circuit = Circuit(self.definition)
-        state_import = StateImport(circuit, steps=steps, marks={})
+        state_import = StateImport(circuit, steps=steps, watermarks={})
         state_import.add_operator(stateful_operator(circuit), state)
         step = state_import.finish()
         stem = f"{DATA}/{batch_id:020}-{uuid.uuid4().hex[:12]}-{self.stage.number}.{cell}"

@@ -104,7 +104,7 @@ class ViewSink:
         feed: The change feed that decodes the rows, or its name
             (`streaming.sources.change_feeds.FEEDS`).
         bad_rows: "fail", or "dead_letter" to keep invalid rows, with the reason, under
-            ``letters/`` in the state directory.
+            ``dead_letters/`` in the state directory.
         checkpoint: The checkpoint directory of the query. With it, Spark's watermark advances
             inputs that retain rows by a timestamp, and a checkpoint of another query is detected
             in Spark Connect as well (elsewhere Spark reports the query).

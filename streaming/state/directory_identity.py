@@ -24,7 +24,7 @@ from streaming.state.manifest import MANIFESTS, list_batch_ids, manifest_name, r
 
 __all__ = ["FORMAT_VERSION", "DirectoryIdentity", "ensure_identity", "read_identity"]
 
-FORMAT_VERSION: Final = 2  # since 2 operators' state is named by structural hashes
+FORMAT_VERSION: Final = 3
 IDENTITY_FILE: Final = "state.json"
 
 log = logging.getLogger(__name__)

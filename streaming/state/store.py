@@ -7,7 +7,7 @@
     manifests/<batch id>.json             a version                           (manifest, versions)
     data/<batch id>-<attempt>-<n>.arrow   parts of arrangements and tables   (segment)
     outputs/....parquet                   published tables of the views       (writer)
-    letters/<batch id>.parquet            dead letters
+    dead_letters/<batch id>.parquet       dead letters
     metrics.jsonl                         a line for each micro-batch
 
 A step writes the parts that it adds, the pending merges and the tables that the views publish, and
@@ -53,7 +53,7 @@ from streaming.state.writer import Writer
 __all__ = ["Store"]
 
 MIN_VERSIONS_KEPT: Final = 2
-DEAD_LETTERS_FOLDER: Final = "letters"
+DEAD_LETTERS_FOLDER: Final = "dead_letters"
 MAX_DEAD_LETTER_FILES_LISTED: Final = 100
 METRICS_FILE: Final = "metrics.jsonl"
 MAX_METRICS_FILE_BYTES: Final = 16 << 20  # then a new file is begun, and the one before is kept

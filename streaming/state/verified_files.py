@@ -108,7 +108,7 @@ def read_state(files: Files, manifest: Manifest, known: Known | None = None) -> 
             name: [strings(reference, name) for reference in reference]
             for name, reference in manifest.tables.items()
         },
-        marks=manifest.marks,
+        watermarks=manifest.watermarks,
         plans=manifest.plans,
     )
 

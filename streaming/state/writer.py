@@ -147,7 +147,7 @@ class Writer:
             traces=self._traces,
             tables=self._tables,
             lengths=self.lengths,
-            marks=state.marks,
+            watermarks=state.watermarks,
             plans=state.plans,
             digests=digests,
             outputs=outputs,

@@ -228,7 +228,7 @@ class Schedule:
             if name.startswith(f"{MANIFESTS}/"):
                 named |= {name, *Manifest.of(self.disk.content(name), name).files}
         other = {name for name in there if "/" not in name}
-        letters = {f"letters/{n:020}.parquet": late for n, late in enumerate(self.stream.late)}
+        letters = {f"dead_letters/{n:020}.parquet": late for n, late in enumerate(self.stream.late)}
         other |= {name for name, late in letters.items() if late}
         assert there == named | other, f"{there ^ (named | other)} should not, or should, be there"
         for name in letters.keys() & there:

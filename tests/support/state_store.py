@@ -47,7 +47,7 @@ class Store:
             assert len(offsets) > 1 and offsets[0] == 0 and offsets[-1] == len(data)
             self.tables.setdefault(name, []).append((offsets.tobytes(), data.tobytes()))
             self.lengths[name] = self.lengths.get(name, 0) + len(offsets) - 1
-        self.rest = json.dumps([state.steps, state.marks, state.plans])
+        self.rest = json.dumps([state.steps, state.watermarks, state.plans])
 
     def _pieces(self, state, name, order, delta) -> list[bytes]:
         pieces = self.runs.get(name, {}).get(order)
@@ -65,7 +65,7 @@ class Store:
         return pieces[:place] + ([summed.to_words().tobytes()] if summed.rows else [])
 
     def state(self) -> State:
-        count, marks, planned = json.loads(self.rest)
+        count, watermarks, planned = json.loads(self.rest)
         return State(
             count,
             {
@@ -79,7 +79,7 @@ class Store:
                 ]
                 for name, pieces in self.tables.items()
             },
-            marks,
+            watermarks,
             planned,
         )
 
@@ -111,10 +111,10 @@ def restarted(circuit: Circuit, store: Store, **changes) -> Circuit:
 def same(one, other) -> None:
     """The snapshots are equal."""
     first, second = one.snapshot(), other.snapshot()
-    assert (first.fingerprint, first.steps, first.marks) == (
+    assert (first.fingerprint, first.steps, first.watermarks) == (
         second.fingerprint,
         second.steps,
-        second.marks,
+        second.watermarks,
     )
     for parts in ((first.traces, second.traces), (first.tables, second.tables)):
         assert parts[0].keys() == parts[1].keys()

@@ -134,7 +134,7 @@ class Pair:
             for name, model in self.naive.items()
             if model.horizon is not None
         }
-        assert dict(self.circuit.graph.marks) == horizons
+        assert dict(self.circuit.graph.watermarks) == horizons
 
 
 def nonzero(bag: Counter) -> Counter:

@@ -206,7 +206,7 @@ def test_weights_so_large_that_runs_must_be_one_are_carried_over_a_restart():
     assert True in compacted and False in compacted
 
 
-def test_rules_of_inputs_and_their_marks_are_carried_over_restarts():
+def test_rules_of_inputs_and_their_watermarks_are_carried_over_restarts():
     orders = pa.schema([("nr", pa.int64()), ("item", pa.string()), ("at", pa.timestamp("s"))])
     circuit = compile_sql(
         "SELECT item, count(*) AS n FROM orders GROUP BY item",
@@ -215,7 +215,7 @@ def test_rules_of_inputs_and_their_marks_are_carried_over_restarts():
         materialize=["orders"],
     )
     steady, store, rng = Circuit(circuit.definition), Store(), np.random.default_rng(2)
-    marks = set()
+    watermarks = set()
     for now in range(0, 60, 3):
         times = (now + rng.integers(-12, 3, 6)).astype("datetime64[s]")
         rows = [(int(nr), f"item {nr % 3}") for nr in rng.choice(20, 6, replace=False)]
@@ -224,8 +224,8 @@ def test_rules_of_inputs_and_their_marks_are_carried_over_restarts():
         assert stored(circuit, store, tables) == bags(steady.step(tables))
         circuit = restarted(circuit, store)
         same(circuit, steady)
-        marks.add(json.dumps(store.state().marks))
-    assert len(marks) > 10
+        watermarks.add(json.dumps(store.state().watermarks))
+    assert len(watermarks) > 10
 
 
 LINK = {"link": EDGE}

@@ -98,7 +98,7 @@ class Cells:
             self.cells[k] = []
             for state in scatter_state(stage, self.grids[k], whole):
                 circuit = Circuit(self.definitions[k])
-                state_import = StateImport(circuit, steps=3, marks={})
+                state_import = StateImport(circuit, steps=3, watermarks={})
                 state_import.add_operator(stateful_operator(circuit), state)
                 state_import.finish()
                 self.cells[k].append(circuit)
@@ -107,7 +107,7 @@ class Cells:
         circuit = import_dictionaries(
             Circuit(self.circuit.definition), export_dictionaries(self.driver)
         )
-        state_import = StateImport(circuit, steps=3, marks=self.driver.snapshot().marks)
+        state_import = StateImport(circuit, steps=3, watermarks=self.driver.snapshot().watermarks)
         for name in circuit.input_options:
             state_import.add_relation(name, export_relation(self.driver, name))
         for stage, whole in zip(self.stages.stages, self.wholes(), strict=True):
@@ -121,7 +121,7 @@ def cells_of(circuit: Circuit, count: int) -> Cells:
     cells = Cells(Circuit(circuit.definition), count)
     cells.fill([export_state(circuit, stage.node) for stage in cells.stages.stages], count)
     import_dictionaries(cells.driver, export_dictionaries(circuit))
-    state_import = StateImport(cells.driver, steps=3, marks=circuit.snapshot().marks)
+    state_import = StateImport(cells.driver, steps=3, watermarks=circuit.snapshot().watermarks)
     for name in circuit.input_options:
         state_import.add_relation(name, export_relation(circuit, name))
     state_import.finish()
@@ -260,10 +260,10 @@ def test_parts_of_different_moments_are_refused():
         for stage in circuit_stages(circuits[0]).stages
         if len(stage.atoms) == 3 or len(stage.relations) == 2
     ]
-    state_import = StateImport(Circuit(definition), steps=1, marks={})
+    state_import = StateImport(Circuit(definition), steps=1, watermarks={})
     with pytest.raises(SnapshotError, match="export all states at the same step"):
         for number, node in enumerate(joins):
             state_import.add_operator(node, export_state(circuits[number % 2], node))
             state_import.add_relation("e", export_relation(circuits[1 - number % 2], "e"))
     with pytest.raises(SnapshotError, match="the state lacks"):
-        StateImport(Circuit(definition), steps=1, marks={}).finish()
+        StateImport(Circuit(definition), steps=1, watermarks={}).finish()

@@ -54,7 +54,7 @@ def test_state_and_dead_letters_are_the_user_s_alone_unless_told_otherwise(
     for number in range(5):
         dead_letter(sink, number)
     sink.close()
-    assert list((place / "letters").iterdir())
+    assert list((place / "dead_letters").iterdir())
     assert modes(place) == ({folders}, {files})
     assert stat.S_IMODE(place.parent.stat().st_mode) == 0o755
 

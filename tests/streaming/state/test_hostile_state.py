@@ -137,7 +137,7 @@ TARGETS = [
     "data/stray.arrow",
     "data",
     "outputs",
-    "letters/00000000000000000004.parquet",
+    "dead_letters/00000000000000000004.parquet",
     "DATA",
     "OUTPUT",
 ]
@@ -266,7 +266,7 @@ NAMES = [
     "data/.hidden",
     "data/a\0b",
     "data/" + "a" * 5000,
-    "letters/00000000000000000004.parquet",
+    "dead_letters/00000000000000000004.parquet",
 ]
 
 
@@ -328,7 +328,7 @@ def test_a_manifest_with_a_wrong_value_anywhere_is_a_typed_error_or_is_right(pla
 
 def test_a_version_with_a_wrong_value_anywhere_is_swept_within_the_directory(place):
     body = decode_checked((place / OLDEST).read_bytes(), OLDEST)
-    before = sorted(path.name for path in (place / "letters").iterdir())
+    before = sorted(path.name for path in (place / "dead_letters").iterdir())
     forged = [*everywhere({"files": body["files"], "outputs": body["outputs"]}, lambda part: WRONG)]
     for number, one in enumerate(forged[:: max(1, len(forged) // 30)]):
         if not isinstance(one, dict):
@@ -340,7 +340,7 @@ def test_a_version_with_a_wrong_value_anywhere_is_swept_within_the_directory(pla
         feed(sink, LAST + 1, LAST + 2)
         check(sink, LAST + 3)
         sink.close()
-        assert sorted(path.name for path in (copy / "letters").iterdir()) == before
+        assert sorted(path.name for path in (copy / "dead_letters").iterdir()) == before
         shutil.rmtree(copy)
 
 
