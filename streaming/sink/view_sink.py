@@ -66,7 +66,7 @@ from streaming.sources.change_feeds import ChangeFeed, find_feed
 from streaming.sources.change_feeds.change_order import OrderCheck
 from streaming.sources.dead_letters import BadRows, apply_policy, check_policy
 from streaming.sources.envelope import Changes, decode_batch
-from streaming.state.files import DEFAULT_STATE_MODE, check_mode
+from streaming.state.local_files import DEFAULT_STATE_MODE, check_mode
 from streaming.state.version_summary import VersionSummary
 from streaming.targets.frame import frame_of
 from streaming.targets.target import ViewDelta

@@ -34,7 +34,7 @@ from streaming.state.checksums import (
     parse_text,
     parse_texts,
 )
-from streaming.state.files import Files, read_small
+from streaming.state.files import Files, read_small_file
 from streaming.state.segment_references import SegmentReference
 
 __all__ = [
@@ -304,7 +304,7 @@ def read_manifest(files: Files, batch_id: int, *, state_id: str | None = None) -
     """
     name = manifest_name(batch_id)
     path = f"{files.location}/{name}"
-    found = Manifest.of(read_small(files, name), path)
+    found = Manifest.of(read_small_file(files, name), path)
     if found.batch_id != batch_id:
         raise StateDamagedError(
             f"{path} is the manifest of micro-batch {found.batch_id}: a file was copied or renamed "

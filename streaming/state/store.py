@@ -39,7 +39,8 @@ from streaming.errors import BatchOrderError, StateDamagedError, StateError, Sta
 from streaming.state.cell_versions import CellVersions
 from streaming.state.checksums import checksum_of
 from streaming.state.directory_identity import ensure_identity, read_identity
-from streaming.state.files import Files, LocalFiles, read_small
+from streaming.state.files import Files, read_small_file
+from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import MANIFESTS, Manifest, manifest_name
 from streaming.state.ownership import Owner, check_owner, take_over
 from streaming.state.parquet import encode_parquet, read_parquet
@@ -330,7 +331,7 @@ class Store:
         try:
             self.files.rename_new(temporary, name)
         except FileExistsError as error:
-            if read_small(self.files, name) != data:  # it is ours if an answer was lost
+            if read_small_file(self.files, name) != data:  # it is ours if an answer was lost
                 self.files.remove(temporary)
                 raise StateLockedError(
                     f"version {batch_id} of state directory {self.files.location} was written by "

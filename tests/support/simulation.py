@@ -52,7 +52,7 @@ from streaming.sink.metrics import Stopwatch
 from streaming.sink.output import Output
 from streaming.state import parquet, writer
 from streaming.state import segment_references as pieces
-from streaming.state.files import LOCK_FILE
+from streaming.state.local_files import LOCK_FILE
 from streaming.state.manifest import MANIFESTS, Manifest, parse_manifest_name
 from streaming.state.ownership import EPOCH_FILE as EPOCH
 from streaming.targets.output_mode import OutputMode

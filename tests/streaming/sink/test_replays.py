@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streaming import Output, RowError, StateError, TargetError, ViewSink
-from streaming.state.files import LocalFiles
+from streaming.state.local_files import LocalFiles
 from streaming.targets.output_mode import OutputMode
 from tests.streaming.sink.test_view_sink import Frame
 from tests.streaming.sink.test_view_sink import Seen as Kept

@@ -15,7 +15,7 @@ from circuits.circuit import Circuit
 from streaming import StateError, ViewSink
 from streaming.cli.commands.run import _parse_mode
 from streaming.distributed.rescaling import rescale_state
-from streaming.state.files import LocalFiles
+from streaming.state.local_files import LocalFiles
 from tests.streaming.sink.test_view_sink import Frame
 from tests.support.fed_sink import LINK, ROWS, feed, sink_on, views
 from tests.support.tables import table_of

@@ -28,7 +28,8 @@ from streaming import StateDamagedError, StateError, StreamingError, ViewSink
 from streaming.cli.state_inspection import inspect_state
 from streaming.distributed.rescaling import rescale_state
 from streaming.state.checksums import decode_checked, encode_checked
-from streaming.state.files import LocalFiles, read_small
+from streaming.state.files import read_small_file
+from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import Manifest, manifest_name
 from streaming.state.parquet import read_parquet
 from streaming.state.segment import SEGMENT_SCHEMA, decode_segment
@@ -466,7 +467,7 @@ def test_the_file_of_the_views_is_text_and_gives_the_same_circuit(tmp_path):
     sink = ViewSink(circuit, state_dir=tmp_path)
     feed(sink, 0)
     sink.close()
-    body = decode_checked(read_small(LocalFiles(tmp_path), "views.json"), "views.json")
+    body = decode_checked(read_small_file(LocalFiles(tmp_path), "views.json"), "views.json")
     assert body["source"]["text"].startswith("SELECT city") and body["source"]["name"] == "per_city"
     assert body["options"]["input_options"]["link"]["keys"] == ["src", "dst"]
     assert b"\x80" not in (tmp_path / "views.json").read_bytes()  # as every pickle has
