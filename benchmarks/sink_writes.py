@@ -26,7 +26,8 @@ from benchmarks.rmat import rmat
 from benchmarks.sink_graph import Integers, changes, counted, handed, triangles
 from benchmarks.verdict import Verdict
 from streaming import ViewSink
-from streaming.state.files import Bytes, LocalFiles
+from streaming.state.files import Bytes
+from streaming.state.local_files import LocalFiles
 
 ROW_BYTES = 24
 TARGET = 12.0

@@ -130,7 +130,7 @@ class StateImport:
     def __init__(self, circuit: Circuit, *, steps: int, watermarks: Mapping[str, int]) -> None:
         self._circuit = circuit
         self._steps = steps
-        self._marks = watermarks
+        self._watermarks = watermarks
         self._traces: dict[str, ZSet] = {}
 
     @property
@@ -187,7 +187,7 @@ class StateImport:
             for name, table in self._graph.registry.dictionaries.items()
             if len(table)
         }
-        self._circuit.load(State(max(self._steps - 1, 0), traces, dictionaries, self._marks))
+        self._circuit.load(State(max(self._steps - 1, 0), traces, dictionaries, self._watermarks))
         return whole_state(self._graph)
 
     def _add_rows(self, node: Node, table: pa.Table | None) -> None:

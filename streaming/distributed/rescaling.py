@@ -50,7 +50,8 @@ from streaming.distributed.stage_cells import StageCells
 from streaming.errors import StateDamagedError, StateError
 from streaming.state.cell_versions import CellVersions
 from streaming.state.directory_identity import read_identity
-from streaming.state.files import Files, LocalFiles, mode_of
+from streaming.state.files import Files
+from streaming.state.local_files import LocalFiles, folder_mode
 from streaming.state.manifest import (
     MANIFESTS,
     Manifest,
@@ -109,7 +110,7 @@ def rescale_state(
     """
     try:
         if isinstance(files, LocalFiles) and files.mode is None:
-            files = LocalFiles(files.location, mode_of(files, MANIFESTS))
+            files = LocalFiles(files.location, folder_mode(files, MANIFESTS))
         if not list_batch_ids(files):
             raise StateError(
                 f"state directory {files.location} has no version, so there is nothing to "

@@ -66,7 +66,7 @@ from streaming.sources.change_feeds import ChangeFeed, find_feed
 from streaming.sources.change_feeds.change_order import OrderCheck
 from streaming.sources.dead_letters import BadRows, apply_policy, check_policy
 from streaming.sources.envelope import Changes, decode_batch
-from streaming.state.files import DEFAULT_STATE_MODE, check_mode
+from streaming.state.local_files import DEFAULT_STATE_MODE, check_mode
 from streaming.state.version_summary import VersionSummary
 from streaming.targets.frame import frame_of
 from streaming.targets.target import ViewDelta
@@ -104,7 +104,7 @@ class ViewSink:
         feed: The change feed that decodes the rows, or its name
             (`streaming.sources.change_feeds.FEEDS`).
         bad_rows: "fail", or "dead_letter" to keep invalid rows, with the reason, under
-            ``letters/`` in the state directory.
+            ``dead_letters/`` in the state directory.
         checkpoint: The checkpoint directory of the query. With it, Spark's watermark advances
             inputs that retain rows by a timestamp, and a checkpoint of another query is detected
             in Spark Connect as well (elsewhere Spark reports the query).

@@ -37,7 +37,7 @@ from dbsp_wcoj.errors import DbspWcojError
 from dbsp_wcoj.planning.formula_candidates import parse_formula
 from streaming.errors import StateDamagedError, StateError, StateMismatchError
 from streaming.state.checksums import decode_checked, encode_checked
-from streaming.state.files import Files, read_small, replace_small
+from streaming.state.files import Files, read_small_file, replace_atomically
 
 __all__ = ["read_definition", "write_definition"]
 
@@ -56,11 +56,11 @@ def write_definition(files: Files, spec: CircuitSpec) -> None:
     """
     data = _written(spec)
     try:
-        if read_small(files, DEFINITION_FILE) == data:
+        if read_small_file(files, DEFINITION_FILE) == data:
             return
     except OSError:
         pass  # missing, too long or not a regular file: replaced below, or an error there
-    replace_small(files, DEFINITION_FILE, data)
+    replace_atomically(files, DEFINITION_FILE, data)
 
 
 def read_definition(files: Files) -> CircuitSpec:
@@ -78,7 +78,7 @@ def read_definition(files: Files) -> CircuitSpec:
         if files.size(OLD_PICKLE_FILE) is not None:
             former = f" ({OLD_PICKLE_FILE}, of an earlier version, is not read)"
         raise StateError(f"{path} is missing{former}: {HOW_TO_WRITE}")
-    body = decode_checked(read_small(files, DEFINITION_FILE), path)
+    body = decode_checked(read_small_file(files, DEFINITION_FILE), path)
     if body.get("format") != FORMAT_VERSION:
         raise StateMismatchError(
             f"{path} has format {body.get('format')!r}, this version reads {FORMAT_VERSION}: use "

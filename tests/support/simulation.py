@@ -52,7 +52,7 @@ from streaming.sink.metrics import Stopwatch
 from streaming.sink.output import Output
 from streaming.state import parquet, writer
 from streaming.state import segment_references as pieces
-from streaming.state.files import LOCK_FILE
+from streaming.state.local_files import LOCK_FILE
 from streaming.state.manifest import MANIFESTS, Manifest, parse_manifest_name
 from streaming.state.ownership import EPOCH_FILE as EPOCH
 from streaming.targets.output_mode import OutputMode
@@ -228,7 +228,7 @@ class Schedule:
             if name.startswith(f"{MANIFESTS}/"):
                 named |= {name, *Manifest.of(self.disk.content(name), name).files}
         other = {name for name in there if "/" not in name}
-        letters = {f"letters/{n:020}.parquet": late for n, late in enumerate(self.stream.late)}
+        letters = {f"dead_letters/{n:020}.parquet": late for n, late in enumerate(self.stream.late)}
         other |= {name for name, late in letters.items() if late}
         assert there == named | other, f"{there ^ (named | other)} should not, or should, be there"
         for name in letters.keys() & there:

@@ -206,7 +206,7 @@ def test_weights_so_large_that_runs_must_be_one_are_carried_over_a_restart():
     assert True in compacted and False in compacted
 
 
-def test_rules_of_inputs_and_their_marks_are_carried_over_restarts():
+def test_rules_of_inputs_and_their_watermarks_are_carried_over_restarts():
     orders = pa.schema([("nr", pa.int64()), ("item", pa.string()), ("at", pa.timestamp("s"))])
     circuit = compile_sql(
         "SELECT item, count(*) AS n FROM orders GROUP BY item",

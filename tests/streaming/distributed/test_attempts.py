@@ -30,7 +30,7 @@ from streaming.distributed.execution.executor_cache import ExecutorCache
 from streaming.distributed.planning import grid_planning as planning
 from streaming.distributed.planning import load_balance as evenness
 from streaming.distributed.planning.load_balance import count_loads
-from streaming.state.files import LocalFiles
+from streaming.state.local_files import LocalFiles
 from tests.circuits.sql.test_sql_circuits import SCHEMAS, World
 from tests.generators.sql_generator import selects
 from tests.streaming.distributed.test_engine import HUBS, Frame, batch_of, hub, outputs, uneven

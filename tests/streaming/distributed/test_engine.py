@@ -39,7 +39,7 @@ from streaming.distributed import pipeline
 from streaming.distributed.engine import circuit_stages, read_newest_cells
 from streaming.distributed.pipeline import Pipeline
 from streaming.distributed.planning.load_balance import count_loads
-from streaming.state.files import LocalFiles
+from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import Manifest
 from tests.support.tables import bag_of
 

@@ -15,8 +15,8 @@ from streaming import ReplayError, StateLockedError, ViewSink
 from streaming.cli.app import app
 from streaming.distributed.rescaling import rescale_state
 from streaming.distributed.stage_cells import StageCells
-from streaming.state.files import open_files
 from streaming.state.manifest import Manifest, manifest_name
+from streaming.state.open_files import open_files
 from tests.streaming.distributed.test_engine import (
     SCHEMAS,
     VIEWS,

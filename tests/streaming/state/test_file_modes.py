@@ -15,7 +15,7 @@ from circuits.circuit import Circuit
 from streaming import StateError, ViewSink
 from streaming.cli.commands.run import _parse_mode
 from streaming.distributed.rescaling import rescale_state
-from streaming.state.files import LocalFiles
+from streaming.state.local_files import LocalFiles
 from tests.streaming.sink.test_view_sink import Frame
 from tests.support.fed_sink import LINK, ROWS, feed, sink_on, views
 from tests.support.tables import table_of
@@ -54,7 +54,7 @@ def test_state_and_dead_letters_are_the_user_s_alone_unless_told_otherwise(
     for number in range(5):
         dead_letter(sink, number)
     sink.close()
-    assert list((place / "letters").iterdir())
+    assert list((place / "dead_letters").iterdir())
     assert modes(place) == ({folders}, {files})
     assert stat.S_IMODE(place.parent.stat().st_mode) == 0o755
 

@@ -11,7 +11,7 @@ from pyspark import cloudpickle
 from circuits import CircuitSpec, InputOptions, Retention, compile_datalog, compile_sql
 from dbsp_wcoj.limits import StepLimits
 from streaming import StateDamagedError
-from streaming.state.files import LocalFiles
+from streaming.state.local_files import LocalFiles
 from streaming.state.view_definitions import read_definition, write_definition
 from tests.circuits.test_circuit_spec import check_carried
 
