@@ -183,19 +183,19 @@ class _OneShot:
         sources: list[Source] = []
         for index, (view, factor) in enumerate(zip(views, plan.factors, strict=True)):
             if isinstance(view, Trace) and view.has(factor.order):
-                sources.append((view.arrange(factor.order).spine, -1))
+                sources.append(Source(view.arrange(factor.order).spine, -1))
                 continue
             key = (id(view), factor.order)
             if key not in self._runs:
                 zset = view.to_zset() if isinstance(view, Trace) else to_storable(view)
                 self._runs[key] = build_run(zset, factor.order)
             deltas[index] = self._runs[key].address
-            sources.append((None, index))
+            sources.append(Source(None, index))
         self._views = views
         self.physical = physical = PhysicalTerm(plan, sources, deltas, JoinBuffers())
-        moving = physical.closing_factor
-        if moving is not None and deltas[moving]:
-            physical.pack_closing_run(self._runs[id(views[moving]), plan.factors[moving].order])
+        closing = physical.closing_factor
+        if closing is not None and deltas[closing]:
+            physical.pack_closing_run(self._runs[id(views[closing]), plan.factors[closing].order])
 
     def total(self, executor: Executor | None, parts: int, budget: Budget | None) -> ZSet:
         if self.physical is None:
