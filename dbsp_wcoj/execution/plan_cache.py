@@ -38,7 +38,7 @@ from dbsp_wcoj.formulas import (
 from dbsp_wcoj.planning.adaptive_formula import AdaptiveFormula
 from dbsp_wcoj.planning.formula_candidates import FormulaName, describe_choice, formula_candidates
 from dbsp_wcoj.planning.planner import Body, TermPlan
-from dbsp_wcoj.planning.statistics import Statistics, sample_of_largest
+from dbsp_wcoj.planning.statistics import Statistics, sample_largest_run
 from dbsp_wcoj.planning.term_planner import TermPlanner
 from dbsp_wcoj.query import Query
 from dbsp_wcoj.storage.relations import Relations
@@ -206,8 +206,8 @@ class PlanCache:
             run = steps[name].run
             for order, slot in self._slots_of.get(name, ()):
                 deltas[slot] = run(order).address
-        if selection.only is not None:
-            return selection.only
+        if selection.fixed_terms is not None:
+            return selection.fixed_terms
         chosen = selection.choose(rows, steps)
         if selection.is_measuring:
             self._measuring = selection
@@ -223,13 +223,13 @@ class PlanCache:
             formula must be selected.
         """
         selection = self._by_change.get((name,))
-        if selection is None or selection.only is None:
+        if selection is None or selection.fixed_terms is None:
             return None
         if self._changes + rows >= self._replan_at:
             return None
         if self._filled != (name,):
             self._switch_slots((name,))
-        return selection.only
+        return selection.fixed_terms
 
     def record_rows(self, rows: int) -> None:
         """Record that a step with ``rows`` changed rows has run the terms of `bind_single`."""
@@ -299,7 +299,10 @@ class PlanCache:
     def _collect_statistics(self, steps: Mapping[str, TraceStep]) -> None:
         """Collect statistics of the relations."""
         self._statistics = Statistics(
-            {name: sample_of_largest(trace, steps.get(name)) for name, trace in self.traces.items()}
+            {
+                name: sample_largest_run(trace, steps.get(name))
+                for name, trace in self.traces.items()
+            }
         )
 
     def _rebind(self, terms: Sequence[DeltaTerm]) -> None:

@@ -87,7 +87,7 @@ class TermPlanner:
             source = sources[factor]
             if statistics is None or isinstance(source, int):
                 return None
-            return statistics.distinct(source, of_columns)
+            return statistics.count_distinct(source, of_columns)
 
         is_last = term.target == len(self._query.body)
         versions = [factor.version for factor in term.factors]
