@@ -25,6 +25,7 @@ from dbsp_wcoj.kernels.compilation import address_of as kernel_address
 from dbsp_wcoj.kernels.join.join import join
 from dbsp_wcoj.kernels.join.small_batch import sum_batch
 from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED
+from dbsp_wcoj.observer import OBSERVERS, current_observer
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.storage.spine import Spine
 from dbsp_wcoj.storage.trace import ColumnOrder, build_run
@@ -133,8 +134,11 @@ class BoundTerms:
         """Run all terms in one kernel call; call this only if `is_sum`.
 
         Returns:
-            The weight of the empty row and the number of joins; None if a weight exceeds int64.
+            The weight of the empty row and the number of joins; None if the caller must run the
+            terms one by one: a weight exceeds int64, or an observer counts each term.
         """
+        if OBSERVERS and current_observer() is not None:
+            return None
         state, _, bitmap, sums = self._buffers.arguments
         total, joins = sum_batch(self.address, state, bitmap, sums)
         return None if total == OVERFLOWED else (total, joins)

@@ -22,8 +22,10 @@ because they read the runs of the step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import ctypes
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Executor, wait
+from contextlib import closing
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -37,6 +39,7 @@ from dbsp_wcoj.kernels.join.join import join
 from dbsp_wcoj.kernels.join.packed_lists import pack_run, packed_words
 from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.limits import Budget
+from dbsp_wcoj.observer import OBSERVERS, Observer, current_observer
 from dbsp_wcoj.planning.planner import TermPlan
 from dbsp_wcoj.storage.run import WHOLE, Ranges, Run
 from dbsp_wcoj.storage.spine import Spine
@@ -147,6 +150,30 @@ class PhysicalTerm:
         (closing_factor,) = self._factors(block) & self._factors(last_block)
         return closing_factor
 
+    def count_prefixes(self) -> list[list[int]]:
+        """Count, for each factor, the prefixes of each length in the runs that the next step reads.
+
+        A prefix that is in two runs counts twice. The greatest length is the number of columns that
+        the join binds. Call this only while the runs of the step exist.
+        """
+        source_table, deltas, spines = self._referenced
+        counts = []
+        for index, (factor, spine) in enumerate(zip(self.plan.factors, spines, strict=True)):
+            headers = [run.buffer for run in spine.runs] if spine is not None else []
+            _, has_delta, slot = source_table[3 * index : 3 * index + 3].tolist()
+            if has_delta and deltas[slot]:
+                words = run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * len(factor.order)
+                header = (ctypes.c_int64 * words).from_address(int(deltas[slot]))
+                headers.append(np.ctypeslib.as_array(header))
+            entries = [
+                run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * level
+                for level in range(factor.depth)
+            ]
+            counts.append(
+                [sum(int(h[entry + run_layout.LEVEL_NODES]) for h in headers) for entry in entries]
+            )
+        return counts
+
     def link(self) -> None:
         """Compile or load the kernels that the program calls, before the first execution."""
         if not self._is_linked:
@@ -197,6 +224,13 @@ class PhysicalTerm:
             LimitError: The join takes longer than the budget allows.
         """
         self._execution_count[0] += 1
+        observer = current_observer() if OBSERVERS else None
+        if observer is not None:
+            observer.begin_term(self, resumed=False)
+            try:
+                return self._total_of_ranges(ranges, executor, budget)
+            finally:
+                observer.end_term()
         if executor is None and ranges is WHOLE and budget is None:
             result = join(*self._arguments_of_full_join())
             if result[0] != join_layout.PAUSED:
@@ -205,6 +239,11 @@ class PhysicalTerm:
             return self._range_total(
                 low, high, self.buffers, self._counters_address, budget, is_resumed=1
             )
+        return self._total_of_ranges(ranges, executor, budget)
+
+    def _total_of_ranges(
+        self, ranges: Ranges, executor: Executor | None, budget: Budget | None
+    ) -> int:
         self.link()
         total = 0
         if executor is None:
@@ -231,6 +270,22 @@ class PhysicalTerm:
             WeightOverflowError: A weight of the result exceeds int64.
             LimitError: The result is larger, or takes longer, than the budget allows.
         """
+        observer = current_observer() if OBSERVERS else None
+        if observer is not None:
+            yield from self._observe_chunks(
+                self._chunks_of_ranges(ranges, executor, budget), observer
+            )
+        elif executor is None and ranges is WHOLE:
+            self.link()
+            self._execution_count[0] += 1
+            ((low, high),) = WHOLE
+            yield from self._range_chunks(low, high, self.buffers, self._counters_address, budget)
+        else:
+            yield from self._chunks_of_ranges(ranges, executor, budget)
+
+    def _chunks_of_ranges(
+        self, ranges: Ranges, executor: Executor | None, budget: Budget | None
+    ) -> Generator[ZSet, None, None]:
         self.link()
         self._execution_count[0] += 1
         if executor is None:
@@ -244,6 +299,23 @@ class PhysicalTerm:
             self.counters += counters
             yield from chunks
 
+    def _observe_chunks(
+        self, chunks: Generator[ZSet, None, None], observer: Observer
+    ) -> Iterator[ZSet]:
+        """Yield the chunks; the computation of each is a piece of the term's execution."""
+        resumed = False
+        with closing(chunks):
+            while True:
+                observer.begin_term(self, resumed=resumed)
+                try:
+                    chunk = next(chunks, None)
+                finally:
+                    observer.end_term()
+                if chunk is None:
+                    return
+                yield chunk
+                resumed = True
+
     def _range_total(
         self,
         low: int,
@@ -256,8 +328,13 @@ class PhysicalTerm:
     ) -> int:
         """Return the total of one range; check the time whenever the kernel pauses."""
         memory = _memory_arguments(buffers, counters)
+        observer = current_observer() if OBSERVERS else None
         while True:
+            if observer is not None:
+                observer.begin_kernel(buffers.state)
             result = join(*self._arguments, low, high, is_resumed, *memory)
+            if observer is not None:
+                observer.end_kernel()
             if result[0] != join_layout.PAUSED:
                 return self._check_total(result)
             if budget is not None:
@@ -291,8 +368,13 @@ class PhysicalTerm:
         memory = _memory_arguments(buffers, counters)
         is_resumed = 0
         status = join_layout.FULL
+        observer = current_observer() if OBSERVERS else None
         while status in (join_layout.FULL, join_layout.PAUSED):
+            if observer is not None:
+                observer.begin_kernel(buffers.state)
             status, written, _ = join(*self._arguments, low, high, is_resumed, *memory)
+            if observer is not None:
+                observer.end_kernel()
             if status == join_layout.OVERFLOW:
                 raise _overflow_error(self.plan)
             if budget is not None:

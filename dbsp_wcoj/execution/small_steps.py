@@ -3,7 +3,7 @@
 An example is the count of all triangles of a graph, after one edge has been inserted. Such a step
 takes microseconds, so the overhead of Python calls dominates. Therefore one kernel call does
 everything: it builds the runs of the delta, runs the terms, and appends the runs to the spines. All
-other steps take the general path, and so does a step that may overflow int64.
+other steps take the general path, and so do steps that may overflow int64 or that are observed.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dbsp_wcoj.execution.bound_terms import BoundTerms
 from dbsp_wcoj.execution.join_buffers import address_of
 from dbsp_wcoj.execution.plan_cache import PlanCache
 from dbsp_wcoj.kernels.join.single_step import ARENA_FULL, MAY_OVERFLOW, SETTLE, small_step
+from dbsp_wcoj.observer import OBSERVERS, current_observer
 from dbsp_wcoj.storage.arena import MAX_INSERTION_ROWS, Arena
 from dbsp_wcoj.storage.relations import Relations
 from dbsp_wcoj.zset import Int64Array, ZSet
@@ -61,6 +62,8 @@ class SmallSteps:
             The weight of the empty row and the number of joins; None if nothing was applied and the
             step must take the general path.
         """
+        if OBSERVERS and current_observer() is not None:
+            return None
         if not isinstance(deltas, Mapping) or len(deltas) != 1:
             return None
         ((name, delta),) = deltas.items()

@@ -35,6 +35,7 @@ import numpy as np
 from dbsp_wcoj.kernels.storage import spine as spine_kernels
 from dbsp_wcoj.kernels.storage.run_layout import MAX_ABS_WEIGHT
 from dbsp_wcoj.kernels.storage.spine import MAX_RUNS
+from dbsp_wcoj.observer import MERGE, observed
 from dbsp_wcoj.storage.run import Merge, Run
 from dbsp_wcoj.zset import MAX_INT64, Int64Array
 
@@ -168,6 +169,7 @@ class Spine:
         self._has_loaded_runs = True
         self._refresh(0)
 
+    @observed(MERGE)
     def append(self, run: Run) -> None:
         """Add the run of a step, then do the merge work that the step owes.
 

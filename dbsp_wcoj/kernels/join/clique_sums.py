@@ -144,8 +144,8 @@ def sum_values(
 ):
     """Return the sum over the ``values`` of the level, themselves a product of lists.
 
-    ``values_weight`` is the weight of each of the values, 0 if the weights differ. ``weight`` is the
-    same for the values in ``product``.
+    ``values_weight`` is the weight of each of these values, 0 if their weights differ; ``weight``
+    is the same for the values in ``product``.
     """
     max_depth = load(program, MAX_ATOM_DEPTH)
     closing_atom = load(program, participant)
