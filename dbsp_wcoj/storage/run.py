@@ -22,7 +22,7 @@ from dbsp_wcoj.errors import DbspWcojError
 from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.kernels.storage.merge import begin_merge, continue_merge, merge_runs, merge_tail
 from dbsp_wcoj.kernels.storage.trie import build_sorted_run, read_run, run_words
-from dbsp_wcoj.observer import BUILD_RUNS, MERGE, observed
+from dbsp_wcoj.observer import BUILD_RUNS, MERGE, OBSERVERS, current_observer
 from dbsp_wcoj.zset import Int64Array, ZSet, sort_scratch
 
 __all__ = ["WHOLE", "Merge", "Ranges", "Run", "first_values", "value_ranges"]
@@ -52,7 +52,6 @@ class Run:
         self.max_abs_weight = max_abs_weight
 
     @staticmethod
-    @observed(BUILD_RUNS, lambda arguments, _: len(arguments[0]))
     def of(zset: ZSet, order: Int64Array) -> Run:
         """The run of a non-empty Z-set in a column order.
 
@@ -64,20 +63,33 @@ class Run:
             O(n) for each byte of the columns whose order changes.
         """
         rows = zset.row_array
-        buffer = _reserve(len(rows), len(zset))
-        scratch = sort_scratch(len(zset), len(rows))
-        return Run(buffer, *build_sorted_run(rows, zset.weight_array, order, buffer, scratch))
+        observer = current_observer() if OBSERVERS else None
+        if observer is not None:
+            observer.begin_phase(BUILD_RUNS)
+        try:
+            buffer = _reserve(len(rows), len(zset))
+            scratch = sort_scratch(len(zset), len(rows))
+            return Run(buffer, *build_sorted_run(rows, zset.weight_array, order, buffer, scratch))
+        finally:
+            if observer is not None:
+                observer.end_phase(len(zset))
 
     @staticmethod
-    @observed(MERGE, lambda runs, _: runs[0].rows + runs[1].rows)
     def merged(older: Run, newer: Run) -> Run:
         """The sum of two runs of one column order, at once; it may have no rows.
 
         Complexity:
             O(rows).
         """
-        buffer = _reserve_merge(older, newer)
-        return Run(buffer, *merge_runs(older.buffer, newer.buffer, buffer))
+        observer = current_observer() if OBSERVERS else None
+        if observer is not None:
+            observer.begin_phase(MERGE)
+        try:
+            buffer = _reserve_merge(older, newer)
+            return Run(buffer, *merge_runs(older.buffer, newer.buffer, buffer))
+        finally:
+            if observer is not None:
+                observer.end_phase(older.rows + newer.rows)
 
     @staticmethod
     def merged_tail(runs: Sequence[Run], table: Int64Array, first: int) -> Run:
@@ -253,12 +265,6 @@ class Run:
         return columns
 
 
-def _merged_rows(arguments: tuple[Merge, ...], result: Run | None) -> int:
-    """The rows of a merge, counted when it is complete."""
-    merge = arguments[0]
-    return 0 if result is None else merge.older.rows + merge.newer.rows
-
-
 class Merge:
     """An open merge of two runs; both stay readable until it is complete."""
 
@@ -271,10 +277,19 @@ class Merge:
         self._out = _reserve_merge(older, newer)
         self._state = begin_merge(older.buffer, newer.buffer, self._out)
 
-    @observed(MERGE, _merged_rows)
     def work(self, fuel: int = UNLIMITED_FUEL) -> Run | None:
         """Do about ``fuel`` rows of work; return the merged run once it is complete."""
-        done = continue_merge(self.older.buffer, self.newer.buffer, self._out, self._state, fuel)
+        observer = current_observer() if OBSERVERS else None
+        if observer is not None:
+            observer.begin_phase(MERGE)
+        older, newer = self.older, self.newer
+        done = False
+        try:
+            done = continue_merge(older.buffer, newer.buffer, self._out, self._state, fuel)
+        finally:
+            if observer is not None:
+                # An open merge counts when it is complete.
+                observer.end_phase(older.rows + newer.rows if done else 0)
         if not done:
             return None
         out = self._out

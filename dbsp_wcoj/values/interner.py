@@ -28,7 +28,7 @@ overlay (`dbsp_wcoj.values.overlay`).
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +36,7 @@ import numpy.typing as npt
 from dbsp_wcoj.errors import ArityError, ColumnTypeError
 from dbsp_wcoj.kernels.values import intern as intern_kernels
 
-__all__ = ["ABSENT", "Interner"]
+__all__ = ["ABSENT", "Interner", "InternerArrays"]
 
 Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -49,6 +49,22 @@ _INITIAL_SLOTS: Final = 64
 _INITIAL_ARENA_BYTES: Final = 1024
 _WORD_BYTES: Final = 8
 _ALL_VALID: Final[BoolArray] = np.empty(0, np.bool_)
+
+
+class InternerArrays(NamedTuple):
+    """The arrays of an interner, for overlays.
+
+    Attributes:
+        slots: The hash table.
+        bounds: The start of each string in ``arena``.
+        arena: The bytes of the strings.
+        words: The words of each row, if the strings are rows.
+    """
+
+    slots: Int64Array
+    bounds: Int64Array
+    arena: Bytes
+    words: int | None
 
 
 class Interner:
@@ -161,10 +177,30 @@ class Interner:
         """
         self._check_range(codes)
         offsets = np.empty(len(codes) + 1, np.int64)
-        self._write_offsets(codes, offsets)
+        self.write_offsets(codes, offsets)
         data = np.empty(int(offsets[-1]), np.uint8)
-        self._write_strings(codes, offsets, data)
+        self.write_strings(codes, offsets, data)
         return offsets, data
+
+    def write_offsets(self, codes: Int64Array, offsets: Int64Array) -> None:
+        """Write the offsets of the concatenated strings of codes; a negative code is empty."""
+        intern_kernels.write_offsets(read_only_codes(codes), self._bounds, offsets)
+
+    def write_strings(self, codes: Int64Array, offsets: Int64Array, data: Bytes) -> None:
+        """Write the strings of codes to their offsets in ``data``; skip negative codes."""
+        intern_kernels.gather(read_only_codes(codes), self._bounds, self._arena, offsets, data)
+
+    def share(self, length: int) -> InternerArrays:
+        """The arrays that hold the first ``length`` strings, while another thread may add strings.
+
+        Raises:
+            ColumnTypeError: There are fewer strings.
+        """
+        self._check_length(length)
+        # The slots (the hash table) first: every string that a slot points to is then in the arrays
+        # that are read after the slots.
+        slots = self._slots
+        return InternerArrays(slots, self._bounds, self._arena, self._words)
 
     def prefixes(self, codes: Int64Array, start: int = 0) -> Int64Array:
         """Return a sort key for each string: its eight bytes from ``start`` on, as an int64.
@@ -234,27 +270,9 @@ class Interner:
         intern_kernels.remove_latest(self._slots, self._bounds, self._arena, self._size, length)
         self._size = length
 
-    def _share_prefix(self, source: Interner, length: int) -> None:
-        """Refer to the arrays of another interner, with only its first ``length`` strings."""
-        source._check_length(length)
-        self._words = source._words
-        self._size = length
-        # The slots first, for the same reason as in `_find`.
-        self._slots = source._slots
-        self._bounds = source._bounds
-        self._arena = source._arena
-
     @property
     def _end(self) -> int:
         return int(self._bounds[self._size])
-
-    def _write_offsets(self, codes: Int64Array, offsets: Int64Array) -> None:
-        """Write where each string begins if the strings of codes are concatenated, and the end."""
-        intern_kernels.write_offsets(read_only_codes(codes), self._bounds, offsets)
-
-    def _write_strings(self, codes: Int64Array, offsets: Int64Array, data: Bytes) -> None:
-        """Write the strings of codes at their offsets in ``data``; negative codes write nothing."""
-        intern_kernels.gather(read_only_codes(codes), self._bounds, self._arena, offsets, data)
 
     def _find(self, offsets: Int64Array, data: Bytes, valid: BoolArray | None) -> Int64Array:
         rows = len(offsets) - 1

@@ -63,7 +63,8 @@ class InternerOverlay(Interner):
     __slots__ = ("_private",)
 
     def __init__(self, interner: Interner, length: int) -> None:
-        self._share_prefix(interner, length)
+        self._slots, self._bounds, self._arena, self._words = interner.share(length)
+        self._size = length
         self._private = Interner(words=self._words)
 
     def __len__(self) -> int:
@@ -120,12 +121,12 @@ class InternerOverlay(Interner):
         private_codes = np.where(is_private, codes - self._size, ABSENT)
         # A code that is absent has no bytes, so the offsets of both kinds of strings add up.
         shared_offsets, private_offsets = np.empty((2, len(codes) + 1), np.int64)
-        self._write_offsets(shared_codes, shared_offsets)
-        self._private._write_offsets(private_codes, private_offsets)
+        self.write_offsets(shared_codes, shared_offsets)
+        self._private.write_offsets(private_codes, private_offsets)
         offsets: Int64Array = shared_offsets + private_offsets
         data = np.empty(int(offsets[-1]), np.uint8)
-        self._write_strings(shared_codes, offsets, data)
-        self._private._write_strings(private_codes, offsets, data)
+        self.write_strings(shared_codes, offsets, data)
+        self._private.write_strings(private_codes, offsets, data)
         return offsets, data
 
     def prefixes(self, codes: Int64Array, start: int = 0) -> Int64Array:
