@@ -30,7 +30,7 @@ from streaming import ViewSink
 from streaming.distributed.engine import read_newest_cells
 from streaming.distributed.planning.load_balance import count_loads
 from streaming.distributed.planning.stages import Stage, cut_stages
-from streaming.state.files import LocalFiles
+from streaming.state.local_files import LocalFiles
 
 IDLE_TARGET = 0.4
 IDLE_TARGET_CELLS = 2  # cells

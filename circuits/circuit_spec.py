@@ -26,7 +26,7 @@ import pyarrow as pa
 from circuits.errors import CircuitError
 from circuits.inputs.input_options import InputOptions
 from circuits.options import CircuitOptions
-from circuits.plan.nodes import Plan
+from circuits.plan.nodes import PlanNode
 from circuits.plan.structural_hash import PlanHasher
 from circuits.schema import Schema
 
@@ -78,14 +78,14 @@ class CircuitSpec:
     >>> from circuits import Circuit, compile_sql
     >>> schemas = {"e": pa.schema([("src", pa.int64()), ("dst", pa.int64())])}
     >>> circuit = compile_sql("SELECT count(*) AS n FROM e", schemas)
-    >>> definition = pickle.loads(pickle.dumps(circuit.definition))
-    >>> Circuit(definition).fingerprint == circuit.fingerprint
+    >>> spec = pickle.loads(pickle.dumps(circuit.spec))
+    >>> Circuit(spec).fingerprint == circuit.fingerprint
     True
-    >>> list(definition.fingerprints)
+    >>> list(spec.fingerprints)
     ['input e', 'view view', 'materialized']
     """
 
-    plans: Mapping[str, Plan]
+    plans: Mapping[str, PlanNode]
     schemas: Mapping[str, pa.Schema]
     options: CircuitOptions = field(default_factory=CircuitOptions)
     source: SourceText | None = field(default=None, compare=False)

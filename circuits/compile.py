@@ -16,7 +16,7 @@ from circuits.datalog import plan_datalog
 from circuits.inputs.input_options import InputOptions
 from circuits.options import CircuitOptions
 from circuits.plan.fixpoint import MAX_ITERATIONS
-from circuits.plan.nodes import Plan
+from circuits.plan.nodes import PlanNode
 from circuits.schema import SchemaLike, arrow_schemas, schemas_of
 from circuits.sql import plan_sql
 from dbsp_wcoj import Formula
@@ -195,7 +195,7 @@ def compile_datalog(
     return _compile(SourceText("datalog", text), schemas, options, executor)
 
 
-def plans_of(source: SourceText, schemas: Mapping[str, SchemaLike]) -> dict[str, Plan]:
+def plans_of(source: SourceText, schemas: Mapping[str, SchemaLike]) -> dict[str, PlanNode]:
     """Compile a text to the plan of each view.
 
     Args:

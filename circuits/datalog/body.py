@@ -52,7 +52,7 @@ from circuits.plan.nodes import (
     Field,
     Filter,
     Map,
-    Plan,
+    PlanNode,
     RecursiveReference,
     Scan,
     Semijoin,
@@ -71,7 +71,7 @@ Scope = Mapping[str, Expression]
 class Bindings:
     """A plan, and each variable as an expression over its columns."""
 
-    plan: Plan
+    plan: PlanNode
     variables: Scope
 
 
@@ -79,7 +79,7 @@ class Bindings:
 class _JoinInput:
     """An input of a cross join: a plan and a term per column; ``context``: outer bindings."""
 
-    plan: Plan
+    plan: PlanNode
     terms: tuple[Term, ...]
     offset: int
     context: bool = False
@@ -113,7 +113,7 @@ class BodyPlanner:
         ]
 
     def _plan_conjunction(
-        self, items: Items, outer: Scope, left: Plan | None
+        self, items: Items, outer: Scope, left: PlanNode | None
     ) -> tuple[Bindings, list[Expression]]:
         """Plan a conjunction without distributed ors; return its conditions on outer variables,
         too.
@@ -177,7 +177,7 @@ class BodyPlanner:
         )
 
     def _outer_bindings(
-        self, items: Items, parts: Sequence[_JoinInput], outer: Scope, left: Plan
+        self, items: Items, parts: Sequence[_JoinInput], outer: Scope, left: PlanNode
     ) -> list[_JoinInput]:
         """Return the outer bindings if an inner negation uses a variable that is not bound here."""
         local = bound_variables(items)
@@ -268,7 +268,7 @@ class BodyPlanner:
                 return call("or", *branches)
         raise AssertionError(item)
 
-    def _semijoin(self, left: Plan, scope: Scope, items: Items, *, anti: bool) -> Plan:
+    def _semijoin(self, left: PlanNode, scope: Scope, items: Items, *, anti: bool) -> PlanNode:
         """Return the rows of ``left`` for which the items hold together (``anti``: do not)."""
         conjunctions = split_alternatives(items, (), scope, self.source)
         assert anti or len(conjunctions) == 1
@@ -287,11 +287,11 @@ class BodyPlanner:
 
 
 def plan_union(
-    maps: Sequence[tuple[Plan, Sequence[Expression]]],
+    maps: Sequence[tuple[PlanNode, Sequence[Expression]]],
     names: Sequence[str],
     source: DatalogSource,
     offset: int,
-) -> Plan:
+) -> PlanNode:
     """Return the union of expressions over several plans; columns get their common type.
 
     Raises:
@@ -310,7 +310,9 @@ def plan_union(
     return plans[0] if len(plans) == 1 else Union(tuple(plans))
 
 
-def _map_columns(plan: Plan, expressions: tuple[Expression, ...], names: tuple[str, ...]) -> Plan:
+def _map_columns(
+    plan: PlanNode, expressions: tuple[Expression, ...], names: tuple[str, ...]
+) -> PlanNode:
     """Return a Map, or the plan itself if the Map would change nothing."""
     same = expressions == columns(plan) and names == tuple(field.name for field in plan.fields)
     return plan if same else Map(plan, expressions, names)
@@ -320,7 +322,7 @@ def _cast_to(value: Expression, to: pa.DataType) -> Expression:
     return value if value.type == to else call("cast", value, type=to)
 
 
-def _cross_join(plans: Sequence[Plan]) -> Plan:
+def _cross_join(plans: Sequence[PlanNode]) -> PlanNode:
     if not plans:
         return Values((), ((),))
     return plans[0] if len(plans) == 1 else CrossJoin(tuple(plans))

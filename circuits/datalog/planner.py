@@ -55,7 +55,7 @@ from circuits.plan.nodes import (
     Distinct,
     Field,
     Map,
-    Plan,
+    PlanNode,
     Values,
     columns,
 )
@@ -66,7 +66,7 @@ __all__ = ["plan_datalog"]
 WEIGHT_COLUMN: Final = "weight"
 
 
-def plan_datalog(text: str, relations: Mapping[str, tuple[Field, ...]]) -> dict[str, Plan]:
+def plan_datalog(text: str, relations: Mapping[str, tuple[Field, ...]]) -> dict[str, PlanNode]:
     """Return the plans of a Datalog program.
 
     Args:
@@ -93,7 +93,7 @@ def plan_datalog(text: str, relations: Mapping[str, tuple[Field, ...]]) -> dict[
     program = resolve_names(program, {name: len(fields) for name, fields in relations.items()})
     check_safety(program)
     known = dict(relations)
-    plans: dict[str, Plan] = {}
+    plans: dict[str, PlanNode] = {}
     heads = program.heads
     for stratum in stratify(program):
         if stratum.recursive:
@@ -106,7 +106,7 @@ def plan_datalog(text: str, relations: Mapping[str, tuple[Field, ...]]) -> dict[
     return plans
 
 
-def _plan_head(rules: Sequence[Rule], bodies: BodyPlanner) -> Plan:
+def _plan_head(rules: Sequence[Rule], bodies: BodyPlanner) -> PlanNode:
     """Return the plan of one head."""
     plan = _plan_rules(rules, bodies, rules[0])
     if len(rules) == 1 and _is_aggregation(rules[0]):
@@ -114,7 +114,7 @@ def _plan_head(rules: Sequence[Rule], bodies: BodyPlanner) -> Plan:
     return Distinct(plan)
 
 
-def _plan_rules(rules: Sequence[Rule], bodies: BodyPlanner, first: Rule) -> Plan:
+def _plan_rules(rules: Sequence[Rule], bodies: BodyPlanner, first: Rule) -> PlanNode:
     """Return the plan of rows that rules of one head derive, with their multiplicity.
 
     Args:
@@ -126,7 +126,7 @@ def _plan_rules(rules: Sequence[Rule], bodies: BodyPlanner, first: Rule) -> Plan
     names = _column_names(first, source)
     facts = [rule for rule in rules if _is_fact(rule)]
     others = [rule for rule in rules if not _is_fact(rule)]
-    maps: list[tuple[Plan, Sequence[Expression]]] = []
+    maps: list[tuple[PlanNode, Sequence[Expression]]] = []
     if facts:
         values = _plan_facts(facts, names, source)
         maps.append((values, columns(values)))
@@ -160,7 +160,9 @@ def _plan_facts(rules: Sequence[Rule], names: Sequence[str], source: DatalogSour
     return Values(tuple(fields), tuple(distinct))
 
 
-def _plan_projection(rule: Rule, bodies: BodyPlanner) -> list[tuple[Plan, Sequence[Expression]]]:
+def _plan_projection(
+    rule: Rule, bodies: BodyPlanner
+) -> list[tuple[PlanNode, Sequence[Expression]]]:
     """Plan a rule without aggregates: the terms of the head over each alternative of the body."""
     terms = [term.term for term in rule.terms]
     return [
@@ -171,7 +173,9 @@ def _plan_projection(rule: Rule, bodies: BodyPlanner) -> list[tuple[Plan, Sequen
     ]
 
 
-def _plan_aggregation(rule: Rule, bodies: BodyPlanner) -> list[tuple[Plan, Sequence[Expression]]]:
+def _plan_aggregation(
+    rule: Rule, bodies: BodyPlanner
+) -> list[tuple[PlanNode, Sequence[Expression]]]:
     """Plan a rule with aggregates: distinct bindings, keys and arguments, groups, head terms."""
     source = bodies.source
     named = bound_variables(rule.body)

@@ -22,7 +22,7 @@ from typing import Final
 from circuits.datalog.body import BodyPlanner
 from circuits.datalog.program import Atom, Program, Rule, walk
 from circuits.plan.fixpoint import DistinctMode, Fixpoint
-from circuits.plan.nodes import Fields, Plan
+from circuits.plan.nodes import Fields, PlanNode
 from circuits.plan.rewrite.nullability import with_nullability
 from circuits.types.codecs.codec import Codecs
 
@@ -31,7 +31,7 @@ __all__ = ["plan_recursion"]
 # Integers and floats are stable after a few iterations; decimals may grow in each.
 MAX_TYPE_ITERATIONS: Final = 12
 
-Derive = Callable[[Sequence[Rule], BodyPlanner, Rule], Plan]
+Derive = Callable[[Sequence[Rule], BodyPlanner, Rule], PlanNode]
 
 
 def plan_recursion(

@@ -32,7 +32,7 @@ from typing import Protocol
 
 import numpy as np
 
-from circuits.plan.nodes import Filter, Map, Plan, RowIdEncode, Scan
+from circuits.plan.nodes import Filter, Map, PlanNode, RowIdEncode, Scan
 from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.operators.operator import Operator
 from dbsp_wcoj import Trace, ZSet
@@ -45,7 +45,7 @@ class Node(Protocol):
     """The attributes of `circuits.runtime.graph_node.Node` that this module reads."""
 
     name: str
-    plan: Plan
+    plan: PlanNode
     inputs: tuple[int, ...]
     operator: Operator | None
     is_arranged: bool

@@ -22,7 +22,7 @@ from typing import Final, Literal, Self
 import pyarrow as pa
 
 from circuits.plan.columns import Field, Fields
-from circuits.plan.node import LeafNode, Plan, UnaryNode
+from circuits.plan.node import LeafNode, PlanNode, UnaryNode
 
 __all__ = [
     "ITERATION",
@@ -76,7 +76,7 @@ class RecursiveReference(LeafNode):
 
 
 @dataclass(frozen=True)
-class Fixpoint(Plan):
+class Fixpoint(PlanNode):
     """One of the relations that equations define together.
 
     Attributes:
@@ -88,15 +88,15 @@ class Fixpoint(Plan):
     """
 
     names: tuple[str, ...]
-    bodies: tuple[Plan, ...]
+    bodies: tuple[PlanNode, ...]
     modes: tuple[DistinctMode, ...]
     index: int = 0
 
     @property
-    def inputs(self) -> tuple[Plan, ...]:
+    def inputs(self) -> tuple[PlanNode, ...]:
         return self.bodies
 
-    def with_inputs(self, inputs: Sequence[Plan]) -> Self:
+    def with_inputs(self, inputs: Sequence[PlanNode]) -> Self:
         return replace(self, bodies=tuple(inputs))
 
     @property

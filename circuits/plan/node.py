@@ -1,9 +1,8 @@
-"""Node: the interface of every plan node; rules, the graph and explain need no list of node types.
+"""PlanNode: the interface of all plan nodes; rules, graph and explain need no list of node types.
 
-A node class states everything that is asked of it. `Plan.key` and `Plan.label` are abstract, so a
-node class without them cannot be instantiated: a missing key would merge operators that differ.
-The other defaults are those that are safe for an unknown node: not linear, not partitionable, every
-column nullable.
+A node class answers every question about it. `PlanNode.key` and `PlanNode.label` are abstract, so a
+node class without them cannot be instantiated: a missing key would merge operators that differ. The
+other defaults are safe for any node: not linear, not partitionable, every column nullable.
 
 Subclass `LeafNode`, `UnaryNode`, `BinaryNode` or `NaryNode` by the number of inputs. Then register
 the operator that executes the node (`circuits.runtime.operators.registry`).
@@ -19,10 +18,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from circuits.plan.columns import Fields
 
-__all__ = ["BinaryNode", "LeafNode", "NaryNode", "Plan", "UnaryNode"]
+__all__ = ["BinaryNode", "LeafNode", "NaryNode", "PlanNode", "UnaryNode"]
 
 
-class Plan(ABC):
+class PlanNode(ABC):
     """A plan: a node and, below it, its inputs. Nodes are frozen dataclasses.
 
     Attributes:
@@ -42,11 +41,11 @@ class Plan(ABC):
 
         @property
         @abstractmethod
-        def inputs(self) -> tuple[Plan, ...]:
+        def inputs(self) -> tuple[PlanNode, ...]:
             """The plans below, in order."""
 
     @abstractmethod
-    def with_inputs(self, inputs: Sequence[Plan]) -> Self:
+    def with_inputs(self, inputs: Sequence[PlanNode]) -> Self:
         """The same node over other inputs, as many as it has."""
 
     @abstractmethod
@@ -62,7 +61,7 @@ class Plan(ABC):
         """One line that says what the node computes, with names of columns, for explain."""
 
     @property
-    def references(self) -> tuple[Plan, ...]:
+    def references(self) -> tuple[PlanNode, ...]:
         """Nodes whose operators this operator calls, without reading their rows."""
         return ()
 
@@ -91,58 +90,58 @@ class Plan(ABC):
         return {}
 
 
-class LeafNode(Plan):
+class LeafNode(PlanNode):
     """A node without inputs."""
 
     @property
-    def inputs(self) -> tuple[Plan, ...]:
+    def inputs(self) -> tuple[PlanNode, ...]:
         return ()
 
-    def with_inputs(self, inputs: Sequence[Plan]) -> Self:
+    def with_inputs(self, inputs: Sequence[PlanNode]) -> Self:
         assert not inputs
         return self
 
 
 @dataclass(frozen=True)
-class UnaryNode(Plan):
+class UnaryNode(PlanNode):
     """A node over one input; by default with the columns of the input."""
 
-    input: Plan
+    input: PlanNode
 
     @property
-    def inputs(self) -> tuple[Plan, ...]:
+    def inputs(self) -> tuple[PlanNode, ...]:
         return (self.input,)
 
     @property
     def fields(self) -> Fields:
         return self.input.fields
 
-    def with_inputs(self, inputs: Sequence[Plan]) -> Self:
+    def with_inputs(self, inputs: Sequence[PlanNode]) -> Self:
         (input,) = inputs
         return replace(self, input=input)
 
 
 @dataclass(frozen=True)
-class BinaryNode(Plan):
+class BinaryNode(PlanNode):
     """A node over a left and a right input."""
 
-    left: Plan
-    right: Plan
+    left: PlanNode
+    right: PlanNode
 
     @property
-    def inputs(self) -> tuple[Plan, ...]:
+    def inputs(self) -> tuple[PlanNode, ...]:
         return self.left, self.right
 
-    def with_inputs(self, inputs: Sequence[Plan]) -> Self:
+    def with_inputs(self, inputs: Sequence[PlanNode]) -> Self:
         left, right = inputs
         return replace(self, left=left, right=right)
 
 
 @dataclass(frozen=True)
-class NaryNode(Plan):
+class NaryNode(PlanNode):
     """A node over any number of inputs."""
 
-    inputs: tuple[Plan, ...]
+    inputs: tuple[PlanNode, ...]
 
-    def with_inputs(self, inputs: Sequence[Plan]) -> Self:
+    def with_inputs(self, inputs: Sequence[PlanNode]) -> Self:
         return replace(self, inputs=tuple(inputs))

@@ -58,7 +58,7 @@ from circuits.plan.expressions import (
     may_be_null,
 )
 from circuits.plan.fixpoint import Fixpoint, RecursiveDistinct, RecursiveReference
-from circuits.plan.node import BinaryNode, LeafNode, NaryNode, Plan, UnaryNode
+from circuits.plan.node import BinaryNode, LeafNode, NaryNode, PlanNode, UnaryNode
 
 __all__ = [
     "Aggregate",
@@ -77,7 +77,7 @@ __all__ = [
     "Order",
     "OuterJoin",
     "PartialAggregate",
-    "Plan",
+    "PlanNode",
     "Positive",
     "RecursiveDistinct",
     "RecursiveReference",
@@ -476,7 +476,7 @@ class RowIdDecode(UnaryNode):
         return tuple(found)
 
     @property
-    def references(self) -> tuple[Plan, ...]:
+    def references(self) -> tuple[PlanNode, ...]:
         return tuple(encoder for _, encoder in self.row_ids)
 
     def key(self) -> tuple[object, ...]:
@@ -540,7 +540,7 @@ class FinalAggregate(UnaryNode):
         return tuple(range(self.keys))
 
 
-def columns(plan: Plan) -> tuple[Column, ...]:
+def columns(plan: PlanNode) -> tuple[Column, ...]:
     """The columns of a plan as expressions.
 
     >>> columns(Scan("e", (Field("src", pa.int64()),)))
@@ -549,7 +549,7 @@ def columns(plan: Plan) -> tuple[Column, ...]:
     return tuple(Column(index, field.type) for index, field in enumerate(plan.fields))
 
 
-def _paths(plan: Plan) -> int:
+def _paths(plan: PlanNode) -> int:
     while isinstance(plan, Filter | Map | Negate):
         plan = plan.input
     return plan.paths if isinstance(plan, Union) else 1

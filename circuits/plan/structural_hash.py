@@ -32,7 +32,7 @@ import pyarrow as pa
 
 from circuits.plan.expressions import Call, Column, Literal
 from circuits.plan.fixpoint import Fixpoint
-from circuits.plan.node import Plan
+from circuits.plan.node import PlanNode
 
 __all__ = ["PlanHasher", "hash_values", "structural_hash"]
 
@@ -47,12 +47,12 @@ class PlanHasher:
             which is the same as the plan of the view.
     """
 
-    def __init__(self, resolve: Callable[[Plan], str | None] = lambda plan: None) -> None:
+    def __init__(self, resolve: Callable[[PlanNode], str | None] = lambda plan: None) -> None:
         self._resolve = resolve
         # By the ``id`` of a node, which stays unique as long as the node is referenced here.
-        self._known: dict[int, tuple[str, Plan]] = {}
+        self._known: dict[int, tuple[str, PlanNode]] = {}
 
-    def hash(self, plan: Plan) -> str:
+    def hash(self, plan: PlanNode) -> str:
         """The hash of a plan, in 64 hexadecimal digits."""
         known = self._known.get(id(plan))
         if known is None:
@@ -69,7 +69,7 @@ class PlanHasher:
             ),
         )
 
-    def _hash(self, plan: Plan) -> str:
+    def _hash(self, plan: PlanNode) -> str:
         found = self._resolve(plan)
         if found is not None:
             return found
@@ -77,7 +77,7 @@ class PlanHasher:
         return structural_hash(plan, inputs, [self.hash(one) for one in plan.references])
 
 
-def structural_hash(plan: Plan, inputs: Sequence[str], references: Sequence[str] = ()) -> str:
+def structural_hash(plan: PlanNode, inputs: Sequence[str], references: Sequence[str] = ()) -> str:
     """The hash of a node over inputs and references of these hashes.
 
     >>> from circuits.plan.nodes import Field, Negate, Scan

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from circuits.plan.nodes import Filter, Plan, Semijoin, Union
+from circuits.plan.nodes import Filter, PlanNode, Semijoin, Union
 from circuits.sql import subqueries
 from circuits.sql.rows import Rows
 from circuits.sql.scope import is_correlated
@@ -37,7 +37,7 @@ def has_membership(node: exp.Expr) -> bool:
     return subqueries.is_membership(node)
 
 
-def filter_by_disjunction(rows: Rows, name: str, node: exp.Expr) -> Plan:
+def filter_by_disjunction(rows: Rows, name: str, node: exp.Expr) -> PlanNode:
     """Return the rows for which a condition of clause ``name`` is true."""
     return _RowSplitter(rows, name).true(node, rows.plan, negated=False)
 
@@ -55,25 +55,25 @@ class _RowSplitter:
         self._name = name
         # Keyed by the ``id`` of the condition and of the plan. The entry keeps the plan alive, so
         # that its id stays valid.
-        self._plans: dict[tuple[int, int, bool, bool], tuple[Plan, Plan]] = {}
+        self._plans: dict[tuple[int, int, bool, bool], tuple[PlanNode, PlanNode]] = {}
 
-    def true(self, node: exp.Expr, plan: Plan, *, negated: bool) -> Plan:
+    def true(self, node: exp.Expr, plan: PlanNode, *, negated: bool) -> PlanNode:
         """Return the rows for which the condition, or its negation, is true."""
         return self._memoize(self._build_true, node, plan, negated=negated)
 
-    def untrue(self, node: exp.Expr, plan: Plan, *, negated: bool) -> Plan:
+    def untrue(self, node: exp.Expr, plan: PlanNode, *, negated: bool) -> PlanNode:
         """Return the other rows."""
         return self._memoize(self._build_untrue, node, plan, negated=negated)
 
     def _memoize(
-        self, make: Callable[..., Plan], node: exp.Expr, plan: Plan, *, negated: bool
-    ) -> Plan:
+        self, make: Callable[..., PlanNode], node: exp.Expr, plan: PlanNode, *, negated: bool
+    ) -> PlanNode:
         key = id(node), id(plan), negated, make == self._build_true
         if key not in self._plans:
             self._plans[key] = make(node, plan, negated), plan
         return self._plans[key][0]
 
-    def _build_true(self, node: exp.Expr, plan: Plan, negated: bool) -> Plan:
+    def _build_true(self, node: exp.Expr, plan: PlanNode, negated: bool) -> PlanNode:
         first, second, both = self._split(node, negated)
         if second is None:
             return self._filter_leaf(
@@ -86,7 +86,7 @@ class _RowSplitter:
         rest = self.untrue(first, plan, negated=negated)
         return Union((matching, self.true(second, rest, negated=negated)))
 
-    def _build_untrue(self, node: exp.Expr, plan: Plan, negated: bool) -> Plan:
+    def _build_untrue(self, node: exp.Expr, plan: PlanNode, negated: bool) -> PlanNode:
         first, second, both = self._split(node, negated)
         if second is None:
             return self._filter_leaf(
@@ -108,7 +108,9 @@ class _RowSplitter:
         self._rows.source.accept(inner, "this", "expression")
         return inner.left, inner.right, isinstance(inner, exp.And) != negated
 
-    def _filter_leaf(self, node: exp.Expr, plan: Plan, *, negated: bool, complement: bool) -> Plan:
+    def _filter_leaf(
+        self, node: exp.Expr, plan: PlanNode, *, negated: bool, complement: bool
+    ) -> PlanNode:
         rows = self._rows
         clause = rows.clause(self._name)
         if subqueries.is_membership(node):

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from sqlglot import exp
 
-from circuits.plan.nodes import Map, Plan, Scan, columns
+from circuits.plan.nodes import Map, PlanNode, Scan, columns
 from circuits.sql.parsing import WRITTEN
 from circuits.sql.scope import Scope
 from circuits.sql.source import SqlSource
@@ -49,10 +49,10 @@ NO_RANK_RANGES: Final[RankRanges] = {}
 class DerivedTable:
     """The plan of a query, and the reasons why some of its columns (by index) cannot be read."""
 
-    plan: Plan
+    plan: PlanNode
     unreadable_columns: dict[int, str] = field(default_factory=dict)
 
-    def complete(self, source: SqlSource, node: exp.Expr) -> Plan:
+    def complete(self, source: SqlSource, node: exp.Expr) -> PlanNode:
         """Return the plan; raise an error if a column cannot be read."""
         for unreadable_reason in self.unreadable_columns.values():
             raise source.unsupported(node, *unreadable_reason.split("; ", 1))

@@ -23,7 +23,7 @@ from circuits.plan.nodes import (
     AggregateFunction,
     CrossJoin,
     Map,
-    Plan,
+    PlanNode,
     Values,
 )
 from circuits.sql.expressions import NULL, Clause, integer, is_aggregate
@@ -78,7 +78,7 @@ class Grouping:
         self.source = rows.source
         self.keys: list[Expression] = []
         self._calls: list[tuple[AggregateFunction, Expression | None, bool, pa.DataType]] = []
-        self._values: list[tuple[Plan, Expression]] = []
+        self._values: list[tuple[PlanNode, Expression]] = []
 
     def clause(self, name: str) -> Clause:
         """Return the clause of expressions over the groups, which are read with placeholders."""
@@ -96,7 +96,7 @@ class Grouping:
             self.keys.append(expression)
         return Column(KEY + self.keys.index(expression), expression.type)
 
-    def plan(self) -> Plan:
+    def plan(self) -> PlanNode:
         """Return the plan of the groups: keys, aggregates, values of scalar subqueries."""
         arguments = list(dict.fromkeys(c[1] for c in self._calls if c[1] is not None))
         fields = self.rows.plan.fields
@@ -116,7 +116,7 @@ class Grouping:
             )
             for number, (function, argument, distinct, type_) in enumerate(self._calls)
         )
-        groups: Plan = Aggregate(rows, tuple(range(len(self.keys))), calls)
+        groups: PlanNode = Aggregate(rows, tuple(range(len(self.keys))), calls)
         return CrossJoin((groups, *(plan for plan, _ in self._values))) if self._values else groups
 
     def is_count(self, index: int) -> bool:

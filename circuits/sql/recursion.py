@@ -30,7 +30,7 @@ from circuits.plan.nodes import (
     Filter,
     Map,
     OuterJoin,
-    Plan,
+    PlanNode,
     RecursiveReference,
     Semijoin,
     Union,
@@ -70,7 +70,7 @@ def plan_recursive(common: CommonTable) -> DerivedTable:
     mode = SET if distinct else DistinctMode("bag")
     fields = with_nullability(base)
     for _ in range(MAX_TYPE_ITERATIONS):
-        plans: list[Plan] = [base]
+        plans: list[PlanNode] = [base]
         inner = replace(
             common, recursive=False, plans={(): DerivedTable(RecursiveReference(name, fields))}
         )
@@ -120,7 +120,7 @@ def _is_named_in(node: exp.Expr, name: str) -> bool:
 
 
 def _check_linear(
-    source: SqlSource, plan: Plan, node: exp.Expr, name: str, mode: DistinctMode
+    source: SqlSource, plan: PlanNode, node: exp.Expr, name: str, mode: DistinctMode
 ) -> None:
     """Refuse a step that is not linear in the rows of the recursion."""
     at = next(t for t in node.find_all(exp.Table) if t.name.casefold() == name.casefold())
@@ -149,13 +149,13 @@ class _ReferenceCounter:
         self._cut = mode
         self._known: dict[int, int] = {}
 
-    def count(self, plan: Plan) -> int:
+    def count(self, plan: PlanNode) -> int:
         """Return the number of references; set ``forbidden_by`` to a node that is not linear."""
         if id(plan) not in self._known:
             self._known[id(plan)] = self._count_node(plan)
         return self._known[id(plan)]
 
-    def _count_node(self, plan: Plan) -> int:
+    def _count_node(self, plan: PlanNode) -> int:
         match plan:
             case RecursiveReference(name):
                 return int(name == self._name)
@@ -177,10 +177,10 @@ class _ReferenceCounter:
                 return self.count(left) + self._count_forbidden(right, plan)
             case OuterJoin(left, right):
                 return self._count_forbidden(left, plan) + self._count_forbidden(right, plan)
-        inner: Plan | None = getattr(plan, "input", None)
+        inner: PlanNode | None = getattr(plan, "input", None)
         return 0 if inner is None else self._count_forbidden(inner, plan)
 
-    def _count_forbidden(self, plan: Plan, above: Plan) -> int:
+    def _count_forbidden(self, plan: PlanNode, above: PlanNode) -> int:
         count = self.count(plan)
         if count and self.forbidden_by is None:
             self.forbidden_by = type(above).__name__

@@ -17,7 +17,7 @@ from typing import Protocol, cast
 from sqlglot import exp
 
 from circuits.plan.expressions import Call, Column, Expression, conjuncts, substitute
-from circuits.plan.nodes import Filter, Plan
+from circuits.plan.nodes import Filter, PlanNode
 from circuits.sql.environment import DerivedTable, Environment, QueryPlanner
 from circuits.sql.expressions import Clause
 from circuits.sql.scope import Scope, Slot, is_correlated, is_outer, shift_columns
@@ -43,7 +43,7 @@ class QueryReader(QueryPlanner, Protocol):
     def finish_selection(self, selection: Selection) -> DerivedTable:
         """Apply the clauses after the list: QUALIFY, DISTINCT, ORDER BY and LIMIT."""
 
-    def join_scalar(self, rows: Rows, node: exp.Expr) -> tuple[Plan, Expression]:
+    def join_scalar(self, rows: Rows, node: exp.Expr) -> tuple[PlanNode, Expression]:
         """Return the rows with a scalar subquery beside them, and its value there."""
 
 
@@ -60,7 +60,7 @@ class Rows:
     def __init__(
         self,
         environment: Environment,
-        plan: Plan,
+        plan: PlanNode,
         slots: Iterable[Slot] = (),
         parent: Scope | None = None,
     ) -> None:

@@ -31,7 +31,7 @@ from typing import Final
 from sqlglot import exp
 
 from circuits.plan.expressions import Column, Expression, columns_of, substitute
-from circuits.plan.nodes import Plan
+from circuits.plan.nodes import PlanNode
 from circuits.sql.source import SqlSource
 
 __all__ = ["OUTER", "Scope", "Slot", "is_correlated", "is_outer", "shift_columns", "slots_of"]
@@ -73,7 +73,7 @@ class Slot:
         return replace(self, value=change(self.value), merged=merged)
 
 
-def slots_of(plan: Plan, table: str, unreadable_columns: dict[int, str]) -> tuple[Slot, ...]:
+def slots_of(plan: PlanNode, table: str, unreadable_columns: dict[int, str]) -> tuple[Slot, ...]:
     """Return the slots of a plan under an alias."""
     return tuple(
         Slot(

@@ -19,7 +19,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal, conjuncts
-from circuits.plan.nodes import Distinct, Field, Filter, Map, Plan, TopK, Values, columns
+from circuits.plan.nodes import Distinct, Field, Filter, Map, PlanNode, TopK, Values, columns
 from circuits.sql import row_number
 from circuits.sql.conditions import restrict
 from circuits.sql.environment import (
@@ -365,7 +365,7 @@ def _check_distinct(selection: Selection, distinct: exp.Expr, limit: Limit | Non
             )
 
 
-def _map_rows(plan: Plan, expressions: list[Expression], names: tuple[str, ...]) -> Plan:
+def _map_rows(plan: PlanNode, expressions: list[Expression], names: tuple[str, ...]) -> PlanNode:
     """Map each row to the expressions; those without a name become hidden columns."""
     hidden = range(len(expressions) - len(names))
     every = (*names, *(f"hidden_{number}" for number in hidden))
@@ -382,7 +382,7 @@ def _types_of(expressions: list[Expression]) -> list[pa.DataType]:
     return [expression.type for expression in expressions]
 
 
-def _keep_first_columns(plan: Plan, count: int) -> Plan:
+def _keep_first_columns(plan: PlanNode, count: int) -> PlanNode:
     """Return the plan with its first ``count`` columns only."""
     if len(plan.fields) == count:
         return plan

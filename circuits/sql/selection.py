@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from circuits.plan.expressions import Expression
-from circuits.plan.nodes import Plan
+from circuits.plan.nodes import PlanNode
 from circuits.sql.environment import RankRange
 from circuits.sql.ordering import SortKey
 from circuits.sql.source import SqlSource
@@ -34,7 +34,7 @@ class Selection:
 
     node: exp.Select
     source: SqlSource
-    plan: Plan
+    plan: PlanNode
     names: tuple[str, ...]
     outputs: tuple[Expression, ...]
     conditions: tuple[Expression, ...]

@@ -21,7 +21,7 @@ from circuits.plan.nodes import (
     Distinct,
     Map,
     Negate,
-    Plan,
+    PlanNode,
     Positive,
     TopK,
     Union,
@@ -36,7 +36,7 @@ from circuits.types import functions
 __all__ = ["apply_limit", "plan_set_operation", "unify_columns"]
 
 
-def plan_set_operation(environment: Environment, node: exp.SetOperation) -> Plan:
+def plan_set_operation(environment: Environment, node: exp.SetOperation) -> PlanNode:
     """Return the plan of a set operation, with the ORDER BY and LIMIT of the whole."""
     source = environment.source
     source.accept(node, "this", "expression", "distinct", "with_", "order", "limit", "offset")
@@ -48,7 +48,7 @@ def plan_set_operation(environment: Environment, node: exp.SetOperation) -> Plan
     left, right = unify_columns(environment, node.expression, plans, node.key)
     distinct = bool(node.args.get("distinct"))
     if isinstance(node, exp.Union):
-        plan: Plan = Union((left, right))
+        plan: PlanNode = Union((left, right))
         plan = Distinct(plan) if distinct else plan
     else:
         if distinct:
@@ -62,8 +62,8 @@ def plan_set_operation(environment: Environment, node: exp.SetOperation) -> Plan
 
 
 def unify_columns(
-    environment: Environment, node: exp.Expr, plans: Sequence[Plan], kind: str = "union"
-) -> list[Plan]:
+    environment: Environment, node: exp.Expr, plans: Sequence[PlanNode], kind: str = "union"
+) -> list[PlanNode]:
     """Rename and cast the columns of all plans to the names of the first and to common types.
 
     Args:
@@ -88,7 +88,7 @@ def unify_columns(
             others = [plan.fields[place].type for plan in plans[1:]]
             types.append(functions.common_type((field.type, *others)))
     names = tuple(field.name for field in first.fields)
-    found: list[Plan] = []
+    found: list[PlanNode] = []
     for plan in plans:
         cast: list[Expression] = []
         for column, of in zip(columns(plan), types, strict=True):
@@ -101,7 +101,7 @@ def unify_columns(
     return found
 
 
-def apply_limit(environment: Environment, node: exp.Expr, plan: Plan) -> Plan:
+def apply_limit(environment: Environment, node: exp.Expr, plan: PlanNode) -> PlanNode:
     """Apply the ORDER BY and LIMIT of a query around a plan, which name its columns."""
     source, order = environment.source, node.args.get("order")
     scope = Scope(source, slots_of(plan, "", {}))

@@ -7,7 +7,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from circuits.plan.nodes import Field, Plan, Scan
+from circuits.plan.nodes import Field, PlanNode, Scan
 from circuits.sql import dates, predicates, query, scalar_functions
 from circuits.sql.environment import Environment, rename_columns
 from circuits.sql.rows import QueryReader
@@ -25,7 +25,7 @@ def plan_sql(
     *,
     name: str = "view",
     dialect: str = "duckdb",
-) -> dict[str, Plan]:
+) -> dict[str, PlanNode]:
     """Return the plans of the views that a text defines, in order.
 
     Args:
@@ -56,7 +56,7 @@ def plan_sql(
     """
     source = SqlSource(text, dialect)
     scans = {relation: Scan(relation, fields) for relation, fields in relations.items()}
-    plans: dict[str, Plan] = {}
+    plans: dict[str, PlanNode] = {}
     queries: QueryReader = query
     try:
         trees = source.statements()
@@ -82,7 +82,7 @@ def plan_sql(
 
 def _plan_statement(
     environment: Environment, tree: exp.Expr, name: str, number: int
-) -> tuple[str, Plan]:
+) -> tuple[str, PlanNode]:
     source = environment.source
     if not isinstance(tree, exp.Create):
         if not isinstance(tree, exp.Query | exp.Values):
@@ -129,7 +129,7 @@ def _check_name(source: SqlSource, tree: exp.Expr, view: str, scans: Mapping[str
         )
 
 
-def _check_columns(source: SqlSource, tree: exp.Expr, view: str, plan_query: Plan) -> None:
+def _check_columns(source: SqlSource, tree: exp.Expr, view: str, plan_query: PlanNode) -> None:
     query_ = tree.expression if isinstance(tree, exp.Create) else tree
     items = {item.alias_or_name.casefold(): item for item in query_.expressions}
     for field in plan_query.fields:

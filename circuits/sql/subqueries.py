@@ -31,7 +31,7 @@ from circuits.plan.nodes import (
     Filter,
     Map,
     OuterJoin,
-    Plan,
+    PlanNode,
     Semijoin,
     TopK,
     Values,
@@ -63,7 +63,7 @@ class _Subquery:
     query.
     """
 
-    plan: Plan
+    plan: PlanNode
     outputs: tuple[Expression, ...]
     conditions: tuple[Expression, ...] = ()
 
@@ -88,7 +88,7 @@ def _subquery_of_in(node: exp.In) -> exp.Expr | None:
     return items[0] if len(items) == 1 and isinstance(items[0], exp.Values) else None
 
 
-def plan_semijoin(rows: Rows, clause: Clause, node: exp.Expr, negated: bool = False) -> Plan:
+def plan_semijoin(rows: Rows, clause: Clause, node: exp.Expr, negated: bool = False) -> PlanNode:
     """Return the rows for which a membership condition is true."""
     node = _without_brackets(node)
     source = rows.source
@@ -118,7 +118,7 @@ def _plan_comparison(
     function: str,
     every: bool,
     negated: bool,
-) -> Plan:
+) -> PlanNode:
     """Plan ``x function ANY (query)``; with ``every``, it must be false for all rows.
 
     ``x < ALL`` means that no row has ``x >= y`` true or NULL; ``NOT (x < ALL)`` means that some row
@@ -160,7 +160,7 @@ def _plan_semijoin(
     inner: _Subquery,
     conditions: Sequence[Expression],
     anti: bool,
-) -> Plan:
+) -> PlanNode:
     width = rows.width
     parts = [*(_columns_beside(condition, width) for condition in inner.conditions), *conditions]
     if any(is_correlated(part) for part in parts):
@@ -170,7 +170,7 @@ def _plan_semijoin(
     return Semijoin(rows.plan, inner.plan, _conjoin(clause, node, parts), anti)
 
 
-def join_scalar(rows: Rows, node: exp.Expr) -> tuple[Plan, Expression]:
+def join_scalar(rows: Rows, node: exp.Expr) -> tuple[PlanNode, Expression]:
     """Return the rows with a scalar subquery beside them, and its value there.
 
     Raises:
@@ -209,7 +209,7 @@ def join_scalar(rows: Rows, node: exp.Expr) -> tuple[Plan, Expression]:
 _HOW_TO_SELECT_ONE_VALUE: Final = "select one aggregate, as max(x), or join the subquery in FROM"
 
 
-def row_bound(plan: Plan) -> str | None:
+def row_bound(plan: PlanNode) -> str | None:
     """Return ``one`` or ``at most`` if a plan has exactly or at most one row, else None."""
     if isinstance(plan, Map):
         return row_bound(plan.input)
@@ -225,7 +225,7 @@ def row_bound(plan: Plan) -> str | None:
     return None
 
 
-def _join_aggregate(rows: Rows, clause: Clause, query: exp.Select) -> tuple[Plan, Expression]:
+def _join_aggregate(rows: Rows, clause: Clause, query: exp.Select) -> tuple[PlanNode, Expression]:
     """Join a single aggregate, grouped by the inner sides of its correlated equalities."""
     source = rows.source
     source.accept(query, "expressions", "from_", "joins", "where")

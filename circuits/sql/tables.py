@@ -13,7 +13,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from circuits.plan.expressions import Column, Expression, Literal, substitute
-from circuits.plan.nodes import CrossJoin, Filter, Map, OuterJoin, Plan, Semijoin, columns
+from circuits.plan.nodes import CrossJoin, Filter, Map, OuterJoin, PlanNode, Semijoin, columns
 from circuits.sql.conditions import restrict
 from circuits.sql.environment import (
     NO_RANK_RANGES,
@@ -304,7 +304,9 @@ def _no_column(clause: Clause, node: exp.Column) -> Expression:
     raise AssertionError("USING has no expressions")
 
 
-def _outer_join(join_kind: str, left: Plan, right: Plan, predicate: Expression, width: int) -> Plan:
+def _outer_join(
+    join_kind: str, left: PlanNode, right: PlanNode, predicate: Expression, width: int
+) -> PlanNode:
     if join_kind in ("semi", "anti"):
         return Semijoin(left, right, predicate, anti=join_kind == "anti")
     if join_kind == "left":

@@ -17,7 +17,7 @@ dictionaries, and arrangements that were not stored, which another formula may n
 A store must handle two cases:
 
 - Arrangements are created and dropped when joins are planned again (`StateStep.orders`,
-  `StateStep.whole`).
+  `StateStep.runs_before`).
 - If weights are so large that a sum of some runs might leave int64, the arrangement consists of one
   run from then on (`StateStep.compacted`).
 """
@@ -62,8 +62,8 @@ class StateStep:
         runs: The run of the delta, per changed trace and column order.
         orders: The column orders of the arrangements of every trace after the step.
         compacted: The traces with weights so large that their runs must be summed into one.
-        tables: The values of each dictionary beyond the stored length.
-        marks: The watermarks of the inputs after the step.
+        dictionaries: The values of each dictionary beyond the stored length.
+        watermarks: The watermarks of the inputs after the step.
         plans: The plans of the joins, made of lists, dicts, numbers and strings; the same object as
             in the previous step unless a join was planned again.
     """
@@ -72,12 +72,12 @@ class StateStep:
     runs: Mapping[str, Mapping[ColumnOrder, Run]]
     orders: Mapping[str, tuple[ColumnOrder, ...]]
     compacted: frozenset[str]
-    tables: Mapping[str, Strings]
-    marks: Mapping[str, int]
+    dictionaries: Mapping[str, Strings]
+    watermarks: Mapping[str, int]
     plans: object
     _graph: Graph = field(repr=False)
 
-    def whole(self, name: str, order: ColumnOrder) -> tuple[Run, ...]:
+    def runs_before(self, name: str, order: ColumnOrder) -> tuple[Run, ...]:
         """The runs of an arrangement before the step, oldest first.
 
         Raises:
@@ -98,15 +98,15 @@ class State:
     Attributes:
         steps: The number of steps that led to the state.
         traces: The runs, oldest first, per trace and column order.
-        tables: The values of each dictionary, in parts, oldest first.
-        marks: As `StateStep.marks`.
+        dictionaries: The values of each dictionary, in parts, oldest first.
+        watermarks: As `StateStep.watermarks`.
         plans: As `StateStep.plans`; None to plan by statistics of the relations.
     """
 
     steps: int
     traces: Mapping[str, Mapping[ColumnOrder, Sequence[Run]]]
-    tables: Mapping[str, Sequence[Strings]]
-    marks: Mapping[str, int] = field(default_factory=dict)
+    dictionaries: Mapping[str, Sequence[Strings]]
+    watermarks: Mapping[str, int] = field(default_factory=dict)
     plans: object = None
 
     @staticmethod
@@ -132,8 +132,8 @@ def step_state(step: GraphStep, stored: Mapping[str, int]) -> StateStep:
         runs=runs,
         orders={name: trace.orders for name, trace in graph.traces.items()},
         compacted=frozenset(compacted),
-        tables=_new_values(graph, stored),
-        marks=step.marks,
+        dictionaries=_new_values(graph, stored),
+        watermarks=step.watermarks,
         plans=graph.registry.plans,
         _graph=graph,
     )
@@ -146,8 +146,8 @@ def whole_state(graph: Graph) -> StateStep:
         runs={},
         orders={name: trace.orders for name, trace in graph.traces.items()},
         compacted=frozenset(),
-        tables=_new_values(graph, {}),
-        marks=graph.marks,
+        dictionaries=_new_values(graph, {}),
+        watermarks=graph.watermarks,
         plans=graph.registry.plans,
         _graph=graph,
     )
@@ -160,7 +160,7 @@ def load_codecs(state: State) -> Codecs:
         SnapshotError: A dictionary belongs to no codec, or has values that it cannot contain.
     """
     codecs = Codecs()
-    for name, parts in state.tables.items():
+    for name, parts in state.dictionaries.items():
         if not is_row_ids(name):
             try:
                 _append(codecs.dictionary(name), name, parts)
@@ -178,9 +178,9 @@ def load_state(graph: Graph, state: State) -> None:
     """
     if state.traces or state.steps:
         _check_names(graph, state)
-        for name, parts in state.tables.items():
+        for name, parts in state.dictionaries.items():
             if is_row_ids(name):
-                _append(graph.registry.tables[name], name, parts)
+                _append(graph.registry.dictionaries[name], name, parts)
         for name, arrangements in state.traces.items():
             try:
                 graph.traces[name].load(arrangements)
@@ -188,15 +188,15 @@ def load_state(graph: Graph, state: State) -> None:
                 raise SnapshotError(f"trace {name!r}: {error}") from error
         graph.registry.resume(state.plans)
     graph.steps = state.steps
-    graph.marks = dict(state.marks)
+    graph.watermarks = dict(state.watermarks)
 
 
 def _check_names(graph: Graph, state: State) -> None:
-    row_ids = {name for name in state.tables if is_row_ids(name)}
+    row_ids = {name for name in state.dictionaries if is_row_ids(name)}
     # A trace without arrangements has no state, so the stored state may lack it.
     needed = {name for name, trace in graph.traces.items() if trace.orders}
     other = needed - state.traces.keys() | state.traces.keys() - graph.traces.keys()
-    other |= row_ids - graph.registry.tables.keys()
+    other |= row_ids - graph.registry.dictionaries.keys()
     if other:
         raise SnapshotError(
             f"the state and the circuit differ in {', '.join(sorted(other))}: load it with the "
@@ -224,15 +224,15 @@ def _append(table: Interner, name: str, parts: Sequence[Strings]) -> None:
 def _new_values(graph: Graph, stored: Mapping[str, int]) -> dict[str, Strings]:
     """The values of the dictionaries beyond the stored lengths."""
     new_values = {}
-    tables = graph.registry.tables
+    dictionaries = graph.registry.dictionaries
     for name, length in stored.items():
-        size = len(tables[name]) if name in tables else 0
+        size = len(dictionaries[name]) if name in dictionaries else 0
         if not 0 <= length <= size:
             raise SnapshotError(
                 f"dictionary {name!r} has {size} values, so {length} cannot be a stored length: "
                 "give a length that it had at an earlier step"
             )
-    for name, table in tables.items():
+    for name, table in dictionaries.items():
         length = stored.get(name, 0)
         if length < len(table):
             new_values[name] = table.arena(length)

@@ -7,9 +7,9 @@ The exported state is tables of values::
 
 Codes of a dictionary (`circuits.types.codecs.codec`) are valid in their own circuit only. The
 export decodes them to values and the import assigns new codes. All other codes, sort columns and
-slots are the same in every circuit and are copied unchanged. The attribute ``coded`` of an operator
-lists the columns with codes of dictionaries. So state can be divided among circuits, or merged from
-several, by any of its columns. The cells of a grid exchange state in this way
+slots are the same in every circuit and are copied unchanged. The attribute ``coded_columns`` of an
+operator lists the columns with codes of dictionaries. So state can be divided among circuits, or
+merged from several, by any of its columns. The cells of a grid exchange state in this way
 (`streaming.distributed.migration`).
 """
 
@@ -102,16 +102,16 @@ def export_dictionaries(circuit: Circuit) -> dict[str, Strings]:
     return {name: table.arena() for name, table in interners.items() if len(table)}
 
 
-def import_dictionaries(circuit: Circuit, tables: Mapping[str, Strings]) -> Circuit:
+def import_dictionaries(circuit: Circuit, dictionaries: Mapping[str, Strings]) -> Circuit:
     """Load dictionaries into a circuit without state; the values keep their codes."""
-    circuit.load(State(0, {}, {name: [strings] for name, strings in tables.items()}))
+    circuit.load(State(0, {}, {name: [strings] for name, strings in dictionaries.items()}))
     return circuit
 
 
 def coded_columns(circuit: Circuit, number: int) -> tuple[Mapping[int, Codec], ...]:
     """For each trace of an operator, the columns whose codes belong to a dictionary."""
     node = circuit.graph.nodes[number]
-    found = getattr(node.operator, "coded", None)
+    found = getattr(node.operator, "coded_columns", None)
     if found is not None:
         return tuple(found)
     # Distinct and similar operators store the rows of their input unchanged.
@@ -124,13 +124,13 @@ class StateImport:
     Args:
         circuit: The circuit. Its dictionaries may have values, which keep their codes.
         steps: The number of steps to record for the state.
-        marks: The watermarks of the inputs.
+        watermarks: The watermarks of the inputs.
     """
 
-    def __init__(self, circuit: Circuit, *, steps: int, marks: Mapping[str, int]) -> None:
+    def __init__(self, circuit: Circuit, *, steps: int, watermarks: Mapping[str, int]) -> None:
         self._circuit = circuit
         self._steps = steps
-        self._marks = marks
+        self._watermarks = watermarks
         self._traces: dict[str, ZSet] = {}
 
     @property
@@ -182,12 +182,12 @@ class StateImport:
             some = zset is not None and len(zset) and self._graph.traces[name].orders
             order = tuple(range(self._graph.traces[name].arity))
             traces[name] = {order: [build_run(zset, order)]} if some and zset else {}
-        tables = {
+        dictionaries = {
             name: [table.arena()]
-            for name, table in self._graph.registry.tables.items()
+            for name, table in self._graph.registry.dictionaries.items()
             if len(table)
         }
-        self._circuit.load(State(max(self._steps - 1, 0), traces, tables, self._marks))
+        self._circuit.load(State(max(self._steps - 1, 0), traces, dictionaries, self._watermarks))
         return whole_state(self._graph)
 
     def _add_rows(self, node: Node, table: pa.Table | None) -> None:

@@ -93,17 +93,17 @@ class StateRegistry:
         return self._queries.keys()
 
     @property
-    def tables(self) -> dict[str, Interner]:
+    def dictionaries(self) -> dict[str, Interner]:
         """The dictionaries of values and of row ids."""
         return {**self._codecs.interners, **self._row_ids}
 
     def lengths(self) -> dict[str, int]:
         """The number of values of each dictionary."""
-        return {name: len(table) for name, table in self.tables.items()}
+        return {name: len(table) for name, table in self.dictionaries.items()}
 
     def truncate(self, lengths: Mapping[str, int]) -> None:
         """Remove the codes beyond these lengths; no reader may use them any more."""
-        for name, table in self.tables.items():
+        for name, table in self.dictionaries.items():
             table.truncate(lengths.get(name, 0))
 
     @property

@@ -22,7 +22,7 @@ from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["Snapshot", "open_snapshot", "take_snapshot"]
 
-FORMAT_VERSION: Final = 4
+FORMAT_VERSION: Final = 5
 
 
 @dataclass(frozen=True)
@@ -34,22 +34,24 @@ class Snapshot:
         fingerprint: The fingerprint of the views and inputs (`circuits.circuit_spec`).
         steps: The number of steps that led to the state.
         traces: The rows, of shape ``(columns, n)``, and the weights of each trace.
-        tables: The values of each nonempty dictionary, in the order of their codes.
-        marks: The watermarks of the inputs.
+        dictionaries: The values of each nonempty dictionary, in the order of their codes.
+        watermarks: The watermarks of the inputs.
     """
 
     format: int
     fingerprint: str
     steps: int
     traces: Mapping[str, tuple[Int64Array, Int64Array]]
-    tables: Mapping[str, Strings]
-    marks: Mapping[str, int] = field(default_factory=dict)
+    dictionaries: Mapping[str, Strings]
+    watermarks: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:
         """The size of the rows, weights and values."""
         rows = sum(rows.nbytes + weights.nbytes for rows, weights in self.traces.values())
-        return rows + sum(offsets.nbytes + data.nbytes for offsets, data in self.tables.values())
+        return rows + sum(
+            offsets.nbytes + data.nbytes for offsets, data in self.dictionaries.values()
+        )
 
     def state(self) -> State:
         """The same state in the form that a circuit loads, with one run per trace."""
@@ -58,8 +60,8 @@ class Snapshot:
             order = tuple(range(len(rows)))
             some = len(weights) > 0
             traces[name] = {order: [build_run(ZSet(rows, weights), order)]} if some else {}
-        tables = {name: [strings] for name, strings in self.tables.items()}
-        return State(self.steps, traces, tables, self.marks)
+        dictionaries = {name: [strings] for name, strings in self.dictionaries.items()}
+        return State(self.steps, traces, dictionaries, self.watermarks)
 
 
 def take_snapshot(state: CircuitVersion, fingerprint: str) -> Snapshot:
@@ -70,7 +72,12 @@ def take_snapshot(state: CircuitVersion, fingerprint: str) -> Snapshot:
         zset = ZSet.empty(trace.arity) if trace.is_empty else trace.to_zset()
         traces[name] = (zset.row_array, zset.weight_array)
     return Snapshot(
-        FORMAT_VERSION, fingerprint, state.steps, traces, state.tables(), dict(state.marks)
+        FORMAT_VERSION,
+        fingerprint,
+        state.steps,
+        traces,
+        state.dictionaries(),
+        dict(state.watermarks),
     )
 
 

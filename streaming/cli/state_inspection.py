@@ -21,7 +21,8 @@ import pyarrow as pa
 from streaming.errors import StateDamagedError, StateError
 from streaming.sources.dead_letters import DEAD_LETTER_SCHEMA
 from streaming.state.checksums import decode_checked, parse_items, parse_text
-from streaming.state.files import LOCK_FILE, LocalFiles, read_small
+from streaming.state.files import read_small_file
+from streaming.state.local_files import LOCK_FILE, LocalFiles
 from streaming.state.manifest import (
     MANIFESTS,
     FileChecksum,
@@ -191,7 +192,7 @@ def _size(files: LocalFiles, name: str) -> int:
 def _identity(files: LocalFiles) -> dict[str, Any]:
     """Inputs and views by the directory's identity."""
     try:
-        body = decode_checked(read_small(files, STATE_FILE), STATE_FILE)
+        body = decode_checked(read_small_file(files, STATE_FILE), STATE_FILE)
         names = [name for name, _ in parse_items(body["fingerprints"])]
         inputs = {name: parse_text(one) for name, one in parse_items(body["inputs"])}
         identity = parse_text(body["id"])

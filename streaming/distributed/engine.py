@@ -71,7 +71,7 @@ class DistributedEngine(Engine):
         self._limits = circuit.limits
         self._pipeline: Pipeline | None = None
         self._pipeline_id = ""
-        driver = Circuit(driver_spec(circuit.definition, self._stages))
+        driver = Circuit(driver_spec(circuit.spec, self._stages))
         self._store = Store(files, driver, keep=keep, owner=circuit, cells=cells)
         super().__init__(driver, self._store)
 
@@ -222,7 +222,7 @@ def _has_grids(layout: GridLayout, known: CellVersions | None) -> bool:
 def _check_cells(known: CellVersions, pipeline: Pipeline) -> None:
     """Check the circuits of the cells: another version of this library may cut other stages."""
     expected: Mapping[int, str] = {
-        number: definition.fingerprint for number, definition in enumerate(pipeline.definitions)
+        number: spec.fingerprint for number, spec in enumerate(pipeline.specs)
     }
     for (stage, _), sealed in known.manifests.items():
         if read_cell_manifest(sealed).fingerprint != expected.get(stage):

@@ -118,7 +118,7 @@ class Pipeline:
         self.stages = stages
         self._layout = layout or GridLayout.default(stages, cells)
         self._is_open = layout is None
-        self.definitions = [cell_spec(stage, stages, limits=limits) for stage in stages.stages]
+        self.specs = [cell_spec(stage, stages, limits=limits) for stage in stages.stages]
         self._files = files
         self._state_id = state_id
         self._session: SparkSession | None = None
@@ -153,8 +153,8 @@ class Pipeline:
             own = _stage_manifests(stage, cells)
             if not self._load_balance.is_due(stage, own):
                 continue
-            definition = self.definitions[stage.number]
-            stage_cells = StageCells(self._files, self._state_id, stage, definition)
+            spec = self.specs[stage.number]
+            stage_cells = StageCells(self._files, self._state_id, stage, spec)
             grid = self.grids[stage.number]
             try:
                 grid, moved = self._load_balance.rebalance(
@@ -241,7 +241,7 @@ class Pipeline:
             self._files,
             self._state_id,
             stage.number,
-            self.definitions[stage.number],
+            self.specs[stage.number],
             batch_id,
             before,
         )
@@ -287,8 +287,8 @@ class Pipeline:
         grid = self.grids[stage.number]
         known = self._plans.get(stage.number)
         if known is None or known[0] is not grid:
-            definition = self.definitions[stage.number]
-            plan = StagePlan(self._files, self._state_id, stage, definition, grid.cells)
+            spec = self.specs[stage.number]
+            plan = StagePlan(self._files, self._state_id, stage, spec, grid.cells)
             known = self._plans[stage.number] = grid, plan
         return known[1]
 

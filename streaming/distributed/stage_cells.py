@@ -36,7 +36,7 @@ class StageCells:
         files: The state directory.
         state_id: Its id.
         stage: The stage.
-        definition: The circuit of its cells.
+        spec: The circuit of its cells.
         written: What has been written, to be undone if something fails later.
         moved: True if the state has moved.
         rows: How many rows of it, each once.
@@ -45,7 +45,7 @@ class StageCells:
     files: Files
     state_id: str
     stage: Stage
-    definition: CircuitSpec
+    spec: CircuitSpec
     written: list[Writer] = field(default_factory=list)
     moved: bool = False
     rows: int = 0
@@ -70,7 +70,7 @@ class StageCells:
         found = {}
         for cell in range(grid.cells):
             manifest = read_cell_manifest(manifests[cell])
-            circuit = Circuit(self.definition)
+            circuit = Circuit(self.spec)
             if manifest.fingerprint != circuit.fingerprint:
                 raise StateMismatchError(
                     f"cell {cell} of stage {self.stage.number} is of another circuit than this "
@@ -138,8 +138,8 @@ class StageCells:
         self.rows += sum(table.num_rows for table in whole if table is not None)
 
     def _write_cell(self, cell: int, state: OperatorState, batch_id: int, steps: int) -> bytes:
-        circuit = Circuit(self.definition)
-        state_import = StateImport(circuit, steps=steps, marks={})
+        circuit = Circuit(self.spec)
+        state_import = StateImport(circuit, steps=steps, watermarks={})
         state_import.add_operator(stateful_operator(circuit), state)
         step = state_import.finish()
         stem = f"{DATA}/{batch_id:020}-{uuid.uuid4().hex[:12]}-{self.stage.number}.{cell}"

@@ -11,7 +11,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from streaming.errors import StateError
-from streaming.state.files import open_files, read_small
+from streaming.state.files import read_small_file
+from streaming.state.open_files import open_files
 
 __all__ = ["Checkpoint"]
 
@@ -62,7 +63,7 @@ class Checkpoint:
 
     def _read(self, name: str) -> str:
         try:
-            return read_small(open_files(self._location), name).decode()
+            return read_small_file(open_files(self._location), name).decode()
         except OSError as error:
             raise StateError(
                 f"checkpoint {self._location} has no file {name} ({error}): give ViewSink("

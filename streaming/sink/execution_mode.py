@@ -15,8 +15,8 @@ from streaming.distributed.engine import DistributedEngine
 from streaming.engine.engine import EmbeddedEngine, Engine
 from streaming.errors import StateError, StreamingError, TargetError
 from streaming.sink.output import Output
-from streaming.state.files import open_files
 from streaming.state.memory_store import InMemoryStore
+from streaming.state.open_files import open_files
 from streaming.state.store import Store
 
 __all__ = [

@@ -25,9 +25,9 @@ A replayed micro-batch is read as well: Spark records a micro-batch as complete 
 returns, even if its rows were not read, so different rows would be lost silently.
 
 Without ``state_dir`` the state is in the memory of this process, and the exactly-once guarantee
-holds while the process lives. With ``state_dir``, the sink can be pickled to the definition of its
-circuit and its settings; the copy loads the state from the directory. Spark Connect runs a sink
-this way, in another process.
+holds while the process lives. With ``state_dir``, the sink can be pickled: the pickle has the
+`CircuitSpec` and the settings, and the copy loads the state from the directory. Spark Connect runs
+a sink this way, in another process.
 
 The rows of a micro-batch have one of three forms: flat, with a column ``relation`` if there are
 several inputs; the envelope of `streaming.merge`; or raw, decoded by ``feed``
@@ -66,7 +66,7 @@ from streaming.sources.change_feeds import ChangeFeed, find_feed
 from streaming.sources.change_feeds.change_order import OrderCheck
 from streaming.sources.dead_letters import BadRows, apply_policy, check_policy
 from streaming.sources.envelope import Changes, decode_batch
-from streaming.state.files import DEFAULT_STATE_MODE, check_mode
+from streaming.state.local_files import DEFAULT_STATE_MODE, check_mode
 from streaming.state.version_summary import VersionSummary
 from streaming.targets.frame import frame_of
 from streaming.targets.target import ViewDelta
@@ -104,7 +104,7 @@ class ViewSink:
         feed: The change feed that decodes the rows, or its name
             (`streaming.sources.change_feeds.FEEDS`).
         bad_rows: "fail", or "dead_letter" to keep invalid rows, with the reason, under
-            ``letters/`` in the state directory.
+            ``dead_letters/`` in the state directory.
         checkpoint: The checkpoint directory of the query. With it, Spark's watermark advances
             inputs that retain rows by a timestamp, and a checkpoint of another query is detected
             in Spark Connect as well (elsewhere Spark reports the query).
@@ -263,7 +263,7 @@ class ViewSink:
                 if self._order.is_pending:  # reading the columns may require a call to a server
                     self._order.check_columns(df.columns)
                 if self._feed is not None:
-                    schemas, keys = self._circuit.definition.schemas, self._keys
+                    schemas, keys = self._circuit.spec.schemas, self._keys
                     frame = self._feed.envelope(df, schemas, keys=keys)
                 table = frame.toArrow()  # the one action on df
                 self._order.check_rows(table)
@@ -346,11 +346,11 @@ class ViewSink:
             "_missed",
         )
         settings = {name: value for name, value in vars(self).items() if name not in own}
-        return {**settings, "definition": self._circuit.definition}
+        return {**settings, "spec": self._circuit.spec}
 
     def __setstate__(self, settings: dict[str, Any]) -> None:
         """Restore the sink from its settings, without state."""
-        self._circuit = Circuit(settings.pop("definition"))
+        self._circuit = Circuit(settings.pop("spec"))
         vars(self).update(settings)
         self._begin()
 

@@ -19,12 +19,12 @@ from typing import Final
 from circuits import Circuit
 from streaming.errors import StateDamagedError, StateMismatchError
 from streaming.state.checksums import decode_checked, encode_checked, parse_items, parse_text
-from streaming.state.files import Files, read_small, replace_small
+from streaming.state.files import Files, read_small_file, replace_atomically
 from streaming.state.manifest import MANIFESTS, list_batch_ids, manifest_name, read_manifest
 
 __all__ = ["FORMAT_VERSION", "DirectoryIdentity", "ensure_identity", "read_identity"]
 
-FORMAT_VERSION: Final = 2  # since 2 operators' state is named by structural hashes
+FORMAT_VERSION: Final = 3
 IDENTITY_FILE: Final = "state.json"
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ def ensure_identity(files: Files, circuit: Circuit, new_id: str) -> DirectoryIde
     found, is_written = _found(files, circuit)
     identity = found or _of(circuit, new_id)
     if not is_written:
-        replace_small(files, IDENTITY_FILE, encode_checked(asdict(identity)))
+        replace_atomically(files, IDENTITY_FILE, encode_checked(asdict(identity)))
         files.sync_folder("")
     return identity
 
@@ -84,7 +84,7 @@ def _found(files: Files, circuit: Circuit) -> tuple[DirectoryIdentity | None, bo
         )
         return _recovered(files, circuit, error), False
     try:
-        body = decode_checked(read_small(files, IDENTITY_FILE), path)
+        body = decode_checked(read_small_file(files, IDENTITY_FILE), path)
     except StateDamagedError as error:
         return _recovered(files, circuit, error), False
     if body.get("format") != FORMAT_VERSION or isinstance(body["format"], bool):

@@ -34,7 +34,7 @@ from streaming.state.checksums import (
     parse_text,
     parse_texts,
 )
-from streaming.state.files import Files, read_small
+from streaming.state.files import Files, read_small_file
 from streaming.state.segment_references import SegmentReference
 
 __all__ = [
@@ -75,7 +75,7 @@ class Manifest:
         traces: The parts of each arrangement, by the name of the trace and its column order.
         tables: The parts of each table of values.
         lengths: The number of values in each table.
-        marks: The scalars of the input rules.
+        watermarks: The watermark of each input with retention.
         plans: The variable orders of the joins.
         digests: A checksum of the rows of each input.
         outputs: The files of each view's delta, in order.
@@ -97,7 +97,7 @@ class Manifest:
     traces: Mapping[str, Mapping[tuple[int, ...], tuple[SegmentReference, ...]]]
     tables: Mapping[str, tuple[SegmentReference, ...]]
     lengths: Mapping[str, int]
-    marks: Mapping[str, int]
+    watermarks: Mapping[str, int]
     plans: Any
     digests: Mapping[str, int]
     outputs: Mapping[str, tuple[str, ...]]
@@ -164,11 +164,11 @@ class Manifest:
             },
             "tables": {name: references(parts) for name, parts in self.tables.items()},
             "lengths": dict(self.lengths),
-            "marks": dict(self.marks),
+            "watermarks": dict(self.watermarks),
             "plans": self.plans,
             "digests": dict(self.digests),
             "outputs": {name: list(files) for name, files in self.outputs.items()},
-            "letters": self.dead_letters,
+            "dead_letters": self.dead_letters,
             "files": {name: [mark.size, mark.crc] for name, mark in self.files.items()},
             "state_id": self.state_id,
             "fingerprint": self.fingerprint,
@@ -231,11 +231,11 @@ def _manifest(body: Mapping[str, Any], seal: int) -> Manifest:
         },
         tables={table: references(parts) for table, parts in parse_items(body["tables"])},
         lengths={table: parse_count(length) for table, length in parse_items(body["lengths"])},
-        marks={name: parse_int64(mark) for name, mark in parse_items(body["marks"])},
+        watermarks={name: parse_int64(mark) for name, mark in parse_items(body["watermarks"])},
         plans=body["plans"],
         digests={name: parse_int64(digest) for name, digest in parse_items(body["digests"])},
         outputs=outputs,
-        dead_letters=parse_count(body["letters"]),
+        dead_letters=parse_count(body["dead_letters"]),
         files=files,
         state_id=parse_text(body["state_id"]),
         fingerprint=parse_text(body["fingerprint"]),
@@ -304,7 +304,7 @@ def read_manifest(files: Files, batch_id: int, *, state_id: str | None = None) -
     """
     name = manifest_name(batch_id)
     path = f"{files.location}/{name}"
-    found = Manifest.of(read_small(files, name), path)
+    found = Manifest.of(read_small_file(files, name), path)
     if found.batch_id != batch_id:
         raise StateDamagedError(
             f"{path} is the manifest of micro-batch {found.batch_id}: a file was copied or renamed "

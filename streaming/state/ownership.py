@@ -21,7 +21,7 @@ from typing import Final
 
 from streaming.errors import StateDamagedError, StateLockedError
 from streaming.state.checksums import decode_checked, encode_checked, parse_count, parse_text
-from streaming.state.files import Files, read_small, replace_small
+from streaming.state.files import Files, read_small_file, replace_atomically
 
 __all__ = ["EPOCH_FILE", "Owner", "check_owner", "take_over"]
 
@@ -60,7 +60,9 @@ def take_over(files: Files, after: int = 0) -> Owner:
         before = None
     known = 0 if before is None else before.epoch
     owner = Owner(max(known, after) + 1, uuid.uuid4().hex)
-    replace_small(files, EPOCH_FILE, encode_checked({"epoch": owner.epoch, "owner": owner.token}))
+    replace_atomically(
+        files, EPOCH_FILE, encode_checked({"epoch": owner.epoch, "owner": owner.token})
+    )
     return owner
 
 
@@ -91,7 +93,7 @@ def _read(files: Files) -> Owner | None:
     """Return the content of the file; None if there is no file."""
     path = f"{files.location}/{EPOCH_FILE}"
     try:
-        body = decode_checked(read_small(files, EPOCH_FILE), path)
+        body = decode_checked(read_small_file(files, EPOCH_FILE), path)
         return Owner(parse_count(body["epoch"]), parse_text(body["owner"]))
     except FileNotFoundError:
         return None

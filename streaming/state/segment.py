@@ -4,7 +4,7 @@ A part is a run (its words as they are in memory) or a range of a table (offsets
 the values in the order of their codes). A segment is an Arrow IPC file with one record batch and
 one row per part::
 
-    piece: string | words: large_list<int64> | bytes: large_binary
+    part: string | words: large_list<int64> | bytes: large_binary
     "relation e [0,1]"   header, levels, weights     -
     "text"               offsets                     the values end to end
 
@@ -35,7 +35,7 @@ ByteArray = npt.NDArray[np.uint8]
 
 SEGMENT_SCHEMA: Final = pa.schema(
     [
-        pa.field("piece", pa.string(), nullable=False),
+        pa.field("part", pa.string(), nullable=False),
         pa.field("words", pa.large_list(pa.field("item", pa.int64(), nullable=False)), False),
         pa.field("bytes", pa.large_binary(), nullable=False),
     ]
@@ -167,7 +167,7 @@ def _pieces(data: memoryview, batch: pa.RecordBatch) -> list[SegmentPart]:
             within(values, 8 * int(word_ends[i]), 8 * int(word_ends[i + 1])).view(np.int64),
             within(content, int(text_ends[i]), int(text_ends[i + 1])),
         )
-        for i, name in enumerate(batch.column("piece").to_pylist())
+        for i, name in enumerate(batch.column("part").to_pylist())
     ]
 
 

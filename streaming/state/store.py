@@ -7,7 +7,7 @@
     manifests/<batch id>.json             a version                           (manifest, versions)
     data/<batch id>-<attempt>-<n>.arrow   parts of arrangements and tables   (segment)
     outputs/....parquet                   published tables of the views       (writer)
-    letters/<batch id>.parquet            dead letters
+    dead_letters/<batch id>.parquet       dead letters
     metrics.jsonl                         a line for each micro-batch
 
 A step writes the parts that it adds, the pending merges and the tables that the views publish, and
@@ -40,7 +40,8 @@ from streaming.errors import BatchOrderError, StateDamagedError, StateError, Sta
 from streaming.state.cell_versions import CellVersions
 from streaming.state.checksums import checksum_of
 from streaming.state.directory_identity import ensure_identity, read_identity
-from streaming.state.files import Files, LocalFiles, read_small
+from streaming.state.files import Files, read_small_file
+from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import MANIFESTS, Manifest, manifest_name
 from streaming.state.ownership import Owner, check_owner, take_over
 from streaming.state.parquet import encode_parquet, read_parquet
@@ -54,7 +55,7 @@ from streaming.state.writer import Writer
 __all__ = ["Store"]
 
 MIN_VERSIONS_KEPT: Final = 2
-DEAD_LETTERS_FOLDER: Final = "letters"
+DEAD_LETTERS_FOLDER: Final = "dead_letters"
 MAX_DEAD_LETTER_FILES_LISTED: Final = 100
 METRICS_FILE: Final = "metrics.jsonl"
 MAX_METRICS_FILE_BYTES: Final = 16 << 20  # then a new file is begun, and the one before is kept
@@ -286,7 +287,7 @@ class Store:
             self._check_known()
             self.id = ensure_identity(self.files, self._owner, str(uuid.uuid4())).id
             self._writer = take_over(self.files)
-            write_definition(self.files, self._owner.definition)
+            write_definition(self.files, self._owner.spec)
             self._noted = self._size_of_metrics()
             self._versions.read(self.id)
             if self._versions.epoch >= self._writer.epoch:  # the file of the epoch was lost
@@ -336,7 +337,7 @@ class Store:
         try:
             self.files.rename_new(temporary, name)
         except FileExistsError as error:
-            if read_small(self.files, name) != data:  # it is ours if an answer was lost
+            if read_small_file(self.files, name) != data:  # it is ours if an answer was lost
                 self.files.remove(temporary)
                 raise StateLockedError(
                     f"version {batch_id} of state directory {self.files.location} was written by "

@@ -104,11 +104,11 @@ def read_state(files: Files, manifest: Manifest, known: Known | None = None) -> 
             }
             for name, orders in manifest.traces.items()
         },
-        tables={
+        dictionaries={
             name: [strings(reference, name) for reference in reference]
             for name, reference in manifest.tables.items()
         },
-        marks=manifest.marks,
+        watermarks=manifest.watermarks,
         plans=manifest.plans,
     )
 

@@ -37,7 +37,7 @@ from dbsp_wcoj.errors import DbspWcojError
 from dbsp_wcoj.planning.formula_candidates import parse_formula
 from streaming.errors import StateDamagedError, StateError, StateMismatchError
 from streaming.state.checksums import decode_checked, encode_checked
-from streaming.state.files import Files, read_small, replace_small
+from streaming.state.files import Files, read_small_file, replace_atomically
 
 __all__ = ["read_definition", "write_definition"]
 
@@ -48,19 +48,19 @@ MICROSECOND: Final = timedelta(microseconds=1)
 HOW_TO_WRITE: Final = "start the query once with this version, which writes the file"
 
 
-def write_definition(files: Files, definition: CircuitSpec) -> None:
+def write_definition(files: Files, spec: CircuitSpec) -> None:
     """Write the file, unless it already has this content.
 
     Raises:
         OSError: The file system refused.
     """
-    data = _written(definition)
+    data = _written(spec)
     try:
-        if read_small(files, DEFINITION_FILE) == data:
+        if read_small_file(files, DEFINITION_FILE) == data:
             return
     except OSError:
         pass  # missing, too long or not a regular file: replaced below, or an error there
-    replace_small(files, DEFINITION_FILE, data)
+    replace_atomically(files, DEFINITION_FILE, data)
 
 
 def read_definition(files: Files) -> CircuitSpec:
@@ -78,7 +78,7 @@ def read_definition(files: Files) -> CircuitSpec:
         if files.size(OLD_PICKLE_FILE) is not None:
             former = f" ({OLD_PICKLE_FILE}, of an earlier version, is not read)"
         raise StateError(f"{path} is missing{former}: {HOW_TO_WRITE}")
-    body = decode_checked(read_small(files, DEFINITION_FILE), path)
+    body = decode_checked(read_small_file(files, DEFINITION_FILE), path)
     if body.get("format") != FORMAT_VERSION:
         raise StateMismatchError(
             f"{path} has format {body.get('format')!r}, this version reads {FORMAT_VERSION}: use "
@@ -88,7 +88,7 @@ def read_definition(files: Files) -> CircuitSpec:
         raise StateError(
             f"{path}: the views were built from plans, not from a text, so they cannot be compiled "
             "again: call streaming.distributed.rescaling.rescale_state(files, cells=..., "
-            "definition=circuit.definition) from Python"
+            "spec=circuit.spec) from Python"
         )
     try:
         return _read(body)
@@ -102,12 +102,11 @@ def read_definition(files: Files) -> CircuitSpec:
     ) from found
 
 
-def _written(definition: CircuitSpec) -> bytes:
+def _written(spec: CircuitSpec) -> bytes:
     schemas = {
-        name: base64.b64encode(schema.serialize()).decode()
-        for name, schema in definition.schemas.items()
+        name: base64.b64encode(schema.serialize()).decode() for name, schema in spec.schemas.items()
     }
-    options, source = _plain(definition.options), _plain(definition.source)
+    options, source = _plain(spec.options), _plain(spec.source)
     return encode_checked(
         {"format": FORMAT_VERSION, "source": source, "schemas": schemas, "options": options}
     )
@@ -135,9 +134,9 @@ def _read(body: Mapping[str, Any]) -> CircuitSpec:
         for name, text in body["schemas"].items()
     }
     options = {name: _option(name, value) for name, value in body["options"].items()}
-    definition = CircuitSpec(plans_of(source, schemas), schemas, CircuitOptions(**options), source)
-    Circuit(definition)  # raises an error if an option is invalid
-    return definition
+    spec = CircuitSpec(plans_of(source, schemas), schemas, CircuitOptions(**options), source)
+    Circuit(spec)  # raises an error if an option is invalid
+    return spec
 
 
 def _option(name: str, value: Any) -> Any:

@@ -86,7 +86,7 @@ class Writer:
                 self._add_arrangement(state, name, order)
         for key in [key for key in self._references if key[1] is not None and key not in wanted]:
             del self._references[key]
-        for name, (offsets, data) in state.tables.items():
+        for name, (offsets, data) in state.dictionaries.items():
             values = len(offsets) - 1
             if values:
                 self._add_dictionary(name, offsets, data)
@@ -147,7 +147,7 @@ class Writer:
             traces=self._traces,
             tables=self._tables,
             lengths=self.lengths,
-            marks=state.marks,
+            watermarks=state.watermarks,
             plans=state.plans,
             digests=digests,
             outputs=outputs,
@@ -205,7 +205,7 @@ class Writer:
         run = state.runs.get(name, {}).get(order)
         references = self._references.get((name, order))
         if references is None or name in state.compacted:
-            runs = [*state.whole(name, order), *([] if run is None else [run])]
+            runs = [*state.runs_before(name, order), *([] if run is None else [run])]
             if name in state.compacted and runs:
                 runs = [Run.sum_of(runs)]
             self._references[name, order] = [

@@ -31,7 +31,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streaming.errors import TargetError
-from streaming.state.files import Files, LocalFiles, open_files
+from streaming.state.files import Files
+from streaming.state.local_files import LocalFiles
+from streaming.state.open_files import open_files
 from streaming.targets.column_types import convert_columns, parquet_type
 from streaming.targets.folder_checks import check_writable, error_reason
 from streaming.targets.target import BATCH_ID, ViewDelta, address_of, file_name, place_of

@@ -166,7 +166,9 @@ def test_inputs_with_rules_read_frames_and_dicts() -> None:
 
 
 def test_a_key_that_the_schema_lacks_is_named_whichever_row_has_it() -> None:
-    with pytest.raises(SchemaError, match=r"relation 'p': surplus .*: 'agee'; it needs name, age"):
+    with pytest.raises(
+        SchemaError, match=r"relation 'p': surplus .*: 'agee'; the relation needs name, age"
+    ):
         taken([ANN, BOB | {"agee": 3}])
     with pytest.raises(
         SchemaError, match="rows have 50000 keys that are not columns, more than 16"
@@ -336,12 +338,12 @@ DECLARED = pa.schema(
 def test_a_schema_means_the_same_however_it_is_written(schema: Any) -> None:
     expected = circuit(DECLARED)
     found = circuit(schema)
-    assert found.definition == expected.definition
+    assert found.spec == expected.spec
     assert found.fingerprints == expected.fingerprints
-    assert type(found.definition.schemas["p"]) is pa.Schema
-    assert Circuit(pickle.loads(pickle.dumps(found.definition))).inputs == expected.inputs
+    assert type(found.spec.schemas["p"]) is pa.Schema
+    assert Circuit(pickle.loads(pickle.dumps(found.spec))).inputs == expected.inputs
     rules = compile_datalog("v(x) :- p(x, y, z).", {"p": schema})
-    assert rules.definition.schemas == {"p": DECLARED}
+    assert rules.spec.schemas == {"p": DECLARED}
     assert Schema.of("p", schema) == Schema.of("p", DECLARED)
 
 

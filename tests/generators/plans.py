@@ -21,7 +21,7 @@ from circuits.plan.nodes import (
     Negate,
     Order,
     OuterJoin,
-    Plan,
+    PlanNode,
     Positive,
     Scan,
     Semijoin,
@@ -85,7 +85,7 @@ def matching(draw, left: int, right: int) -> Expression:
     return parts[0] if len(parts) == 1 else call("and", *parts)
 
 
-def narrowed(draw, plan: Plan, width: int) -> Plan:
+def narrowed(draw, plan: PlanNode, width: int) -> PlanNode:
     """Return the plan projected or padded to ``width`` columns."""
     if len(plan.fields) == width:
         return plan
@@ -94,12 +94,12 @@ def narrowed(draw, plan: Plan, width: int) -> Plan:
     )
 
 
-def mapped(expressions: list[Expression], plan: Plan) -> Map:
+def mapped(expressions: list[Expression], plan: PlanNode) -> Map:
     return Map(plan, tuple(expressions), tuple(f"m{i}" for i in range(len(expressions))))
 
 
 @st.composite
-def plans(draw, depth: int = 3) -> Plan:
+def plans(draw, depth: int = 3) -> PlanNode:
     """A plan of integer columns, one at least; bags without negative weights."""
     kind = draw(st.integers(0, 13)) if depth else 0
     if kind == 0:
@@ -153,7 +153,7 @@ def plans(draw, depth: int = 3) -> Plan:
     return Positive(Union((left, Negate(right))))
 
 
-def _aggregate(draw, below: Plan) -> Plan:
+def _aggregate(draw, below: PlanNode) -> PlanNode:
     width = len(below.fields)
     keys = tuple(range(draw(st.integers(0, min(2, width)))))
     calls = []
@@ -214,6 +214,6 @@ def decoded(zset: ZSet) -> Counter:
     return found
 
 
-def identity(plan: Plan) -> Map:
+def identity(plan: PlanNode) -> Map:
     """Wrap the plan in a map that changes nothing."""
     return mapped(list(columns(plan)), plan)

@@ -16,7 +16,7 @@ from functools import reduce
 from typing import Final
 
 from circuits.plan.expressions import Call, Column, Expression, columns_of, conjuncts, substitute
-from circuits.plan.nodes import Plan
+from circuits.plan.nodes import PlanNode
 from circuits.plan.rewrite.nullability import is_nullable
 from circuits.plan.rewrite.projection import push_filter
 from circuits.plan.rewrite.select_block import SelectBlock
@@ -61,7 +61,7 @@ class Conditions:
             expression, lambda c: Column(c.index - starts[self._owner[c.index]], c.type)
         )
 
-    def atom(self, index: int) -> Plan:
+    def atom(self, index: int) -> PlanNode:
         """Return an atom with its filters."""
         plan = self.block.atoms[index]
         required = sorted(self._not_null[index], key=lambda e: (sorted(columns_of(e)), str(e)))

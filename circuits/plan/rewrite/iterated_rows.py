@@ -46,7 +46,7 @@ from circuits.plan.nodes import (
     Fixpoint,
     Map,
     OuterJoin,
-    Plan,
+    PlanNode,
     RecursiveDistinct,
     RecursiveReference,
     Semijoin,
@@ -63,7 +63,7 @@ FIRST_ITERATION = Literal(0, pa.int64())
 _KEYS_OF_ALL_ITERATIONS = (CrossJoin, Union, Semijoin, OuterJoin, Map, Filter, Distinct)
 
 
-def add_iterations(body: Plan, mode: DistinctMode) -> Plan:
+def add_iterations(body: PlanNode, mode: DistinctMode) -> PlanNode:
     """Return a distinct of this mode over the body with an iteration column.
 
     Raises:
@@ -72,7 +72,7 @@ def add_iterations(body: Plan, mode: DistinctMode) -> Plan:
     return RecursiveDistinct(_IterationRewriter().with_iterations(body), mode)
 
 
-def is_recursive(plan: Plan) -> bool:
+def is_recursive(plan: PlanNode) -> bool:
     """Return True if a plan reads rows of the recursion that it is part of."""
     return _IterationRewriter().is_recursive(plan)
 
@@ -82,29 +82,29 @@ class _IterationRewriter:
 
     def __init__(self) -> None:
         # By the ``id`` of a node, which stays unique as long as the node is referenced here.
-        self._recursive: dict[int, tuple[bool, Plan]] = {}
-        self._iterated: dict[int, tuple[Plan, Plan]] = {}
-        self._of_all_iterations: dict[int, tuple[Plan, Plan]] = {}
+        self._recursive: dict[int, tuple[bool, PlanNode]] = {}
+        self._iterated: dict[int, tuple[PlanNode, PlanNode]] = {}
+        self._of_all_iterations: dict[int, tuple[PlanNode, PlanNode]] = {}
 
-    def is_recursive(self, plan: Plan) -> bool:
+    def is_recursive(self, plan: PlanNode) -> bool:
         """Return True if rows of a plan may have an iteration other than 0."""
         known = self._recursive.get(id(plan))
         if known is None:
             known = self._recursive[id(plan)] = (self._has_reference(plan), plan)
         return known[0]
 
-    def _has_reference(self, plan: Plan) -> bool:
+    def _has_reference(self, plan: PlanNode) -> bool:
         if isinstance(plan, Fixpoint):
             return False  # its bodies reference its own recursion
         return isinstance(plan, RecursiveReference) or any(map(self.is_recursive, plan.inputs))
 
-    def with_iterations(self, plan: Plan) -> Plan:
+    def with_iterations(self, plan: PlanNode) -> PlanNode:
         """Return the plan with the iteration as its last column."""
         if id(plan) not in self._iterated:
             self._iterated[id(plan)] = self._add_iterations(plan), plan
         return self._iterated[id(plan)][0]
 
-    def of_all_iterations(self, plan: Plan) -> Plan:
+    def of_all_iterations(self, plan: PlanNode) -> PlanNode:
         """Return the plan over the rows of all iterations, without an iteration column."""
         if not self.is_recursive(plan):
             return plan
@@ -118,7 +118,7 @@ class _IterationRewriter:
             self._of_all_iterations[id(plan)] = found, plan
         return self._of_all_iterations[id(plan)][0]
 
-    def _add_iterations(self, plan: Plan) -> Plan:
+    def _add_iterations(self, plan: PlanNode) -> PlanNode:
         if not self.is_recursive(plan):
             return _map_with_iteration(plan, columns(plan), FIRST_ITERATION, plan)
         match plan:
@@ -161,7 +161,7 @@ class _IterationRewriter:
             "iteration would delete rows of an earlier one; move it out of the recursion"
         )
 
-    def _cross(self, inputs: tuple[Plan, ...], plan: Plan) -> Plan:
+    def _cross(self, inputs: tuple[PlanNode, ...], plan: PlanNode) -> PlanNode:
         """Return a cross join whose rows have the greatest iteration of their recursive inputs."""
         iterated = (self.with_iterations(p) if self.is_recursive(p) else p for p in inputs)
         crossed = CrossJoin(tuple(iterated))
@@ -179,11 +179,11 @@ class _IterationRewriter:
 
 
 def _map_with_iteration(
-    below: Plan,
+    below: PlanNode,
     expressions: tuple[Expression, ...] | list[Expression],
     iteration: Expression,
-    plan: Plan,
-) -> Plan:
+    plan: PlanNode,
+) -> PlanNode:
     """Return a map with the column names of ``plan`` and an iteration column at the end."""
     names = (*(field.name for field in plan.fields), ITERATION.name)
     return Map(below, (*expressions, iteration), names)

@@ -27,7 +27,7 @@ from circuits.plan.expressions import Call, Column, Expression, columns_of, subs
 from circuits.plan.nodes import (
     Join,
     Negate,
-    Plan,
+    PlanNode,
     RowIdDecode,
     RowIdEncode,
     Union,
@@ -53,7 +53,7 @@ MIN_ENCODED_COLUMNS: Final = 2
 MAX_SUBTRACTED_ANTIJOINS: Final = 4
 
 
-def plan_block(block: SelectBlock) -> Plan:
+def plan_block(block: SelectBlock) -> PlanNode:
     """Return the plan of a block."""
     across = [absent for absent in block.absent if len(block.atoms_of(absent.keys)) != 1]
     if len(block.atoms) > 1 and len(across) > MAX_SUBTRACTED_ANTIJOINS:
@@ -116,12 +116,12 @@ class _JoinPlanner:
         self._inputs = [self._input(atom) for atom in range(len(block.atoms))]
         self._head = self._head_slots()
 
-    def result(self) -> Plan:
+    def result(self) -> PlanNode:
         """Return the join minus the joins with antijoin keys, with row ids decoded."""
         if len(self._block.atoms) == 1:
             joined = self._inputs[0][0]
         else:
-            joins: list[Plan] = []
+            joins: list[PlanNode] = []
             for size in range(len(self._subtracted) + 1):
                 for chosen in combinations(self._subtracted, size):
                     join = self._join(chosen)
@@ -170,7 +170,7 @@ class _JoinPlanner:
         encoded = tuple(slot for slot in results if slot[0] == atom and slot not in joined)
         return encoded if len(encoded) >= MIN_ENCODED_COLUMNS else ()
 
-    def _input(self, atom: int) -> tuple[Plan, tuple[Slot, ...]]:
+    def _input(self, atom: int) -> tuple[PlanNode, tuple[Slot, ...]]:
         """Return an atom as the join reads it, and the slot of each of its columns.
 
         The columns are sorted by their expressions, so that atoms over one relation can share one
@@ -240,8 +240,8 @@ class _JoinPlanner:
 
 
 def _apply_antijoins(
-    rows: Plan, wanted: Sequence[Expression], antijoins: Sequence[AntijoinOperand]
-) -> Plan:
+    rows: PlanNode, wanted: Sequence[Expression], antijoins: Sequence[AntijoinOperand]
+) -> PlanNode:
     """Project the rows that no antijoin removes to ``wanted``: ``rows - rows ⋈ keys``."""
     keys = [key for one in antijoins for key in one.keys if key not in wanted]
     every = [*wanted, *dict.fromkeys(keys)]

@@ -29,7 +29,7 @@ from circuits.plan.expressions import (
     conjuncts,
     substitute,
 )
-from circuits.plan.nodes import Distinct, Plan, columns
+from circuits.plan.nodes import Distinct, PlanNode, columns
 from circuits.plan.rewrite.join_planning import plan_block
 from circuits.plan.rewrite.nullability import is_nullable
 from circuits.plan.rewrite.projection import push_filter, push_projection
@@ -56,7 +56,7 @@ class MatchPredicate:
 
     block: SelectBlock
     keys: tuple[Expression, ...]
-    right: Plan
+    right: PlanNode
 
 
 def alternatives(predicate: Expression) -> list[list[Expression]]:
@@ -78,7 +78,7 @@ def alternatives(predicate: Expression) -> list[list[Expression]]:
     return [list(conjuncts(combination)) for combination in product(*disjunctions)]
 
 
-def can_hold(block: SelectBlock, right: Plan, parts: Sequence[Expression]) -> bool:
+def can_hold(block: SelectBlock, right: PlanNode, parts: Sequence[Expression]) -> bool:
     """Return False if a condition is IS NULL of a column that is never NULL.
 
     So ``x NOT IN (q)`` over columns without NULL becomes one antijoin instead of three.
@@ -95,7 +95,7 @@ def can_hold(block: SelectBlock, right: Plan, parts: Sequence[Expression]) -> bo
     return True
 
 
-def match_rows(block: SelectBlock, right: Plan, parts: Sequence[Expression]) -> MatchPredicate:
+def match_rows(block: SelectBlock, right: PlanNode, parts: Sequence[Expression]) -> MatchPredicate:
     """Return the match by keys for a conjunction.
 
     Args:
@@ -145,7 +145,7 @@ def with_keys(
 
 
 def _match_by_columns(
-    block: SelectBlock, right: Plan, parts: Sequence[Expression]
+    block: SelectBlock, right: PlanNode, parts: Sequence[Expression]
 ) -> MatchPredicate:
     """Match by all columns of the left that the conditions read."""
     width = len(block.outputs)

@@ -28,7 +28,7 @@ from circuits.plan.nodes import (
     FinalAggregate,
     Map,
     OuterJoin,
-    Plan,
+    PlanNode,
     Semijoin,
     Union,
     Values,
@@ -44,7 +44,7 @@ from circuits.types.functions import call
 __all__ = ["as_left_joins", "left_outer"]
 
 
-def left_outer(block: SelectBlock, right: Plan, predicate: Expression) -> SelectBlock:
+def left_outer(block: SelectBlock, right: PlanNode, predicate: Expression) -> SelectBlock:
     """Return the block left-joined with ``right``, whose columns are added to the outputs."""
     parts = list(conjuncts([predicate]))
     if not parts and _has_one_row(right):
@@ -69,7 +69,7 @@ def left_outer(block: SelectBlock, right: Plan, predicate: Expression) -> Select
     return replace(both, predicates=(*both.predicates, *same), outputs=outputs)
 
 
-def as_left_joins(plan: OuterJoin) -> Plan:
+def as_left_joins(plan: OuterJoin) -> PlanNode:
     """Return a full outer join as a left outer join plus the unmatched rows of the right."""
     left, right = len(plan.left.fields), len(plan.right.fields)
 
@@ -84,7 +84,7 @@ def as_left_joins(plan: OuterJoin) -> Plan:
     return Union((OuterJoin(plan.left, plan.right, plan.predicate, "left"), padded))
 
 
-def _has_one_row(plan: Plan) -> bool:
+def _has_one_row(plan: PlanNode) -> bool:
     """Return True if the plan always has exactly one row, as an aggregate without keys has."""
     while isinstance(plan, Map):
         plan = plan.input

@@ -18,7 +18,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from circuits.plan.expressions import Column, Expression, columns_of, conjuncts, substitute
-from circuits.plan.nodes import Aggregate, FinalAggregate, PartialAggregate, Plan, columns
+from circuits.plan.nodes import Aggregate, FinalAggregate, PartialAggregate, PlanNode, columns
 from circuits.plan.rewrite.conditions import Conditions
 from circuits.plan.rewrite.join_planning import plan_block
 from circuits.plan.rewrite.projection import push_filter, push_projection
@@ -27,7 +27,7 @@ from circuits.plan.rewrite.select_block import AntijoinOperand, SelectBlock
 __all__ = ["aggregate_partially"]
 
 
-def aggregate_partially(plan: Aggregate, block: SelectBlock) -> Plan | None:
+def aggregate_partially(plan: Aggregate, block: SelectBlock) -> PlanNode | None:
     """Return the final aggregate over a join with a partial aggregate; None if not applicable."""
     calls = plan.aggregates
     arguments = [block.outputs[c.argument] for c in calls if c.argument is not None]
@@ -67,7 +67,7 @@ class _PartialAggregation:
         read = {c for e in joined for c in columns_of(e)}
         self._kept = [c for c in range(self._width) if self._start + c in read]
 
-    def plan(self, plan: Aggregate) -> Plan:
+    def plan(self, plan: Aggregate) -> PlanNode:
         """Return the plan of an aggregate over the block."""
         block, kept = self._block, self._kept
         every = columns(self._rows)

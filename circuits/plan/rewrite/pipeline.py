@@ -21,7 +21,7 @@ from circuits.plan.nodes import (
     Map,
     OuterJoin,
     PartialAggregate,
-    Plan,
+    PlanNode,
     RowIdDecode,
     RowIdEncode,
     Semijoin,
@@ -40,7 +40,7 @@ __all__ = ["rewrite_plan"]
 MAX_EXPRESSION_NODES: Final = 4096
 
 
-def rewrite_plan(plan: Plan) -> Plan:
+def rewrite_plan(plan: PlanNode) -> PlanNode:
     """Return the physical plan, with the same columns; their names may differ."""
     return _Rewriter().plan(plan)
 
@@ -50,22 +50,22 @@ class _Rewriter:
 
     def __init__(self) -> None:
         # By the ``id`` of a node, which stays unique as long as the node is referenced here.
-        self._plans: dict[int, tuple[Plan, Plan]] = {}
-        self._blocks: dict[int, tuple[SelectBlock, Plan]] = {}
+        self._plans: dict[int, tuple[PlanNode, PlanNode]] = {}
+        self._blocks: dict[int, tuple[SelectBlock, PlanNode]] = {}
 
-    def plan(self, plan: Plan) -> Plan:
+    def plan(self, plan: PlanNode) -> PlanNode:
         """Return the physical plan of a node."""
         if id(plan) not in self._plans:
             self._plans[id(plan)] = self._rewrite(plan), plan
         return self._plans[id(plan)][0]
 
-    def block(self, plan: Plan) -> SelectBlock:
+    def block(self, plan: PlanNode) -> SelectBlock:
         """Return the plan as a block; a node that is not part of a SELECT becomes one atom."""
         if id(plan) not in self._blocks:
             self._blocks[id(plan)] = self._flatten(plan), plan
         return self._blocks[id(plan)][0]
 
-    def _rewrite(self, plan: Plan) -> Plan:
+    def _rewrite(self, plan: PlanNode) -> PlanNode:
         match plan:
             case Fixpoint():  # the graph rewrites the bodies, with their iterations
                 return plan
@@ -80,7 +80,7 @@ class _Rewriter:
                 return plan_block(self.block(plan))
         return plan.with_inputs([self.plan(below) for below in plan.inputs])
 
-    def _flatten(self, plan: Plan) -> SelectBlock:
+    def _flatten(self, plan: PlanNode) -> SelectBlock:
         match plan:
             case CrossJoin(inputs):
                 first, *rest = inputs

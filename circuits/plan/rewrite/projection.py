@@ -19,7 +19,7 @@ from circuits.plan.nodes import (
     Map,
     Negate,
     PartialAggregate,
-    Plan,
+    PlanNode,
     Union,
     columns,
 )
@@ -32,8 +32,8 @@ MAX_PATHS: Final = 16
 
 
 def push_projection(
-    plan: Plan, expressions: Sequence[Expression], names: Sequence[str] | None = None
-) -> Plan:
+    plan: PlanNode, expressions: Sequence[Expression], names: Sequence[str] | None = None
+) -> PlanNode:
     """Return a plan whose columns are these expressions over the columns of ``plan``."""
     wanted = tuple(expressions)
     if wanted == columns(plan):
@@ -48,7 +48,7 @@ def push_projection(
             key = "projection", wanted, tuple(names)
             if key not in memo:
                 memo[key] = Union(tuple(push_projection(p, wanted, names) for p in inputs))
-            found: Plan = memo[key]
+            found: PlanNode = memo[key]
             return found
         case Negate(below):
             return Negate(push_projection(below, wanted, names))
@@ -61,14 +61,14 @@ def push_projection(
     return Map(plan, wanted, tuple(names))
 
 
-def push_filter(plan: Plan, predicate: Expression) -> Plan:
+def push_filter(plan: PlanNode, predicate: Expression) -> PlanNode:
     """Return a plan with the rows of ``plan`` for which the predicate is true."""
     match plan:
         case Union(inputs, memo=memo) if plan.paths <= MAX_PATHS:
             key = "filter", predicate
             if key not in memo:
                 memo[key] = Union(tuple(push_filter(p, predicate) for p in inputs))
-            found: Plan = memo[key]
+            found: PlanNode = memo[key]
             return found
         case Negate(below):
             return Negate(push_filter(below, predicate))
@@ -89,7 +89,7 @@ def _reads_each_once(wanted: Sequence[Expression], inner: Sequence[Expression]) 
 
 def _prune_aggregates(
     plan: Aggregate, wanted: tuple[Expression, ...], names: tuple[str, ...]
-) -> Plan:
+) -> PlanNode:
     """Return a projection of an aggregate without the aggregate functions that it does not read.
 
     An aggregate of which only the keys are read keeps all its functions. Most often a semijoin or

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from circuits.plan.expressions import Column, Expression, columns_of, conjuncts, substitute
-from circuits.plan.nodes import Plan, columns
+from circuits.plan.nodes import PlanNode, columns
 from circuits.plan.rewrite.nullability import is_nullable
 
 __all__ = ["AntijoinOperand", "SelectBlock"]
@@ -32,7 +32,7 @@ class AntijoinOperand:
             ``plan`` is removed.
     """
 
-    plan: Plan
+    plan: PlanNode
     keys: tuple[Expression, ...]
 
 
@@ -40,13 +40,13 @@ class AntijoinOperand:
 class SelectBlock:
     """The ``outputs`` of all combinations of the atoms' rows for which the predicates are true."""
 
-    atoms: tuple[Plan, ...]
+    atoms: tuple[PlanNode, ...]
     predicates: tuple[Expression, ...]
     absent: tuple[AntijoinOperand, ...]
     outputs: tuple[Expression, ...]
 
     @classmethod
-    def of(cls, plan: Plan) -> SelectBlock:
+    def of(cls, plan: PlanNode) -> SelectBlock:
         """Return the block of one atom."""
         return cls((plan,), (), (), columns(plan))
 

@@ -27,7 +27,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from circuits.plan.expressions import Column, Expression, Literal
-from circuits.plan.nodes import Distinct, Plan, Union, columns
+from circuits.plan.nodes import Distinct, PlanNode, Union, columns
 from circuits.plan.rewrite.join_planning import plan_block
 from circuits.plan.rewrite.match_predicates import (
     MatchPredicate,
@@ -42,7 +42,7 @@ from circuits.types.functions import call
 __all__ = ["add_antijoin", "add_semijoin", "matching_keys", "missing_keys"]
 
 
-def add_semijoin(block: SelectBlock, right: Plan, predicate: Expression) -> SelectBlock:
+def add_semijoin(block: SelectBlock, right: PlanNode, predicate: Expression) -> SelectBlock:
     """Return the rows of the block that have a matching row in ``right``."""
     disjuncts = alternatives(predicate)
     if len(disjuncts) > 1:
@@ -58,7 +58,7 @@ def add_semijoin(block: SelectBlock, right: Plan, predicate: Expression) -> Sele
     return _join_keys(matching, matching.block.outputs)
 
 
-def add_antijoin(block: SelectBlock, right: Plan, predicate: Expression) -> SelectBlock:
+def add_antijoin(block: SelectBlock, right: PlanNode, predicate: Expression) -> SelectBlock:
     """Return the rows of the block that have no matching row in ``right``."""
     for parts in alternatives(predicate):
         if not can_hold(block, right, parts):
@@ -74,7 +74,7 @@ def missing_keys(block: SelectBlock, matching: MatchPredicate) -> SelectBlock:
     return replace(block, absent=(*block.absent, absent))
 
 
-def matching_keys(matching: MatchPredicate) -> Plan:
+def matching_keys(matching: MatchPredicate) -> PlanNode:
     """Return the set of the keys of the right side."""
     return Distinct(push_projection(matching.right, columns(matching.right)[: len(matching.keys)]))
 

@@ -41,8 +41,8 @@ from streaming.sink.execution_mode import check_outputs
 from streaming.sink.output import Output
 from streaming.sources.change_feeds.change_order import missing_order_warning
 from streaming.state.directory_identity import read_identity
-from streaming.state.files import open_files
 from streaming.state.manifest import MANIFESTS, Manifest, parse_manifest_name
+from streaming.state.open_files import open_files
 from streaming.targets.folder_checks import check_writable
 from streaming.targets.target import CheckedTarget, ViewDelta
 

@@ -19,7 +19,7 @@ from streaming.cli.profiling.rows import generate_graph, split_stream
 from streaming.cli.profiling.tables import as_json, show
 from streaming.cli.terminal.display import console, print_json
 from streaming.errors import EventsError
-from streaming.state.files import open_files
+from streaming.state.open_files import open_files
 from streaming.state.store import Store
 
 __all__ = ["profile", "read_tables"]

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from streaming.cli.terminal.display import amount, console, print_json, size
 from streaming.distributed.rescaling import RescaleResult, rescale_state
 from streaming.errors import StreamingError
-from streaming.state.files import open_files
+from streaming.state.open_files import open_files
 
 __all__ = ["rescale"]
 

@@ -51,7 +51,7 @@ from streaming.session import start_session
 from streaming.sink.output import Output
 from streaming.sink.view_sink import ViewSink
 from streaming.sources.dead_letters import check_policy
-from streaming.state.files import check_mode, make_folder
+from streaming.state.local_files import check_mode, make_folder
 from streaming.targets.sql import SqlTarget
 from streaming.ui.access import Token, find_token
 from streaming.ui.page import Page, check_servable, serve

@@ -17,7 +17,7 @@ from circuits.options import CircuitOptions
 from circuits.plan.nodes import (
     Fields,
     Map,
-    Plan,
+    PlanNode,
     Scan,
     columns,
 )
@@ -109,13 +109,13 @@ def stage_input_spec(name: str, fields: Fields, stages: Stages) -> CircuitSpec:
     return CircuitSpec(plans, {name: schema}, CircuitOptions(outputs=tuple(parts)))
 
 
-def driver_spec(definition: CircuitSpec, stages: Stages) -> CircuitSpec:
+def driver_spec(spec: CircuitSpec, stages: Stages) -> CircuitSpec:
     """Return the driver's circuit: it computes the parts of all inputs, and the constants.
 
     Its state is that of the input options, and the dictionaries.
     """
-    plans: dict[str, Plan] = {}
-    for name, schema in definition.schemas.items():
+    plans: dict[str, PlanNode] = {}
+    for name, schema in spec.schemas.items():
         scan = Scan(name, Schema.of(name, schema).fields)
         for view, part in parts_of_source(stages, name).items():
             plans[view] = _rename_by_position(rebase(part.plan, scan))
@@ -123,11 +123,11 @@ def driver_spec(definition: CircuitSpec, stages: Stages) -> CircuitSpec:
         plans[view] = _rename_by_position(part.plan)
     return CircuitSpec(
         plans,
-        definition.schemas,
+        spec.schemas,
         CircuitOptions(
             outputs=tuple(plans),
-            input_options=definition.input_options,
-            limits=definition.options.limits,
+            input_options=spec.input_options,
+            limits=spec.options.limits,
         ),
     )
 
@@ -139,12 +139,12 @@ def constants_spec(stages: Stages) -> CircuitSpec:
     return CircuitSpec(plans, {}, CircuitOptions(outputs=tuple(parts)))
 
 
-def _rename_by_position(plan: Plan) -> Map:
+def _rename_by_position(plan: PlanNode) -> Map:
     """Rename the columns of a plan by position, as in relations."""
     return Map(plan, columns(plan), tuple(f"c{place}" for place in range(len(plan.fields))))
 
 
-def rebase(plan: Plan, source: Plan) -> Plan:
+def rebase(plan: PlanNode, source: PlanNode) -> PlanNode:
     """Replace the source of a linear plan."""
     if isinstance(plan, Scan) and plan.relation == SOURCE:
         return source

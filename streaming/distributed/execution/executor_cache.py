@@ -62,13 +62,13 @@ class ExecutorCache:
         self._cells.clear()
 
     def take(
-        self, key: Key, definition: CircuitSpec, files: Files, sealed: bytes | None
+        self, key: Key, spec: CircuitSpec, files: Files, sealed: bytes | None
     ) -> tuple[Circuit, Known]:
         """Remove a cell from the cache; return its circuit at a version, and its verified files.
 
         Args:
             key: The state directory's id, the stage and the cell.
-            definition: The circuit.
+            spec: The circuit.
             files: The state directory.
             sealed: The manifest of the version; None without state.
 
@@ -77,10 +77,10 @@ class ExecutorCache:
         """
         cell = self._cells.pop(key, None)
         if sealed is None:
-            return Circuit(definition), {}
+            return Circuit(spec), {}
         manifest = read_cell_manifest(sealed)
         if cell is None or cell.circuit.fingerprint != manifest.fingerprint:
-            cell = _Cell(Circuit(definition), b"", {})
+            cell = _Cell(Circuit(spec), b"", {})
         if cell.version != sealed:
             cell.circuit.load(read_state(files, manifest, cell.known))
         return cell.circuit, cell.known

@@ -66,14 +66,14 @@ class StagePlan:
         files: The state directory, shared by driver and executors.
         state_id: The id of the state directory.
         stage: The stage.
-        definition: The circuit of its cells.
+        spec: The circuit of its cells.
         cells: The number of cells.
     """
 
     files: Files
     state_id: str
     stage: Stage
-    definition: CircuitSpec
+    spec: CircuitSpec
     cells: int
 
 
@@ -85,7 +85,7 @@ class StageWork:
         files: The state directory, shared by driver and executors.
         state_id: The id of the state directory.
         stage: The number of the stage.
-        definition: The circuit of its cells.
+        spec: The circuit of its cells.
         batch_id: The micro-batch.
         before: The checksummed manifests of the cells that have a state.
     """
@@ -93,7 +93,7 @@ class StageWork:
     files: Files
     state_id: str
     stage: int
-    definition: CircuitSpec
+    spec: CircuitSpec
     batch_id: int
     before: Mapping[int, bytes] = field(default_factory=dict)
 
@@ -106,7 +106,7 @@ class StageWork:
         """
         before = self.before.get(cell)
         key = (self.state_id, self.stage, cell)
-        circuit, known = CACHE.take(key, self.definition, self.files, before)
+        circuit, known = CACHE.take(key, self.spec, self.files, before)
         last = None if before is None else read_cell_manifest(before)
         attempt = uuid.uuid4().hex[:12]
         stem = f"{DATA}/{self.batch_id:020}-{attempt}-{self.stage}.{cell}"
@@ -196,7 +196,7 @@ class StageTask:
             plan.files,
             plan.state_id,
             plan.stage.number,
-            plan.definition,
+            plan.spec,
             self.batch_id,
             self.before,
         )

@@ -135,7 +135,7 @@ def count_in_tables(stage: Stage, tables: Mapping[str, pa.Table]) -> dict[tuple[
 
 
 def count_in_cells(
-    stage: Stage, definition: CircuitSpec, states: Iterable[State], grid: Grid
+    stage: Stage, spec: CircuitSpec, states: Iterable[State], grid: Grid
 ) -> dict[tuple[int, str], Counts]:
     """Count the values of a join in the arrangements of its cells.
 
@@ -144,15 +144,15 @@ def count_in_cells(
 
     Args:
         stage: A join; other stages have no values to count.
-        definition: The circuit of its cells.
+        spec: The circuit of its cells.
         states: The states of all of its cells.
         grid: The grid of the cells.
 
     Complexity:
         O(values) for a column that an arrangement begins with, else O(rows).
     """
-    inputs = {name: Schema.of(name, one).fields for name, one in definition.schemas.items()}
-    graph = incrementalize(definition.plans, inputs)
+    inputs = {name: Schema.of(name, one).fields for name, one in spec.schemas.items()}
+    graph = incrementalize(spec.plans, inputs)
     plans = stage.plan.inputs if stage.atoms else ()
     names = [relation_trace(graph.nodes[graph.add(plan)].state_name) for plan in plans]
     fields = {relation.name: relation.fields for relation in stage.relations}

@@ -136,7 +136,7 @@ class LoadBalance:
             )
             return grid, dict(manifests)
         states = (read_state(cells.files, one) for one in found.values())
-        counts = count_in_cells(stage, cells.definition, states, grid)
+        counts = count_in_cells(stage, cells.spec, states, grid)
         if _is_same_placement(
             grid_from_counts(stage, max_cells, counts, rates=self.changed_rows), grid
         ):

@@ -26,7 +26,7 @@ from circuits.plan.nodes import (
     Aggregate,
     Fields,
     Join,
-    Plan,
+    PlanNode,
     RowIdDecode,
     RowIdEncode,
     Scan,
@@ -54,7 +54,7 @@ class StagePart:
     """
 
     source: str | int | None
-    plan: Plan
+    plan: PlanNode
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Stage:
     """
 
     number: int
-    plan: Plan
+    plan: PlanNode
     relations: tuple[Relation, ...]
     atoms: tuple[JoinInput, ...] = ()
     node: int = -1
@@ -203,10 +203,10 @@ class _StageBuilder:
         relations = [self._relation(number, None) for number in reads]
         # Earlier stages have been numbered by now.
         stage = len(self.stages)
-        inputs: list[Plan] = []
+        inputs: list[PlanNode] = []
         atoms: list[JoinInput] = []
         for place, (number, relation) in enumerate(zip(below, relations, strict=True)):
-            scan: Plan = Scan(atom_name(relation.name, place), relation.fields)
+            scan: PlanNode = Scan(atom_name(relation.name, place), relation.fields)
             bound = plan.variables[place]
             packed = self._graph.nodes[number].plan
             if isinstance(packed, RowIdEncode):
@@ -221,7 +221,7 @@ class _StageBuilder:
 
     def _keyed(
         self,
-        plan: Plan,
+        plan: PlanNode,
         below: int,
         keys: tuple[int, ...],
     ) -> Stage:

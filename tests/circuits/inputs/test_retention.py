@@ -124,7 +124,7 @@ def test_a_watermark_of_what_is_not_retained_is_an_error():
     with pytest.raises(UnknownInputError, match="'x' is not an input"):
         circuit.step({}, {"x": 5})
     plain = compile_sql("SELECT * FROM r", {"r": pa.schema([("t", INT)])})
-    with pytest.raises(InputOptionsError, match="kept for ever"):
+    with pytest.raises(InputOptionsError, match="has no retention"):
         plain.step({}, {"r": 5})
 
 
@@ -144,7 +144,7 @@ def test_late_and_untimed_rows_are_refused_and_told():
     assert (late.reason, bag_of(late.table)) == ("late", {(0, NOON - 9 * DAY): 1})
     assert "with 't' before 2024-02-22 12:00:00, the greatest time or watermark of" in late.message
     assert "of earlier steps less 7 days" in late.message
-    assert "retain longer to take later ones" in late.message
+    assert "retain rows longer to accept later ones" in late.message
     assert (untimed.reason, bag_of(untimed.table)) == ("untimed", {(1, None): 1})
     assert bag_of(step.outputs["view"]) == {(2, NOON): 1}
 
@@ -232,7 +232,7 @@ def test_durations_that_do_not_fit_are_refused(make, words):
 
 def test_rules_in_a_definition_make_the_same_circuit():
     circuit = circuit_of(pa.int64(), Retention("t", 3), keys=("n",), strict=True)
-    again = Circuit(circuit.definition)
+    again = Circuit(circuit.spec)
     assert isinstance(again, CircuitClass)
     assert (
         again.input_options

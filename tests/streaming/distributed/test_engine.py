@@ -39,7 +39,7 @@ from streaming.distributed import pipeline
 from streaming.distributed.engine import circuit_stages, read_newest_cells
 from streaming.distributed.pipeline import Pipeline
 from streaming.distributed.planning.load_balance import count_loads
-from streaming.state.files import LocalFiles
+from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import Manifest
 from tests.support.tables import bag_of
 
@@ -109,7 +109,7 @@ def batches(count: int, seed: str) -> list[pa.Table]:
 
 
 def definition() -> CircuitSpec:
-    return compile_sql(VIEWS, SCHEMAS, input_options=RULES).definition
+    return compile_sql(VIEWS, SCHEMAS, input_options=RULES).spec
 
 
 def outputs(sink: ViewSink) -> dict[str, Counter]:

@@ -69,7 +69,7 @@ def test_cells_arrangements_give_the_counts_that_the_rows_have(query, name):
     fields = {relation.name: relation.fields for relation in stage.relations}
     tables = {r: table.select([f.name for f in own]) for r, own in fields.items()}
     grid = stage_grid(stage, 4)
-    definition = cell_spec(stage, stages)
+    spec = cell_spec(stage, stages)
     states = []
     for cell in range(grid.cells):
         given = {}
@@ -80,11 +80,11 @@ def test_cells_arrangements_give_the_counts_that_the_rows_have(query, name):
                 mine = sent.rows[(sent.cells == cell) & (sent.roles >> bit & 1 == 1)]
                 own = rows.take(mine).rename_columns([f"c{k}" for k in range(rows.num_columns)])
                 given[atom_name(relation, place)] = own
-        step = Circuit(definition).prepare(given).state({})
+        step = Circuit(spec).prepare(given).state({})
         runs = {n: {order: [run] for order, run in of.items()} for n, of in step.runs.items()}
-        states.append(State(1, runs, {n: [strings] for n, strings in step.tables.items()}))
+        states.append(State(1, runs, {n: [strings] for n, strings in step.dictionaries.items()}))
 
-    found = count_in_cells(stage, definition, states, grid)
+    found = count_in_cells(stage, spec, states, grid)
 
     expected = count_in_tables(stage, tables)
     assert found.keys() == expected.keys()

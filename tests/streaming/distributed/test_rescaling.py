@@ -15,8 +15,8 @@ from streaming import ReplayError, StateLockedError, ViewSink
 from streaming.cli.app import app
 from streaming.distributed.rescaling import rescale_state
 from streaming.distributed.stage_cells import StageCells
-from streaming.state.files import open_files
 from streaming.state.manifest import Manifest, manifest_name
+from streaming.state.open_files import open_files
 from tests.streaming.distributed.test_engine import (
     SCHEMAS,
     VIEWS,
@@ -126,14 +126,14 @@ class Evil:
 
 def test_views_of_plans_are_rescaled_with_their_definition_and_not_by_the_command(tmp_path):
     circuit = Circuit(definition())
-    plain = Circuit(replace(circuit.definition, source=None))
+    plain = Circuit(replace(circuit.spec, source=None))
     sink = ViewSink(plain, state_dir=tmp_path)
     for number, table in enumerate(batches(2, "cli")):
         sink(Frame(None, table), number)
     sink.close()
     status, said = rescale(tmp_path, "--cells", "4")
     assert status == 2 and "the views were built from plans" in said
-    moved = rescale_state(open_files(tmp_path), cells=4, definition=plain.definition)
+    moved = rescale_state(open_files(tmp_path), cells=4, spec=plain.spec)
     assert (moved.before, moved.after) == (None, 4)
 
 

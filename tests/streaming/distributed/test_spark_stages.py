@@ -13,7 +13,7 @@ from circuits.runtime.incrementalize import incrementalize
 from streaming.distributed.execution import cell
 from streaming.distributed.pipeline import CellManifests, Pipeline
 from streaming.distributed.planning.stages import Stages, cut_stages
-from streaming.state.files import LocalFiles
+from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import Manifest
 from tests.circuits.sql.test_sql_circuits import _comparable, _rows
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from streaming import BatchOrderError
-from streaming.state.files import LocalFiles
+from streaming.state.local_files import LocalFiles
 from tests.support.fed_sink import check, feed, sink_on, written
 
 BATCH = 3

@@ -20,8 +20,8 @@ from streaming import (
     StateLockedError,
     StateMismatchError,
 )
-from streaming.state import files
-from streaming.state.files import LocalFiles
+from streaming.state import local_files
+from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import decode_checked, encode_checked
 from tests.support.fed_sink import LINK, VIEWS, check, feed, sink_on, views, written
 
@@ -106,7 +106,7 @@ def test_a_newer_format_is_refused(place):
     path = place / "state.json"
     body = decode_checked(path.read_bytes(), "state.json")
     path.write_bytes(encode_checked({**body, "format": 99, "more": [1]}))
-    with pytest.raises(StateMismatchError, match="has format 99, this version reads 2") as caught:
+    with pytest.raises(StateMismatchError, match="has format 99, this version reads 3") as caught:
         feed(sink_on(place), 5)
     assert "use the version that wrote it" in str(caught.value)
 
@@ -183,7 +183,7 @@ sys.stdin.readline()
 def test_a_second_sink_in_another_process_is_refused_until_the_first_is_closed_or_killed(
     place, monkeypatch
 ):
-    monkeypatch.setattr(files, "LOCK_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(local_files, "LOCK_TIMEOUT_S", 0.2)
     for end in ("close", "kill"):
         process = subprocess.Popen(
             [sys.executable, "-c", HOLDER, str(place)],

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from streaming import BatchOrderError, StateDamagedError, StateLockedError
-from streaming.state.files import LocalFiles
+from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import list_batch_ids, manifest_name, read_manifest
 from streaming.state.ownership import EPOCH_FILE, Owner, check_owner, take_over
 from tests.support.fed_sink import check, feed, sink_on, written

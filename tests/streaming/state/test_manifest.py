@@ -20,7 +20,7 @@ MANIFEST = Manifest(
     },
     tables={"text": (SegmentReference("data/b", 1, 3, 30),)},
     lengths={"text": 3},
-    marks={"horizon e": -5},
+    watermarks={"horizon e": -5},
     plans={"#1": [["ä", "b"]]},
     digests={"e": 4_000_000_000},
     outputs={"triangles": ("outputs/x-0.parquet", "outputs/x-1.parquet"), "none": ()},
