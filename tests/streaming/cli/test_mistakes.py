@@ -31,7 +31,7 @@ run|q.sql|--source=e=in,kyes=src => there is no kyes=; do you mean keys=?
 run|q.sql|--source=e=in,shcema=src int => there is no shcema=; do you mean schema=?
 run|q.sql|--source=e=in,strict=maybe => strict='maybe' is neither true nor false
 run|q.sql|--source=e=in,retain=dst => write COLUMN LENGTH
-run|q.sql|--source=e=in,retain=dst 7 parsecs => '7 parsecs' is no duration
+run|q.sql|--source=e=in,retain=dst 7 parsecs => invalid duration '7 parsecs'
 run|q.sql|--source=e=in,feed=debzium => there is no feed 'debzium'
 run|q.sql|--source=e=empty => there is no file that ends in
 run|q.sql|--source=e=file => there is no file that ends in
