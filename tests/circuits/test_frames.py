@@ -167,7 +167,8 @@ def test_inputs_with_rules_read_frames_and_dicts() -> None:
 
 def test_a_key_that_the_schema_lacks_is_named_whichever_row_has_it() -> None:
     with pytest.raises(
-        SchemaError, match=r"relation 'p': the table has surplus .* 'agee'; the relation needs name, age"
+        SchemaError,
+        match=r"relation 'p': the table has surplus .* 'agee'; the relation needs name, age",
     ):
         taken([ANN, BOB | {"agee": 3}])
     with pytest.raises(
