@@ -135,7 +135,9 @@ def test_only_the_named_outputs_are_returned_and_all_views_by_default():
 
 @pytest.mark.parametrize("role", ["outputs", "materialize"])
 def test_a_name_that_is_no_view_is_refused_and_the_views_are_listed(role):
-    with pytest.raises(CircuitError, match=f"{role}: 'triangle' is not there; known are .*open"):
+    with pytest.raises(
+        CircuitError, match=f"{role}: unknown relation 'triangle'; relations: .*open"
+    ):
         compile_sql(VIEWS, INPUTS, **{role: ["triangle"]})
     with pytest.raises(CircuitError, match=rf"{role}: 'open' is one text.*\['open'\]"):
         compile_sql(VIEWS, INPUTS, **{role: "open"})

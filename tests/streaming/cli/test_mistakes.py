@@ -23,7 +23,7 @@ run|q.sql|--input=e=in => it is --source NAME=PATH
 run|q.sql|IN|--source=e=in => relation 'e' was given before
 run|q.sql|--source=f=in => unknown table 'e'; there are: f
 run|q.sql|--source=1e=in => write NAME=PATH
-run|q.sql|--source=e=in,schema=src foo => there is no type 'foo'
+run|q.sql|--source=e=in,schema=src foo => unknown type 'foo'
 run|q.sql|--source=e=in,format=xml => in/a.csv is not a readable
 run|q.sql|--source=e=in,keys=nokey => keys=nokey is not a column; columns are src, dst
 run|q.sql|--source=e=in,keys=src,keys=dst => keys is given twice
