@@ -120,7 +120,7 @@ WRONG = [
     ("case", [lit(True), lit(1)], "3 or more arguments"),
     ("and", [lit(1), lit(True)], "no condition"),
     ("eq", [Column(0, I64), Column(1, TEXT)], "no common type"),
-    ("eq", [Column(0, DATE), lit("1994-13-01")], "is no date"),
+    ("eq", [Column(0, DATE), lit("1994-13-01")], "cannot be parsed as date"),
     ("in", [Column(0, I64), Column(1, I64)], "must be literals"),
     ("lower", [lit(1)], "it takes text"),
     ("cast", [lit(1)], "the target type"),
