@@ -315,7 +315,7 @@ def arrow_schema(relation: str, schema: SchemaLike) -> pa.Schema:
     nr: int64
     >>> arrow_schema("r", "nr bigint, item")
     Traceback (most recent call last):
-    circuits.errors.SchemaError: relation 'r': schema 'nr bigint, item': 'item' is no column; \
+    circuits.errors.SchemaError: relation 'r': schema 'nr bigint, item': invalid column 'item'; \
 write NAME TYPE, NAME TYPE, as in 'src long, dst long'
     """
     check_type("relation", relation, str, "the name of a relation")

@@ -111,7 +111,9 @@ class RetentionBound:
         """
         code = self._code(value)
         if code is None:
-            zone = "" if not types.is_timestamp(self.type) else " (with a zone if that has one)"
+            zone = ""
+            if types.is_timestamp(self.type):
+                zone = " without a time zone" if self.type.tz is None else " with a time zone"
             raise InputOptionsError(
                 f"input {self._relation!r}: the watermark {value!r} is of {type(value).__name__}, "
                 f"but the time column is of type {self.type}: give a value of that type{zone}"

@@ -5,7 +5,8 @@
     X_k = mode_k(body_k(X_1, …, X_n))       Fixpoint(names, bodies, modes, index k)
     X_j within a body                       RecursiveReference(name)
 
-The solution is the limit of the iterations ``X⁰ = ∅, Xⁱ⁺¹ = mode(body(Xⁱ))``. A `DistinctMode` says
+For example, the nodes that can be reached along edges are ``X = distinct(start + X ⋈ edges)``. The
+solution is the limit of the iterations ``X⁰ = ∅, Xⁱ⁺¹ = mode(body(Xⁱ))``. A `DistinctMode` says
 which of the derived rows are kept: each once (Datalog, UNION), all of them (UNION ALL), or per key
 the least or the greatest value of a column (shortest paths). `circuits.plan.rewrite.iterated_rows`
 and `circuits.runtime.nested_circuit` execute a fixpoint.
@@ -43,7 +44,7 @@ MAX_ITERATIONS: Final = 10_000
 
 @dataclass(frozen=True)
 class DistinctMode:
-    """Which of the rows that a body derives are kept.
+    """The choice which of the rows that a body derives are kept.
 
     Attributes:
         kind: "set": each row once. "bag": all. "min", "max": per value of the other columns the
@@ -77,14 +78,14 @@ class RecursiveReference(LeafNode):
 
 @dataclass(frozen=True)
 class Fixpoint(PlanNode):
-    """One of the relations that equations define together.
+    """One of the relations that a set of recursive equations defines.
 
     Attributes:
         names: The names that bodies use for the relations.
         bodies: The plan of each relation. All relations of one recursion have the same tuple
             object, so that the recursion is built once.
-        modes: Which derived rows each relation keeps.
-        index: The position of this relation.
+        modes: The `DistinctMode` of each relation.
+        index: The position of the relation whose rows the node has.
     """
 
     names: tuple[str, ...]
@@ -120,7 +121,7 @@ class Fixpoint(PlanNode):
 
 @dataclass(frozen=True)
 class RecursiveDistinct(UnaryNode):
-    """Physical plans only: a `DistinctMode`, for rows whose last column is the iteration."""
+    """Physical plans only: applies a `DistinctMode` to rows whose last column is the iteration."""
 
     mode: DistinctMode
 

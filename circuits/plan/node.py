@@ -22,7 +22,7 @@ __all__ = ["BinaryNode", "LeafNode", "NaryNode", "PlanNode", "UnaryNode"]
 
 
 class PlanNode(ABC):
-    """A plan: a node and, below it, its inputs. Nodes are frozen dataclasses.
+    """A plan: a node with its inputs, which are plans. Nodes are frozen dataclasses.
 
     Attributes:
         is_linear: True if the node computes f(a + b) = f(a) + f(b) in all inputs together.
@@ -42,11 +42,11 @@ class PlanNode(ABC):
         @property
         @abstractmethod
         def inputs(self) -> tuple[PlanNode, ...]:
-            """The plans below, in order."""
+            """The plans whose rows the node reads, in order."""
 
     @abstractmethod
     def with_inputs(self, inputs: Sequence[PlanNode]) -> Self:
-        """The same node over other inputs, as many as it has."""
+        """The same node over other inputs; their number is unchanged."""
 
     @abstractmethod
     def key(self) -> tuple[object, ...]:
@@ -67,26 +67,27 @@ class PlanNode(ABC):
 
     @property
     def partitioning(self) -> tuple[int, ...] | None:
-        """Columns of the only input: rows that differ in them do not affect each other's results.
+        """Columns by which the rows of the only input can be divided into parts.
 
-        So the node can be computed for each part of a partition by these columns, and the results
-        added up. None if the node has no such columns; a linear node needs none.
+        Rows with different values in these columns do not affect each other's results, so the node
+        can be computed for each part alone, and the results added up. None if there are no such
+        columns. A linear node needs none: any partition will do.
         """
         return None
 
     def is_nullable(self, column: int) -> bool:
         """Return False if the column never contains NULL; computed once per node and column."""
-        known = self.memo.get(column)
-        if known is None:
-            known = self.memo[column] = self._may_be_null(column)
-        return bool(known)
+        nullable = self.memo.get(column)
+        if nullable is None:
+            nullable = self.memo[column] = self._may_be_null(column)
+        return bool(nullable)
 
     def _may_be_null(self, column: int) -> bool:
         return True
 
     @cached_property
     def memo(self) -> dict[object, Any]:
-        """Results that rules derive from the node, so that each is computed once for all paths."""
+        """A cache for results that rules derive from the node, which several parents may share."""
         return {}
 
 

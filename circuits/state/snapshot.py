@@ -1,10 +1,10 @@
 """Snapshot: all state of a circuit as one value, to restore later or in another process.
 
-A snapshot has the rows of every trace, the dictionaries, and a fingerprint of the views and inputs.
-The options of the joins (formula, arrangements, threads) are not part of it, because the same state
-is valid for all of them. So equal states have equal snapshots, regardless of their history.
-Restoring a snapshot builds the arrangements again. For large state, use
-`circuits.state.circuit_state`.
+A snapshot has the rows of every trace (each relation that operators keep), the dictionaries, and a
+fingerprint (hash) of the views and inputs. The options of the joins (formula, arrangements,
+threads) are not part of it, because the same state is valid for all of them. So equal states have
+equal snapshots, regardless of their history. Restoring a snapshot builds the arrangements again.
+For large state, use `circuits.state.circuit_state`.
 """
 
 from __future__ import annotations
@@ -54,52 +54,52 @@ class Snapshot:
         )
 
     def state(self) -> State:
-        """The same state in the form that a circuit loads, with one run per trace."""
+        """Return the state in the form that a circuit loads, with one run per trace."""
         traces = {}
         for name, (rows, weights) in self.traces.items():
             order = tuple(range(len(rows)))
-            some = len(weights) > 0
-            traces[name] = {order: [build_run(ZSet(rows, weights), order)]} if some else {}
+            is_empty = len(weights) == 0
+            traces[name] = {} if is_empty else {order: [build_run(ZSet(rows, weights), order)]}
         dictionaries = {name: [strings] for name, strings in self.dictionaries.items()}
         return State(self.steps, traces, dictionaries, self.watermarks)
 
 
-def take_snapshot(state: CircuitVersion, fingerprint: str) -> Snapshot:
-    """The snapshot of a version."""
+def take_snapshot(version: CircuitVersion, fingerprint: str) -> Snapshot:
+    """Return the snapshot of a version of a circuit."""
     traces = {}
-    for name in state.traces:
-        trace = state.trace(name)
+    for name in version.traces:
+        trace = version.trace(name)
         zset = ZSet.empty(trace.arity) if trace.is_empty else trace.to_zset()
         traces[name] = (zset.row_array, zset.weight_array)
     return Snapshot(
         FORMAT_VERSION,
         fingerprint,
-        state.steps,
+        version.steps,
         traces,
-        state.dictionaries(),
-        dict(state.watermarks),
+        version.dictionaries(),
+        dict(version.watermarks),
     )
 
 
-def open_snapshot(snapshot: Snapshot, wanted: str) -> State:
-    """The state of a snapshot, after a check of its format and fingerprint.
+def open_snapshot(snapshot: Snapshot, fingerprint: str) -> State:
+    """Return the state of a snapshot, after a check of its format and fingerprint.
 
     Raises:
         SnapshotError: The snapshot has another format, or belongs to other views or inputs.
     """
     if not isinstance(snapshot, Snapshot):
         raise SnapshotError(
-            f"{type(snapshot).__name__} is no snapshot: give the value that snapshot() returned, "
-            "unpickled"
+            f"the argument must be a Snapshot, not {type(snapshot).__name__}: give the value that "
+            "snapshot() returned, unpickled"
         )
     if snapshot.format != FORMAT_VERSION:
         raise SnapshotError(
             f"the snapshot has format {snapshot.format}, this version reads {FORMAT_VERSION}: "
             "use the version that wrote it"
         )
-    if snapshot.fingerprint != wanted:
+    if snapshot.fingerprint != fingerprint:
         raise SnapshotError(
             f"the snapshot belongs to views with fingerprint {snapshot.fingerprint}, these have "
-            f"{wanted}: compile the text and schemas that it was taken with"
+            f"{fingerprint}: compile the text and schemas that it was taken with"
         )
     return snapshot.state()

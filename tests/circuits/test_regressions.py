@@ -151,7 +151,7 @@ def test_a_text_is_compiled_or_nested_too_deeply(text, n):
         ("SELECT src FROM", "syntax error near 'FROM': Expected table name"),
         ("SELECT src FROM e WHERE", "syntax error near 'WHERE': something is missing"),
         ("SELECT abs() AS x FROM e", "something is missing"),
-        ("SELECT CAST(src || 'x' AS INT) AS x FROM e", "'1x' is no int32"),
+        ("SELECT CAST(src || 'x' AS INT) AS x FROM e", "'1x' cannot be parsed as int32"),
         ("SELECT src FROM e WHERE count(*) > 1", "use HAVING"),
     ],
 )

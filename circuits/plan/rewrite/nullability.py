@@ -1,6 +1,8 @@
 """Nullability: which columns and expressions of a plan are never NULL.
 
-Each node states which of its columns may be NULL (`circuits.plan.node.PlanNode.is_nullable`).
+Each node class defines which of its columns may be NULL
+(`circuits.plan.node.PlanNode.is_nullable`); a column that is never NULL needs no IS NOT NULL
+filter.
 """
 
 from __future__ import annotations

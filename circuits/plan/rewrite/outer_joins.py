@@ -4,7 +4,7 @@
 
     A ⟕ R  =  A ⋈ R⁺          R⁺ = R  +  (K - K ⋈ distinct(keys(R))) x NULLs
                               K  = the keys of A, or any superset of them
-    A ⟗ R  =  A ⟕ R  +  NULLs x (R ▷ A)
+    A ⟗ R  =  A ⟕ R  +  NULLs x (R ▷ A)            ⟕ left, ⟗ full outer join, ▷ antijoin
 
 An example stream of A(k) and R(k, v), where ``-`` is NULL:
 
@@ -62,11 +62,11 @@ def left_outer(block: SelectBlock, right: PlanNode, predicate: Expression) -> Se
     )
     nulls = [Literal(None, field.type) for field in rows.fields[len(keys) :]]
     padded = Union((rows, push_projection(unmatched, (*columns(unmatched), *nulls))))
-    both = block.times(SelectBlock.of(padded))
+    product = block.times(SelectBlock.of(padded))
     width = block.width
     same = [call("same", key, Column(width + k, key.type)) for k, key in enumerate(keys)]
-    outputs = (*block.outputs, *both.outputs[len(block.outputs) + len(keys) :])
-    return replace(both, predicates=(*both.predicates, *same), outputs=outputs)
+    outputs = (*block.outputs, *product.outputs[len(block.outputs) + len(keys) :])
+    return replace(product, predicates=(*product.predicates, *same), outputs=outputs)
 
 
 def as_left_joins(plan: OuterJoin) -> PlanNode:
@@ -85,7 +85,7 @@ def as_left_joins(plan: OuterJoin) -> PlanNode:
 
 
 def _has_one_row(plan: PlanNode) -> bool:
-    """Return True if the plan always has exactly one row, as an aggregate without keys has."""
+    """Return True for an aggregate without keys: it always has exactly one row."""
     while isinstance(plan, Map):
         plan = plan.input
     return isinstance(plan, Aggregate | FinalAggregate) and not plan.keys

@@ -2,7 +2,7 @@
 
 ::
 
-    σ[r IS NULL](A ⟕ R)  =  (A ▷ R) x NULLs     r is a column of R, not NULL in any matching row
+    σ[r IS NULL](A ⟕ R)  =  (A ▷ R) x NULLs     r is a column of R that no matching row has as NULL
 
 So ``LEFT JOIN ... WHERE r.key IS NULL`` costs the same as ``NOT EXISTS``, and the keys of A are not
 stored. A column is not NULL in any matching row if it is not nullable, or if the join predicate
@@ -47,7 +47,8 @@ def as_antijoin(plan: Filter) -> PlanNode:
             unmatched = Semijoin(left, right, outer.predicate, anti=True)
             rows: PlanNode = Map(unmatched, (*columns(left), *nulls), names)
             for other in parts:
-                rows = rows if other is part else Filter(rows, other)
+                if other is not part:
+                    rows = Filter(rows, other)
             return rows
     return plan
 

@@ -300,10 +300,10 @@ def test_explain_shows_the_rules_at_their_input():
 @pytest.mark.parametrize(
     ("rules", "words"),
     [
-        (lambda: InputOptions(keys="k"), "is one text, not columns: give"),
+        (lambda: InputOptions(keys="k"), "must be a collection of columns: give"),
         (lambda: InputOptions(keys=("k", "k")), "a column occurs twice"),
         (lambda: InputOptions(sequence="n"), "give keys as well"),
-        (lambda: InputOptions(retain="7 days"), "of which column"),
+        (lambda: InputOptions(retain="7 days"), "must be a Retention"),
         (lambda: circuit_of(InputOptions(keys=("x",))), "unknown key column 'x'; columns: "),
         (
             lambda: circuit_of(InputOptions(retain=Retention("x", 3))),
@@ -313,7 +313,7 @@ def test_explain_shows_the_rules_at_their_input():
         (lambda: circuit_of({"keys": ("k",)}), "give InputOptions"),
         (
             lambda: compile_sql("SELECT * FROM r", {"r": SCHEMA}, input_options={"x": KEYED}),
-            "is no input",
+            "unknown input",
         ),
     ],
 )

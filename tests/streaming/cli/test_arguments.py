@@ -32,7 +32,7 @@ def test_a_source_declares_its_columns_as_text():
     assert source.schema() == pa.schema(
         [pa.field("nr", pa.int64(), nullable=False), ("item", pa.string())]
     )
-    with pytest.raises(EventsError, match=r"--source e: .*'item' is no column"):
+    with pytest.raises(EventsError, match=r"--source e: .*invalid column 'item'"):
         SourceArgument.parse("e=in/e,schema=nr long, item").schema()
 
 

@@ -23,7 +23,7 @@ run|q.sql|--input=e=in => it is --source NAME=PATH
 run|q.sql|IN|--source=e=in => relation 'e' was given before
 run|q.sql|--source=f=in => unknown table 'e'; there are: f
 run|q.sql|--source=1e=in => write NAME=PATH
-run|q.sql|--source=e=in,schema=src foo => there is no type 'foo'
+run|q.sql|--source=e=in,schema=src foo => unknown type 'foo'
 run|q.sql|--source=e=in,format=xml => in/a.csv is not a readable
 run|q.sql|--source=e=in,keys=nokey => keys=nokey is not a column; columns are src, dst
 run|q.sql|--source=e=in,keys=src,keys=dst => keys is given twice
@@ -31,7 +31,7 @@ run|q.sql|--source=e=in,kyes=src => there is no kyes=; do you mean keys=?
 run|q.sql|--source=e=in,shcema=src int => there is no shcema=; do you mean schema=?
 run|q.sql|--source=e=in,strict=maybe => strict='maybe' is neither true nor false
 run|q.sql|--source=e=in,retain=dst => write COLUMN LENGTH
-run|q.sql|--source=e=in,retain=dst 7 parsecs => '7 parsecs' is no duration
+run|q.sql|--source=e=in,retain=dst 7 parsecs => invalid duration '7 parsecs'
 run|q.sql|--source=e=in,feed=debzium => there is no feed 'debzium'
 run|q.sql|--source=e=empty => there is no file that ends in
 run|q.sql|--source=e=file => there is no file that ends in
