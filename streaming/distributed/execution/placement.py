@@ -99,8 +99,8 @@ def find_cells(atom: int, columns: Columns, grid: Grid) -> tuple[Integers, Integ
                 coordinate[mine] = digits * heavy.stride(atom)
             else:
                 coordinate[mine] = 0
-            others = [stride * other for other in heavy.others(atom)]
-            extended += [[a + b for a in offsets for b in others] for offsets in lists]
+            spread = [stride * other for other in heavy.coordinates_of_digit_0(atom)]
+            extended += [[a + b for a in offsets for b in spread] for offsets in lists]
         home += coordinate * stride
         choice += kinds * len(lists)
         lists = extended

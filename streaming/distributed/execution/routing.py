@@ -156,7 +156,10 @@ class _AtomRouting:
             digit = f.col(self._digit_name(name))
             terms = [digit * (heavy.stride(self.place) * stride) for heavy in groups]
             home = home + self._by_group(name, terms, light * stride)
-            others = [_constant_array([stride * k for k in h.others(self.place)]) for h in groups]
+            others = [
+                _constant_array([stride * k for k in h.coordinates_of_digit_0(self.place)])
+                for h in groups
+            ]
             lists.append(self._by_group(name, others, _constant_array([0])))
         if len(lists) == 1:
             return f.array(*[home + offset for offset in self.grid.offsets(self.atom)])
