@@ -194,7 +194,7 @@ def _check_keys(source: SourceArgument, schema: pa.Schema | None) -> None:
     for key in source.keys:
         if key not in schema.names:
             raise EventsError(
-                f"{source.label}: keys={key} is not a column; columns are {', '.join(schema.names)}"
+                f"{source.label}: keys={key} is not a column; columns: {', '.join(schema.names)}"
             )
 
 

@@ -134,7 +134,7 @@ def bench(
         draw(document, plot)
     if not json:
         for path in [*(export or []), *([] if plot is None else [plot])]:
-            remarks.print(f"Wrote {path}", style="says", soft_wrap=True, markup=False)
+            remarks.print(f"Wrote {path}", style="note", soft_wrap=True, markup=False)
 
 
 def _read_formula(value: str) -> tuple[str, str]:
@@ -153,7 +153,7 @@ def _read_formula(value: str) -> tuple[str, str]:
     path = Path(value)
     if not path.is_file():
         raise EventsError(
-            f"--formula {value!r} is none of {', '.join(ALL_FORMULAS)}, and no file of terms"
+            f"--formula {value!r} must be one of {', '.join(ALL_FORMULAS)}, or a file of terms"
         )
     try:
         return path.name, str(CustomFormula.parse(path.read_text(encoding="utf-8")))
@@ -381,7 +381,7 @@ def _show(found: _Results, plan: _StepPlan, limits: RepetitionLimits) -> None:
     for name in ("median", "± %", "quartiles"):
         table.add_column(name, justify="right")
     for name in ("of best", "runs"):
-        table.add_column(name, justify="right", style="says")
+        table.add_column(name, justify="right", style="note")
     for size in plan.streams:
         of_size = {name: one for (name, rows), one in found.items() if rows == size}
         best = min(of_size.values(), key=lambda one: one.median)
@@ -391,8 +391,8 @@ def _show(found: _Results, plan: _StepPlan, limits: RepetitionLimits) -> None:
             table.add_row(
                 "" if place else amount(size),
                 name,
-                f"[comes]{time_ms}[/]" if one.interval[0] <= best.interval[1] else time_ms,
-                percent if one.stop is Stop.precise else f"[waits]{percent}[/]",
+                f"[good]{time_ms}[/]" if one.interval[0] <= best.interval[1] else time_ms,
+                percent if one.stop is Stop.precise else f"[warning]{percent}[/]",
                 " to ".join(map(milliseconds, one.quartiles)),
                 f"{one.median / best.median:.2f}",
                 f"{len(one.repetitions):,}",
@@ -401,11 +401,11 @@ def _show(found: _Results, plan: _StepPlan, limits: RepetitionLimits) -> None:
     terminal.print(table)
     terminal.print()
     for line in (*plan.remarks, *_imprecision_remarks(found, limits)):
-        terminal.print(line, style="waits", soft_wrap=True, markup=False)
+        terminal.print(line, style="warning", soft_wrap=True, markup=False)
     largest = max(plan.streams)
     best_seconds = min(one.median for (_, size), one in found.items() if size == largest)
     rate = plan.streams[largest].batch / best_seconds
-    terminal.print(f"Up to {amount(round(rate))} rows a second.", style="says")
+    terminal.print(f"Up to {amount(round(rate))} rows a second.", style="note")
 
 
 def _imprecision_remarks(found: _Results, limits: RepetitionLimits) -> list[str]:

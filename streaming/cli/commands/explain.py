@@ -30,7 +30,7 @@ def explain(
 ) -> None:
     """Show the plan that runs: operators, joins with their terms, arrangements."""
     if format not in FORMATS:
-        raise EventsError(f"--format {format!r} is none of {', '.join(FORMATS)}")
+        raise EventsError(f"--format {format!r} must be one of {', '.join(FORMATS)}")
     sources = parse_sources(source)
     schemas = {name: _schema(one) for name, one in sources.items()}
     options = {name: one.input_options() for name, one in sources.items()}
@@ -79,9 +79,9 @@ def _to_json(circuit: Circuit) -> dict[str, Any]:
 def _style(text: str) -> Text:
     styled = Text(text)
     styled.highlight_regex(r"(?m)^(?![# ]|formula|AGM|arrangements|└|├|│)\S+$", "name")
-    styled.highlight_regex(r"[└├│]─*", "says")
-    styled.highlight_regex(r"\[rows [^\]]*\]|\(drawn above\)", "says")
+    styled.highlight_regex(r"[└├│]─*", "note")
+    styled.highlight_regex(r"\[rows [^\]]*\]|\(drawn above\)", "note")
     styled.highlight_regex(r"(?m)^#\S+:|(?<=─ )#\d+'*|(?<=─ )input", "total")
-    styled.highlight_regex(r"(?m)^ +(bind|read|ran)\b.*$", "says")
-    styled.highlight_regex(r"\bdelta\b|\bd\d+\b", "comes")
+    styled.highlight_regex(r"(?m)^ +(bind|read|ran)\b.*$", "note")
+    styled.highlight_regex(r"\bdelta\b|\bd\d+\b", "good")
     return styled

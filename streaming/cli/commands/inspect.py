@@ -45,9 +45,9 @@ def _show(found: dict[str, Any], terminal: Console) -> None:
     terminal.print(f"[total]{found['location']}[/]", soft_wrap=True)
     writer = found["writer"]
     usage = "nobody writes to it" if writer is None else f"process {writer or '?'} writes to it"
-    terminal.print(f"[says]{found['id'] or 'its identity cannot be read'}; {usage}[/]")
+    terminal.print(f"[note]{found['id'] or 'its identity cannot be read'}; {usage}[/]")
     for name, columns in found["inputs"].items():
-        terminal.print(f"input [name]{name}[/] [says]{columns}[/]", soft_wrap=True)
+        terminal.print(f"input [name]{name}[/] [note]{columns}[/]", soft_wrap=True)
     if found["views"]:
         terminal.print("views " + ", ".join(f"[name]{name}[/]" for name in found["views"]))
     whole = [one for one in found["versions"] if one["damage"] is None]
@@ -62,12 +62,12 @@ def _show(found: dict[str, Any], terminal: Console) -> None:
         )
     terminal.print()
     if not found["versions"]:
-        terminal.print("no version so far", style="waits")
+        terminal.print("no version so far", style="warning")
     else:
         terminal.print(_versions(found["versions"]))
     for one in found["versions"]:
         if one["damage"] is not None:
-            terminal.print(f"[wrong]version {one['batch']:,}:[/]", end=" ")
+            terminal.print(f"[error]version {one['batch']:,}:[/]", end=" ")
             terminal.print(one["damage"], markup=False, soft_wrap=True)
     if found["arrangements"]:
         terminal.print()
@@ -85,7 +85,7 @@ def _versions(versions: list[dict[str, Any]]) -> Table:
     table.add_column("")
     for one in reversed(versions):
         is_whole = one["damage"] is None
-        state = Text("whole", style="comes") if is_whole else Text("damaged", style="wrong")
+        state = Text("whole", style="good") if is_whole else Text("damaged", style="error")
         if "written" not in one:
             table.add_row(amount(one["batch"]), "", "", "", state)
             continue
@@ -104,8 +104,8 @@ def _arrangements(pieces: list[dict[str, Any]], sizes: dict[str, int]) -> Table:
     table.add_column("", min_width=20)
     max_bytes = max(one["bytes"] for one in pieces) or 1
     for one in sorted(pieces, key=lambda one: -one["bytes"]):
-        order = "" if one["order"] is None else f" [says]\\[{','.join(map(str, one['order']))}][/]"
-        kind = " [says]values[/]" if one["kind"] == "values" else ""
+        order = "" if one["order"] is None else f" [note]\\[{','.join(map(str, one['order']))}][/]"
+        kind = " [note]values[/]" if one["kind"] == "values" else ""
         table.add_row(
             f"{one['name']}{order}{kind}",
             amount(one["rows"]),
@@ -117,13 +117,13 @@ def _arrangements(pieces: list[dict[str, Any]], sizes: dict[str, int]) -> Table:
     folders = ", ".join(
         f"{name}/ {size(count)}" for name, count in sizes.items() if name != "state"
     )
-    table.add_row("all", "", "", size(sizes["state"]), Text(f"on disk: {folders}", style="says"))
+    table.add_row("all", "", "", size(sizes["state"]), Text(f"on disk: {folders}", style="note"))
     return table
 
 
 def _letters(letters: dict[str, Any], terminal: Console) -> None:
     if not letters["total"] and not letters["reasons"]:
-        terminal.print("no dead letters", style="says")
+        terminal.print("no dead letters", style="note")
         return
     table = plain_table(f"Dead letters: {amount(letters['total'])}")
     table.add_column("rows", justify="right")
@@ -135,7 +135,7 @@ def _letters(letters: dict[str, Any], terminal: Console) -> None:
     if letters["newest"]:
         terminal.print()
         newest = plain_table("The newest")
-        newest.add_column("batch", justify="right", style="says")
+        newest.add_column("batch", justify="right", style="note")
         newest.add_column("row", overflow="fold", max_width=100)
         for one in letters["newest"]:
             newest.add_row(amount(one["batch_id"] or 0), Text(one["row"] or ""))

@@ -252,7 +252,7 @@ def _start_spark(
     options: RunOptions, logs: Logs, stack: ExitStack, *, log_file: Path
 ) -> SparkSession:
     """Start Spark, with its own log in a file; ``stack`` stops it."""
-    logs.remarks.print("Starting Spark ...", style="says")
+    logs.remarks.print("Starting Spark ...", style="note")
     stack.enter_context(logs.spark_log(log_file))
     with (
         _error_output() as errors,
@@ -361,8 +361,8 @@ def _show_checks(checks: Checks, *, json: bool) -> None:
         terminal.print(f"[name]{what:<{width}}[/]", end="  ")
         terminal.print(redacted(found), markup=False, soft_wrap=True)
     for warning in checks.warnings:
-        terminal.print(f"[waits]warning[/]  {warning}", soft_wrap=True)
-    terminal.print("[comes]ok[/], nothing was started or changed")
+        terminal.print(f"[warning]warning[/]  {warning}", soft_wrap=True)
+    terminal.print("[good]ok[/], nothing was started or changed")
 
 
 def _parse_mode(text: str, label: str = "--state-mode") -> int:

@@ -144,11 +144,11 @@ class Dashboard(LiveTable, SinkObserver):
     def frame(self) -> RenderableType:
         """The table."""
         if not self._recent:
-            return Text("waiting for the first micro-batch ...", style="says")
+            return Text("waiting for the first micro-batch ...", style="note")
         table = plain_table()
         table.add_column("view", style="name", no_wrap=True)
         table.add_column("now", justify="right")
-        table.add_column("last change", style="says")
+        table.add_column("last change", style="note")
         for view in self._numbers:
             change = self._changes.get(view)
             text = (
@@ -168,9 +168,9 @@ class Dashboard(LiveTable, SinkObserver):
             parts.append(f"{amount(round(rows / (last_time - first_time)))} rows/s")
         seconds = self._clock() - self._begin_time
         parts.append(f"{plural(self.rows, 'row')} in {duration(seconds)}")
-        text = Text(" · ".join(parts), style="says")
+        text = Text(" · ".join(parts), style="note")
         if metrics.dead_letters_total:
-            text.append(f" · {metrics.dead_letters_total:,} bad rows", style="waits")
+            text.append(f" · {metrics.dead_letters_total:,} bad rows", style="warning")
         return text
 
     def _current(self, view: str) -> str:

@@ -45,11 +45,11 @@ __all__ = [
 THEME: Final = Theme(
     {
         "name": "cyan",
-        "comes": "green",
-        "goes": "red",
-        "wrong": "bold red",
-        "waits": "yellow",
-        "says": "dim",
+        "good": "green",
+        "deleted": "red",
+        "error": "bold red",
+        "warning": "yellow",
+        "note": "dim",
         "total": "bold",
         "repr.number": "none",
         "table.header": "dim",
@@ -95,7 +95,7 @@ def prepare_kernels(remarks: Console) -> None:
 def show_compilation(remarks: Console) -> Iterator[None]:
     """Show the compilation of kernels in the context: a line, and on a terminal a bar."""
     with Progress(
-        TextColumn("[says]{task.description}[/]"),
+        TextColumn("[note]{task.description}[/]"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
@@ -121,7 +121,7 @@ class _CompilationBar:
     def on_start(self, kernel: str) -> None:
         if self._bar is None:
             self._remarks.print(
-                "[says]Compiling the kernels for this machine, once: about a minute.[/]"
+                "[note]Compiling the kernels for this machine, once: about a minute.[/]"
             )
             self._bar = self._progress.add_task("", total=len(KERNELS))
         self._progress.update(self._bar, description=kernel)

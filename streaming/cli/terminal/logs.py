@@ -67,7 +67,7 @@ def check_format(name: str) -> None:
         EventsError: ``name`` is not one of ``FORMATS``.
     """
     if name not in FORMATS:
-        raise EventsError(f"--log-format {name!r} is none of {', '.join(FORMATS)}")
+        raise EventsError(f"--log-format {name!r} must be one of {', '.join(FORMATS)}")
 
 
 def utc(seconds: float) -> str:

@@ -372,7 +372,7 @@ def test_the_comments_of_a_csv_are_json_values(tmp_path: Path) -> None:
     ("option", "said"),
     [
         ("--export=times.xls", "--export times.xls: the name has to end in .json or .csv"),
-        ("--export=none/times.csv", "there is no folder none: create it"),
+        ("--export=none/times.csv", "folder none does not exist: create it"),
         ("--export=folder.json", "folder.json: is a folder; name a file"),
         ("--plot=times.jpg", "--plot times.jpg: the name has to end in .png or .svg"),
         ("--precision=0", "Invalid value for '--precision'"),

@@ -91,7 +91,7 @@ def test_relations_come_from_files_and_the_query_from_one(tmp_path: Path) -> Non
         (["q(x) :- f(x)."], "there is no relation or rule 'f'"),
         (["none.sql"], "none.sql: No such file"),
         ([TRIANGLES, "--source", "e"], "write NAME=PATH"),
-        ([TRIANGLES, "--source", "e=no.parquet"], "no.parquet: there is no such file"),
+        ([TRIANGLES, "--source", "e=no.parquet"], "no.parquet: file or folder not found"),
         ([TRIANGLES, "--input", "e=a.csv"], "No such option: --input: it is --source NAME=FILE"),
         ([TRIANGLES, "--source", "e=format=kafka"], "reads files without Spark"),
         ([TRIANGLES, "--source", "e=README.md,feed=maxwell"], "there is no feed="),
