@@ -65,7 +65,9 @@ def test_a_source_says_what_becomes_of_results_whose_rows_expire():
     )
     with pytest.raises(EventsError, match=r"on_expiry='drop': write retract .* or keep"):
         SourceArgument.parse("e=in/e,retain=ts 7 days,on_expiry=drop").input_options()
-    with pytest.raises(EventsError, match="applies only to rows that expire: add retain=COLUMN LENGTH"):
+    with pytest.raises(
+        EventsError, match="applies only to rows that expire: add retain=COLUMN LENGTH"
+    ):
         SourceArgument.parse("e=in/e,on_expiry=keep").input_options()
 
 

@@ -291,7 +291,7 @@ def test_an_inspection_shows_versions_arrangements_and_sizes(tmp_path: Path) -> 
     assert found["last_batch"]["batch_id"] == 3
     status, out, _ = run("inspect", tmp_path)
     assert status == 0
-    for text in ("Versions", "whole", "State of the newest version", "no dead letters"):
+    for text in ("Versions", "intact", "State of the newest intact version", "rows of map", "in views", "no dead letters"):
         assert text in out
     assert sorted(path.name for path in tmp_path.rglob("*")) == before
 
@@ -326,7 +326,7 @@ def test_an_inspection_counts_dead_letters_by_reason(tmp_path: Path) -> None:
     table = pa.table({"src": sources, "dst": [1, 2, 3], "city": ["Ulm"] * 3})
     sink(Frame(table), 0)
     sink.close()
-    found = json.loads(run("inspect", tmp_path, "--json")[1])["letters"]
+    found = json.loads(run("inspect", tmp_path, "--json")[1])["dead_letters"]
     assert found["total"] == 2
     assert sum(one["rows"] for one in found["reasons"]) == 2
     assert found["newest"][0]["relation"] == "link"
