@@ -60,5 +60,6 @@ def state_labels(circuit: Circuit) -> dict[str, StateLabel]:
         labels[relation_trace(name)] = StateLabel(f"rows of {text}", views)
         labels[row_ids_table(name)] = StateLabel(f"row ids of {text}", views)
         for index, _ in enumerate(getattr(node.operator, "traces", ())):
-            labels[operator_trace(name, index)] = StateLabel(text, views)
+            part = f", part {index + 1}" if index else ""
+            labels[operator_trace(name, index)] = StateLabel(f"{text}{part}", views)
     return labels

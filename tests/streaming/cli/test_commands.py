@@ -291,7 +291,14 @@ def test_an_inspection_shows_versions_arrangements_and_sizes(tmp_path: Path) -> 
     assert found["last_batch"]["batch_id"] == 3
     status, out, _ = run("inspect", tmp_path)
     assert status == 0
-    for text in ("Versions", "intact", "State of the newest intact version", "rows of map", "in views", "no dead letters"):
+    for text in (
+        "Versions",
+        "intact",
+        "State of the newest intact version",
+        "rows of map",
+        "in views",
+        "no dead letters",
+    ):
         assert text in out
     assert sorted(path.name for path in tmp_path.rglob("*")) == before
 

@@ -231,7 +231,7 @@ def test_events_begin_with_all_and_go_on_with_what_is_new(ask):
                 else:
                     break
     (first, whole), (second, more) = found
-    assert (first, second) == ("whole", "more")
+    assert (first, second) == ("snapshot", "update")
     assert [batch["id"] for batch in whole["recent"]] == [0]
     assert [batch["id"] for batch in more["recent"]] == [1]
     assert more["recent"][0]["values"]["v"] == [2]

@@ -122,7 +122,7 @@ def test_keys_go_to_sections_turn_the_light_and_hold_the_page_still(browser, liv
     page.keyboard.press("t")
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
     page.keyboard.press("p")
-    expect(page.locator("#status"), "held still; running")
+    expect(page.locator("#status"), "updates paused; running")
     sink(Frame(edges((5, 6))), 1)
     page.wait_for_timeout(500)
     expect(number(page, "total"), "3")

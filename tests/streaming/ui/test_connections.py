@@ -250,8 +250,8 @@ def test_a_reader_that_takes_nothing_is_cut_off(visit, sent):
 def test_an_event_is_made_once_for_all_who_want_it(visit, monkeypatch):
     page = visit()
     made = []
-    whole, since = page.history.whole, page.history.since
-    monkeypatch.setattr(page.history, "whole", lambda: made.append(None) or whole())
+    whole, since = page.history.snapshot, page.history.since
+    monkeypatch.setattr(page.history, "snapshot", lambda: made.append(None) or whole())
     monkeypatch.setattr(page.history, "since", lambda n: made.append(n) or since(n))
     streams = [page.connect(STREAM) for _ in range(10)]
     assert all(head(one).startswith(b"HTTP/1.1 200") for one in streams)
@@ -268,7 +268,7 @@ def test_an_event_is_made_once_for_all_who_want_it(visit, monkeypatch):
 
 def test_visitors_cannot_fill_the_log_with_errors(visit, monkeypatch, caplog):
     page = visit()
-    monkeypatch.setattr(page.history, "whole", lambda: 1 / 0)
+    monkeypatch.setattr(page.history, "snapshot", lambda: 1 / 0)
     assert [page.status() for _ in range(3)] == [500, 500, 500]
     assert [record.exc_info[0] for record in caplog.records] == [ZeroDivisionError]
 
