@@ -148,9 +148,9 @@ TokenFile: TypeAlias = Annotated[
 def _refuse_token(value: str | None) -> None:
     if value is not None:
         raise typer.BadParameter(
-            "every user of this machine can read the arguments of a process: choose another token, "
-            "and give it by --ui-token-file FILE (created with a random token if it does not "
-            "exist) or by the variable DBSP_WCOJ_UI_TOKEN"
+            "the arguments of a process can be read by every user of its machine; give "
+            "--ui-token-file FILE (it is created with a random token if it does not exist), or set "
+            "the variable DBSP_WCOJ_UI_TOKEN, and choose another token"
         )
 
 

@@ -94,7 +94,7 @@ def test_relations_come_from_files_and_the_query_from_one(tmp_path: Path) -> Non
         ([TRIANGLES, "--source", "e=no.parquet"], "no.parquet: file or folder not found"),
         ([TRIANGLES, "--input", "e=a.csv"], "No such option: --input: it is --source NAME=FILE"),
         ([TRIANGLES, "--source", "e=format=kafka"], "reads files without Spark"),
-        ([TRIANGLES, "--source", "e=README.md,feed=maxwell"], "there is no feed="),
+        ([TRIANGLES, "--source", "e=README.md,feed=maxwell"], "which does not support feed="),
         ([TRIANGLES, "--source", "e=README.md,keys=src,schema=a int"], "remove keys="),
         ([TRIANGLES, "--rows", "10"], "too few for 20 steps of 1,000"),
         ([TRIANGLES, "--formula", "best"], "unknown formula 'best'"),
