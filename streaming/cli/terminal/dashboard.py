@@ -70,14 +70,14 @@ class Dashboard(LiveTable, SinkObserver):
         """Add a micro-batch."""
         for view, table in published.outputs.items():
             mode = output_mode_of(table)
-            found = self._counts[view].update(
+            numbers = self._counts[view].update(
                 table,
                 weights_of(table),
                 mode,
                 batch_id=published.batch_id,
                 replayed=metrics.replayed,
             )
-            self._numbers[view] = list(found)
+            self._numbers[view] = list(numbers)
             if table.num_rows:
                 self._changes[view] = (published.batch_id, table.num_rows)
         self._recent.append((self._clock(), metrics))
@@ -161,8 +161,8 @@ class Dashboard(LiveTable, SinkObserver):
         """Latency, rate and totals."""
         last_time, metrics = self._recent[-1]
         first_time, _ = self._recent[0]
-        rows = sum(sum(one.rows_in.values()) for _, one in list(self._recent)[1:])
-        times = [one.seconds["all"] for _, one in self._recent]
+        rows = sum(sum(entry.rows_in.values()) for _, entry in list(self._recent)[1:])
+        times = [entry.seconds["all"] for _, entry in self._recent]
         parts = [f"micro-batch {metrics.batch_id:,}", f"{milliseconds(median(times))} ms each"]
         if last_time > first_time:
             parts.append(f"{amount(round(rows / (last_time - first_time)))} rows/s")

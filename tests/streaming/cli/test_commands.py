@@ -218,7 +218,7 @@ def test_an_explanation_needs_no_rows_and_with_them_tells_what_was_done(moves: P
         (["run", "SELECT 1", "--source", "e=s3a://b/in"], "add format=... and schema=..."),
         ([*RUN, "--bad-rows", "skip"], "bad_rows is 'skip'"),
         ([*RUN, "--bad-rows", "dead_letter"], "add --state DIR"),
-        ([*RUN, "--cells", "2"], "--cells needs a place for files"),
+        ([*RUN, "--cells", "2"], "--cells needs a folder for files"),
         ([*RUN, "--max-step-bytes", "much"], "--max-step-bytes 'much': write a number"),
         ([*RUN, "--max-step-rows", "-1"], "greater than or equal to 0; see"),
         ([*RUN, "--every", "often"], "write a number and a unit"),
