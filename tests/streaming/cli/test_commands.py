@@ -227,7 +227,7 @@ def test_an_explanation_needs_no_rows_and_with_them_tells_what_was_done(moves: P
         ([*RUN, "--state", "pyproject.toml"], "is a file; name a folder"),
         ([*RUN, "--sink", "v=console"], "unknown view 'v'; views: view"),
         ([*RUN, "--sink", "kafka:t"], "unknown sink 'kafka'"),
-        ([*RUN, "--ui", "--ui-host", "0.0.0.0"], "open to others on 0.0.0.0: give a token"),
+        ([*RUN, "--ui", "--ui-host", "0.0.0.0"], "could open the page on 0.0.0.0: require a token"),
         ([*RUN, "--ui", "--ui-token", "a-secret"], "give --ui-token-file FILE"),
         ([*RUN, "--ui", "--ui-token=a-secret"], "or set the variable DBSP_WCOJ_UI_TOKEN"),
         (["replay", "f", "q", "--ui", "--ui-token", "a-secret"], "give --ui-token-file FILE"),

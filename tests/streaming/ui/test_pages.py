@@ -18,9 +18,9 @@ from streaming.ui import history as history_module
 from streaming.ui import matches as matches_module
 from streaming.ui.drawing import Drawing
 from streaming.ui.history import (
-    MAX_TIMELINE_POINTS,
     MAX_RECENT_BATCHES,
     MAX_ROWS,
+    MAX_TIMELINE_POINTS,
     History,
     output_mode_of,
     upsert_keys_of,
