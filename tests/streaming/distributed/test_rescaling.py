@@ -153,7 +153,7 @@ def test_views_that_are_kept_whole_cannot_be_distributed(tmp_path):
     sink(Frame(None, batches(1, "whole")[0]), 0)
     sink.close()
     status, said = rescale(tmp_path, "--cells", "4")
-    assert status == 2 and "names: to be materialized" in said
+    assert status == 2 and "names: materialized views are not available" in said
 
 
 def test_the_same_number_of_cells_is_chosen_anew_by_what_is_there(tmp_path):

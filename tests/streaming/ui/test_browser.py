@@ -102,7 +102,7 @@ def test_a_stream_is_started_and_the_numbers_move(browser, live):
     expect(page.locator("#matches li").first, "12 → 10 → 11")
     assert page.locator("#latency rect").count() > 0
     assert page.locator("#circuit g.op").count() >= 6
-    assert page.locator("#state .holding").count() >= 2
+    assert page.locator("#state .arrangement").count() >= 2
     served.end("all has been read")
     expect(page.locator("#status"), "all has been read")
     assert page.wrong == []
@@ -205,7 +205,7 @@ def test_a_number_of_rows_that_is_unknown_is_not_shown(browser, tmp_path):
         assert rings.locator("svg").is_hidden()
         assert "number of rows unknown" in rings.inner_text()
         assert "−3" in rings.inner_text()
-        assert page.locator("#state .holding", has_text="view degrees").count() == 1
+        assert page.locator("#state .arrangement", has_text="view degrees").count() == 1
         assert page.wrong == []
     finally:
         live[1].stop()
