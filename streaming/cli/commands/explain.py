@@ -74,7 +74,7 @@ def _to_json(circuit: Circuit) -> dict[str, Any]:
     lines = [(line["from"], line["to"]) for line in drawing.picture["lines"]]
     for number, operator in enumerate(operators):
         operator["reads"] = [boxes[start]["name"] for start, end in lines if end == number]
-    views = {box["name"]: boxes[box["of"]]["name"] for box in boxes if box["kind"] == "view"}
+    views = {box["name"]: boxes[box["operator"]]["name"] for box in boxes if box["kind"] == "view"}
     return {"operators": operators, "views": views, "text": circuit.explain()}
 
 

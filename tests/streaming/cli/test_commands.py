@@ -231,7 +231,7 @@ def test_an_explanation_needs_no_rows_and_with_them_tells_what_was_done(moves: P
         ([*RUN, "--ui", "--ui-token", "a-secret"], "give --ui-token-file FILE"),
         ([*RUN, "--ui", "--ui-token=a-secret"], "or set the variable DBSP_WCOJ_UI_TOKEN"),
         (["replay", "f", "q", "--ui", "--ui-token", "a-secret"], "give --ui-token-file FILE"),
-        ([*RUN, "--ui", "--ui-token-file", "README.md"], "others may read or change it"),
+        ([*RUN, "--ui", "--ui-token-file", "README.md"], "other users can read or change it"),
         ([*RUN, "--formula", "best"], "unknown formula 'best'"),
         (["run", "SELECT b FROM e", *RUN[2:]], "unknown column 'b'"),
         (["run", "SELECT a FROM e", f"{RUN[2]},feed=nonsense"], "there is no feed 'nonsense'"),

@@ -263,13 +263,13 @@ def test_a_visitor_signs_in_with_the_token_and_again_when_the_session_is_over(br
 def test_a_page_that_is_told_to_come_later_does(browser, live, monkeypatch):
     sink, served = live
     streams = served._server.streams
-    monkeypatch.setattr(streams, "most", 0)
+    monkeypatch.setattr(streams, "max_streams", 0)
     page = browser.new_page()
     page.clock.install()
     page.goto(served.address)
     expect(page.locator("#status"), "connecting")
     page.wait_for_timeout(300)
-    monkeypatch.setattr(streams, "most", 1)
+    monkeypatch.setattr(streams, "max_streams", 1)
     page.clock.run_for(6000)
     page.wait_for_selector(".tile")
     sink(Frame(edges(*ring(1))), 0)

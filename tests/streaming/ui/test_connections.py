@@ -230,7 +230,7 @@ def test_a_stream_ends_after_its_time(visit):
         part = connection.recv(65_536)
         assert part
         found += part
-    assert b"event: whole" in found
+    assert b"event: snapshot" in found
 
 
 @pytest.mark.parametrize("sent", [STREAM, REQUEST, REQUEST * 50])
@@ -256,12 +256,12 @@ def test_an_event_is_made_once_for_all_who_want_it(visit, monkeypatch):
     streams = [page.connect(STREAM) for _ in range(10)]
     assert all(head(one).startswith(b"HTTP/1.1 200") for one in streams)
     for one in streams:
-        while b"event: whole" not in one.recv(65_536):
+        while b"event: snapshot" not in one.recv(65_536):
             pass
     assert made == [None]
     page.sink(Frame(edges((1, 2))), 0)
     for one in streams:
-        while b"event: more" not in one.recv(65_536):
+        while b"event: update" not in one.recv(65_536):
             pass
     assert made == [None, 0]
 
