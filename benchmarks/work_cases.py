@@ -16,8 +16,7 @@ import pyarrow as pa
 
 from benchmarks.graph import Graph, generated
 from benchmarks.result import Row
-from circuits import Circuit, compile_sql
-from circuits.runtime.operators.join import JoinOperator
+from circuits import compile_sql
 from dbsp_wcoj import DeltaQuery, Trace, ZSet
 from dbsp_wcoj.execution.profiler import Profiler
 
@@ -140,13 +139,9 @@ def _circuit(graph: Graph) -> Work:
         table = pa.table({"src": edges.source, "dst": edges.target, "weight": weights})
         return int(np.abs(circuit.step({"e": table})["view"]["weight"].to_numpy()).sum())
 
-    return _counted(graph, step, lambda: (joins_of(circuit), circuit.graph.traces.values()))
-
-
-def joins_of(circuit: Circuit) -> list[DeltaQuery]:
-    """The maintained joins of a circuit."""
-    operators = [node.operator for node in circuit.graph.nodes]
-    return [operator.delta_query for operator in operators if isinstance(operator, JoinOperator)]
+    return _counted(
+        graph, step, lambda: (list(circuit.graph.joins.values()), circuit.graph.traces.values())
+    )
 
 
 def _counted(

@@ -33,6 +33,7 @@ from dbsp_wcoj.execution.small_steps import SmallSteps
 from dbsp_wcoj.formulas import DeltaTerm, Formula
 from dbsp_wcoj.generic_join import MIN_PARALLEL_ROWS, parse_query
 from dbsp_wcoj.limits import Budget
+from dbsp_wcoj.observer import COLLECT, OBSERVERS, current_observer, observed
 from dbsp_wcoj.planning.explain import explain
 from dbsp_wcoj.planning.formula_candidates import FormulaName, parse_formula
 from dbsp_wcoj.planning.planner import check_constants, normalize_body
@@ -43,6 +44,10 @@ from dbsp_wcoj.storage.trace import Staged, Trace, TraceStep
 from dbsp_wcoj.zset import ZSet, accumulate
 
 __all__ = ["DeltaQuery", "PreparedStep", "Stats"]
+
+
+# Sums the pieces of a partial delta.
+_collect = observed(COLLECT)(accumulate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +328,15 @@ class DeltaQuery:
     def _evaluate(self, step: RelationsStep, budget: Budget | None = None) -> ZSet:
         if not self.query.head:
             return ZSet.scalar(self._total(step.by_name, budget))
-        return accumulate(self._chunks(step.by_name, budget), len(self.query.head))
+        chunks = self._chunks(step.by_name, budget)
+        observer = current_observer() if OBSERVERS else None
+        if observer is not None:
+            observer.begin_phase(COLLECT)
+        try:
+            return accumulate(chunks, len(self.query.head))
+        finally:
+            if observer is not None:
+                observer.end_phase(0)
 
     def _total(self, steps: Mapping[str, TraceStep], budget: Budget | None) -> int:
         """The weight of the empty row."""
@@ -373,7 +386,7 @@ class DeltaQuery:
             if term.target != target:
                 target = term.target
                 pieces = partials.get(target - 1)
-                partial = Partial(accumulate(pieces, 0)) if pieces else None
+                partial = Partial(_collect(pieces, 0)) if pieces else None
             if term.is_zero(steps, partial):
                 continue
             self._joins += term.joins

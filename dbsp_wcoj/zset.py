@@ -24,6 +24,7 @@ import numpy.typing as npt
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import ArityError, ColumnTypeError, WeightError, WeightOverflowError
 from dbsp_wcoj.kernels.storage.sort import MAX_INSERTION_ROWS, OVERFLOW, SCRATCH_ARRAYS, consolidate
+from dbsp_wcoj.observer import OBSERVERS, SORT, current_observer
 from dbsp_wcoj.storage.parallel_sort import split_rows
 
 __all__ = [
@@ -415,7 +416,14 @@ def consolidated_rows(rows: Int64Array, weights: Int64Array) -> ZSet:
         return ZSet.empty(len(rows))
     # In one layout, so that one compiled kernel does for all.
     rows = np.ascontiguousarray(rows)
-    sorted_rows, summed, status = consolidate(rows, weights, sort_scratch(len(weights)))
+    observer = current_observer() if OBSERVERS else None
+    if observer is not None:
+        observer.begin_phase(SORT)
+    try:
+        sorted_rows, summed, status = consolidate(rows, weights, sort_scratch(len(weights)))
+    finally:
+        if observer is not None:
+            observer.end_phase(len(weights))
     if status == OVERFLOW:
         raise _overflow(weights)
     return ZSet(sorted_rows, summed)

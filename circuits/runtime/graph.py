@@ -21,6 +21,7 @@ from operator import add
 from circuits.inputs.checked_input import CheckedInput
 from circuits.inputs.missing_deletions import DeletionWitnesses
 from circuits.inputs.rejected_rows import RejectedCodes
+from circuits.phases import GRAPH
 from circuits.plan.fixpoint import ITERATION
 from circuits.plan.nodes import Fields, Fixpoint, Plan, RecursiveDistinct, RecursiveReference, Scan
 from circuits.plan.rewrite.iterated_rows import add_iterations
@@ -39,9 +40,10 @@ from circuits.runtime.operators.registry import (
 from circuits.runtime.publication import publish
 from circuits.state.registry import StateRegistry
 from circuits.types.codecs.codec import Codecs
-from dbsp_wcoj import Relations, Trace, ZSet
+from dbsp_wcoj import DeltaQuery, Relations, Trace, ZSet
 from dbsp_wcoj.generic_join import view_to_zset
 from dbsp_wcoj.limits import Budget, StepLimits
+from dbsp_wcoj.observer import observed
 from dbsp_wcoj.planning.formula_candidates import parse_formula
 from dbsp_wcoj.storage.trace import Staged, TraceStep
 
@@ -280,6 +282,7 @@ class Graph:
         self.nodes.append(node)
         return number
 
+    @observed(GRAPH)
     def prepare(
         self,
         inputs: Mapping[str, ZSet],
@@ -466,6 +469,15 @@ class Graph:
         if self.steps:
             return circuit.evaluate(self.nodes, values)
         return circuit.solve(self.nodes, values, self.relations, budget)
+
+    @property
+    def joins(self) -> dict[str, DeltaQuery]:
+        """The maintained joins, by the names of their nodes."""
+        return {
+            node.name: node.operator.delta_query
+            for node in self.nodes
+            if isinstance(node.operator, JoinOperator)
+        }
 
     @property
     def recursions(self) -> tuple[NestedCircuit, ...]:

@@ -23,6 +23,7 @@ from dbsp_wcoj.execution.bound_terms import BoundTerm, BoundTerms
 from dbsp_wcoj.execution.join_buffers import JoinBuffers
 from dbsp_wcoj.execution.physical_term import PhysicalTerm, Source
 from dbsp_wcoj.formulas import PARTIAL, CustomFormula, DeltaTerm, Formula, View, joins, terms
+from dbsp_wcoj.observer import OBSERVERS, PLAN, current_observer
 from dbsp_wcoj.planning.adaptive_formula import AdaptiveFormula
 from dbsp_wcoj.planning.formula_candidates import FormulaName, describe_choice, formula_candidates
 from dbsp_wcoj.planning.planner import Body, TermPlan
@@ -174,30 +175,37 @@ class PlanCache:
         Args:
             steps: The staged deltas of the changed relations, none empty.
         """
-        self._measuring = None
-        changed = tuple([name for name in self.traces if name in steps])
-        rows = 0
-        for name in changed:
-            rows += len(steps[name].delta)
-        self._changes += rows
-        if self._changes >= self._replan_at:
-            self._replan(steps)
-        found = self._by_change.get(changed)
-        if found is None:
-            found = self._by_change[changed] = self._adaptive_formula(changed)
-        deltas = self.deltas
-        if changed != self._filled:
-            self._switch_slots(changed)
-        for name in changed:
-            run = steps[name].run
-            for order, slot in self._slots_of.get(name, ()):
-                deltas[slot] = run(order).address
-        if found.only is not None:
-            return found.only
-        chosen = found.choose(rows, steps)
-        if found.is_measuring:
-            self._measuring = found
-        return chosen
+        observer = current_observer() if OBSERVERS else None
+        if observer is not None:
+            observer.begin_phase(PLAN)
+        try:
+            self._measuring = None
+            changed = tuple([name for name in self.traces if name in steps])
+            rows = 0
+            for name in changed:
+                rows += len(steps[name].delta)
+            self._changes += rows
+            if self._changes >= self._replan_at:
+                self._replan(steps)
+            found = self._by_change.get(changed)
+            if found is None:
+                found = self._by_change[changed] = self._adaptive_formula(changed)
+            deltas = self.deltas
+            if changed != self._filled:
+                self._switch_slots(changed)
+            for name in changed:
+                run = steps[name].run
+                for order, slot in self._slots_of.get(name, ()):
+                    deltas[slot] = run(order).address
+            if found.only is not None:
+                return found.only
+            chosen = found.choose(rows, steps)
+            if found.is_measuring:
+                self._measuring = found
+            return chosen
+        finally:
+            if observer is not None:
+                observer.end_phase(0)
 
     def bind_single(self, name: str, rows: int) -> BoundTerms | None:
         """Return the terms of a step of ``rows`` rows of one relation; the caller fills the slots.

@@ -17,6 +17,7 @@ from dbsp_wcoj.kernels.storage.arena import add_small_runs, build_small_runs
 from dbsp_wcoj.kernels.storage.sort import MAX_INSERTION_ROWS
 from dbsp_wcoj.kernels.storage.spine import MAX_TAIL_ROWS
 from dbsp_wcoj.kernels.storage.trie import run_words
+from dbsp_wcoj.observer import BUILD_RUNS, MERGE, OBSERVERS, current_observer
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.storage.spine import Spine
 from dbsp_wcoj.zset import Int64Array, ZSet
@@ -61,18 +62,24 @@ class Arena:
         Complexity:
             O(rows²), with a very small factor.
         """
+        observer = current_observer() if OBSERVERS else None
+        if observer is not None:
+            observer.begin_phase(BUILD_RUNS)
         rows = len(delta.weight_array)
-        if self._free + self._step_words(rows) > len(self._buffer):
-            self.start_buffer(rows)
-        largest = build_small_runs(self.address, delta.row_array, delta.weight_array)
-        words = run_words(len(delta.row_array), rows)
-        end = self._free
-        start = end - words * len(self.orders)
-        runs = {}
-        for order in self.orders:
-            buffer = self._buffer[start : start + words]
-            runs[order] = Run(buffer, self._buffer_address + 8 * start, rows, largest)
-            start += words
+        runs: dict[ColumnOrder, Run] = {}
+        try:
+            if self._free + self._step_words(rows) > len(self._buffer):
+                self.start_buffer(rows)
+            largest = build_small_runs(self.address, delta.row_array, delta.weight_array)
+            words = run_words(len(delta.row_array), rows)
+            start = self._free - words * len(self.orders)
+            for order in self.orders:
+                buffer = self._buffer[start : start + words]
+                runs[order] = Run(buffer, self._buffer_address + 8 * start, rows, largest)
+                start += words
+        finally:
+            if observer is not None:
+                observer.end_phase(rows * len(runs))
         return runs
 
     def add(self, runs: Mapping[ColumnOrder, Run]) -> bool:
@@ -91,8 +98,15 @@ class Arena:
                 return False
         if self._free + self._step_words(rows) > len(self._buffer):
             return False
-        if add_small_runs(self.address):
-            self.close_full_tails()
+        observer = current_observer() if OBSERVERS else None
+        if observer is not None:
+            observer.begin_phase(MERGE)
+        try:
+            if add_small_runs(self.address):
+                self.close_full_tails()
+        finally:
+            if observer is not None:
+                observer.end_phase(self.tail_rows)
         return True
 
     @property

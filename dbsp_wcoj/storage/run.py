@@ -22,6 +22,7 @@ from dbsp_wcoj.errors import DbspWcojError
 from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.kernels.storage.merge import begin_merge, continue_merge, merge_runs, merge_tail
 from dbsp_wcoj.kernels.storage.trie import build_sorted_run, read_run, run_words
+from dbsp_wcoj.observer import BUILD_RUNS, MERGE, OBSERVERS, current_observer
 from dbsp_wcoj.zset import Int64Array, ZSet, sort_scratch
 
 __all__ = ["WHOLE", "Merge", "Ranges", "Run", "first_values", "value_ranges"]
@@ -62,9 +63,16 @@ class Run:
             O(n) for each byte of the columns whose order changes.
         """
         rows = zset.row_array
-        buffer = _reserve(len(rows), len(zset))
-        scratch = sort_scratch(len(zset), len(rows))
-        return Run(buffer, *build_sorted_run(rows, zset.weight_array, order, buffer, scratch))
+        observer = current_observer() if OBSERVERS else None
+        if observer is not None:
+            observer.begin_phase(BUILD_RUNS)
+        try:
+            buffer = _reserve(len(rows), len(zset))
+            scratch = sort_scratch(len(zset), len(rows))
+            return Run(buffer, *build_sorted_run(rows, zset.weight_array, order, buffer, scratch))
+        finally:
+            if observer is not None:
+                observer.end_phase(len(zset))
 
     @staticmethod
     def merged(older: Run, newer: Run) -> Run:
@@ -73,8 +81,15 @@ class Run:
         Complexity:
             O(rows).
         """
-        buffer = _reserve_merge(older, newer)
-        return Run(buffer, *merge_runs(older.buffer, newer.buffer, buffer))
+        observer = current_observer() if OBSERVERS else None
+        if observer is not None:
+            observer.begin_phase(MERGE)
+        try:
+            buffer = _reserve_merge(older, newer)
+            return Run(buffer, *merge_runs(older.buffer, newer.buffer, buffer))
+        finally:
+            if observer is not None:
+                observer.end_phase(older.rows + newer.rows)
 
     @staticmethod
     def merged_tail(runs: Sequence[Run], table: Int64Array, first: int) -> Run:
@@ -264,7 +279,17 @@ class Merge:
 
     def work(self, fuel: int = UNLIMITED_FUEL) -> Run | None:
         """Do about ``fuel`` rows of work; return the merged run once it is complete."""
-        done = continue_merge(self.older.buffer, self.newer.buffer, self._out, self._state, fuel)
+        observer = current_observer() if OBSERVERS else None
+        if observer is not None:
+            observer.begin_phase(MERGE)
+        older, newer = self.older, self.newer
+        done = False
+        try:
+            done = continue_merge(older.buffer, newer.buffer, self._out, self._state, fuel)
+        finally:
+            if observer is not None:
+                # An open merge counts when it is complete.
+                observer.end_phase(older.rows + newer.rows if done else 0)
         if not done:
             return None
         out = self._out

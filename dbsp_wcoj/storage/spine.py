@@ -35,6 +35,7 @@ import numpy as np
 from dbsp_wcoj.kernels.storage import spine as spine_kernels
 from dbsp_wcoj.kernels.storage.run_layout import MAX_ABS_WEIGHT
 from dbsp_wcoj.kernels.storage.spine import MAX_RUNS
+from dbsp_wcoj.observer import MERGE, OBSERVERS, current_observer
 from dbsp_wcoj.storage.run import Merge, Run
 from dbsp_wcoj.zset import LIMIT, Int64Array
 
@@ -174,11 +175,18 @@ class Spine:
         Args:
             run: At least one row, and weights such that no sum of runs overflows.
         """
-        first = len(self._runs)
-        self._close_tail()
-        self._runs.append(run)
-        self._owed_fuel += FUEL_PER_ROW * run.rows + FUEL_PER_STEP
-        self._settle(first)
+        observer = current_observer() if OBSERVERS else None
+        if observer is not None:
+            observer.begin_phase(MERGE)
+        try:
+            first = len(self._runs)
+            self._close_tail()
+            self._runs.append(run)
+            self._owed_fuel += FUEL_PER_ROW * run.rows + FUEL_PER_STEP
+            self._settle(first)
+        finally:
+            if observer is not None:
+                observer.end_phase(0)
 
     def settle(self) -> None:
         """Make the tail an ordinary run, and do the merge work that its steps owe."""

@@ -406,26 +406,29 @@ class TraceStep(Staged):
 
     __slots__ = ("_arena", "_delta", "_runs", "_version", "must_compact", "trace")
 
-    def __init__(self, trace: Trace, delta: ZSet) -> None:
-        """Stage a non-empty delta of ``trace``, arranged as the trace is."""
-        self._delta: ZSet | None = delta
+    def __init__(
+        self, trace: Trace, delta: ZSet | None, runs: dict[ColumnOrder, Run] | None = None
+    ) -> None:
+        """Stage a delta of ``trace``.
+
+        Args:
+            trace: The trace.
+            delta: At least one row; None to read it from ``runs`` when it is needed.
+            runs: The delta's run in each column order of the trace; None to build them.
+        """
+        self._delta = delta
         self.must_compact = False
         self.trace = trace
         self._version = trace.version
         # The arena that holds the runs, if any.
-        self._arena = trace.arena if len(delta) <= MAX_INSERTION_ROWS else None
-        if self._arena is None:
-            self._runs = {order: build_run(delta, order) for order in trace.orders}
+        self._arena: Arena | None = None
+        if runs is not None:
+            self._runs = runs
+        elif len(self.delta) <= MAX_INSERTION_ROWS and trace.arena is not None:
+            self._arena = trace.arena
+            self._runs = self._arena.build_runs(self.delta)
         else:
-            self._runs = self._arena.build_runs(delta)
-
-    @staticmethod
-    def from_runs(trace: Trace, runs: dict[ColumnOrder, Run]) -> TraceStep:
-        """Stage a delta given as non-empty runs, one for each order of the trace."""
-        step = TraceStep.__new__(TraceStep)
-        step._delta, step._runs, step._arena = None, runs, None
-        step.must_compact, step.trace, step._version = False, trace, trace.version
-        return step
+            self._runs = {order: build_run(self.delta, order) for order in trace.orders}
 
     @property
     def delta(self) -> ZSet:
@@ -503,7 +506,7 @@ class PoppedOverlay(NamedTuple):
             return trace.prepare(delta) if len(delta) else None
         summed = {order: Run.sum_of(of) for order, of in self.runs.items() if of}
         summed = {order: run for order, run in summed.items() if run.rows}
-        return trace.check_step(TraceStep.from_runs(trace, summed)) if summed else None
+        return trace.check_step(TraceStep(trace, None, summed)) if summed else None
 
 
 class TraceVersion:

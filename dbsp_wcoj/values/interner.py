@@ -21,7 +21,7 @@ other threads read the strings that were there at some moment through an overlay
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,7 @@ import numpy.typing as npt
 from dbsp_wcoj.errors import ArityError, ColumnTypeError
 from dbsp_wcoj.kernels.values import intern as intern_kernels
 
-__all__ = ["ABSENT", "Interner"]
+__all__ = ["ABSENT", "Interner", "InternerArrays"]
 
 Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -42,6 +42,22 @@ _SLOTS: Final = 64
 _ARENA: Final = 1024
 _WORD: Final = 8
 _ALL_VALID: Final[BoolArray] = np.empty(0, np.bool_)
+
+
+class InternerArrays(NamedTuple):
+    """The arrays of an interner, for overlays.
+
+    Attributes:
+        slots: The hash table.
+        bounds: The start of each string in ``arena``.
+        arena: The bytes of the strings.
+        words: The words of each row, if the strings are rows.
+    """
+
+    slots: Int64Array
+    bounds: Int64Array
+    arena: Bytes
+    words: int | None
 
 
 class Interner:
@@ -152,10 +168,36 @@ class Interner:
         self._check_range(codes)
         offsets = np.empty(len(codes) + 1, np.int64)
         given = read_only_codes(codes)
-        intern_kernels.write_offsets(given, self._bounds, offsets)
+        self.write_offsets(given, offsets)
         data = np.empty(int(offsets[-1]), np.uint8)
-        intern_kernels.gather(given, self._bounds, self._arena, offsets, data)
+        self.write_strings(given, offsets, data)
         return offsets, data
+
+    def write_offsets(self, codes: Int64Array, offsets: Int64Array) -> None:
+        """Write the offsets of the concatenated strings of known codes; a negative one is empty.
+
+        The codes are `read_only_codes`.
+        """
+        intern_kernels.write_offsets(codes, self._bounds, offsets)
+
+    def write_strings(self, codes: Int64Array, offsets: Int64Array, data: Bytes) -> None:
+        """Write the strings of known codes to their offsets in ``data``, and leave the others.
+
+        The codes are `read_only_codes`.
+        """
+        intern_kernels.gather(codes, self._bounds, self._arena, offsets, data)
+
+    def share(self, length: int) -> InternerArrays:
+        """The arrays that hold the first ``length`` strings, while another thread may add strings.
+
+        Raises:
+            ColumnTypeError: There are fewer strings.
+        """
+        self._check_length(length)
+        # The slots (the hash table) first: every string that a slot points to is then in the arrays
+        # that are read after the slots.
+        slots = self._slots
+        return InternerArrays(slots, self._bounds, self._arena, self._words)
 
     def prefixes(self, codes: Int64Array, start: int = 0) -> Int64Array:
         """Return int64 keys in the order of eight bytes of the strings, from ``start`` on.

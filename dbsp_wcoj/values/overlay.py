@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 
 from dbsp_wcoj.errors import ColumnTypeError
-from dbsp_wcoj.kernels.values import intern as intern_kernels
 from dbsp_wcoj.values.interner import (
     ABSENT,
     BoolArray,
@@ -65,15 +64,9 @@ class InternerOverlay(Interner):
     __slots__ = ("_own",)
 
     def __init__(self, table: Interner, length: int) -> None:
-        table._check_length(length)
-        self._words = table._words
+        self._slots, self._bounds, self._arena, self._words = table.share(length)
         self._size = length
-        # Read the slots (the hash table) before the other arrays, while another thread may add:
-        # every string that a slot points to is then in the arrays that are read after the slots.
-        self._slots = table._slots
-        self._bounds = table._bounds
-        self._arena = table._arena
-        self._own = Interner(words=table._words)
+        self._own = Interner(words=self._words)
 
     def __len__(self) -> int:
         """Number of codes, including those of private strings."""
@@ -128,11 +121,11 @@ class InternerOverlay(Interner):
         given = [read_only_codes(part) for part in parts]
         ends = np.empty((2, len(codes) + 1), np.int64)
         for table, part, row in zip(tables, given, ends, strict=True):
-            intern_kernels.write_offsets(part, table._bounds, row)
+            table.write_offsets(part, row)
         offsets: Int64Array = ends[0] + ends[1]
         data = np.empty(int(offsets[-1]), np.uint8)
         for table, part in zip(tables, given, strict=True):
-            intern_kernels.gather(part, table._bounds, table._arena, offsets, data)
+            table.write_strings(part, offsets, data)
         return offsets, data
 
     def prefixes(self, codes: Int64Array, start: int = 0) -> Int64Array:

@@ -55,7 +55,7 @@ class RecursiveSetOperator:
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """The first iteration of each row."""
         (zset,) = inputs
-        return RecursiveSetOperator(zset.arity)._prepare_delta(zset)[0] if len(zset) else zset
+        return RecursiveSetOperator(zset.arity).prepare_delta(zset)[0] if len(zset) else zset
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """The change of the histories of the delta's rows.
@@ -64,9 +64,10 @@ class RecursiveSetOperator:
             WeightOverflowError: The total weight of a row would leave int64.
         """
         (delta,) = deltas
-        return self._prepare_delta(delta) if len(delta) else (delta, None)
+        return self.prepare_delta(delta) if len(delta) else (delta, None)
 
-    def _prepare_delta(self, delta: ZSet) -> Result:
+    def prepare_delta(self, delta: ZSet) -> Result:
+        """As `prepare`, for a delta that is not empty."""
         staged = self.trace.prepare(delta)
         iterated = delta.row_array
         if len(iterated) == 1:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
-from dbsp_wcoj.execution.profiler import JOIN
+from dbsp_wcoj.observer import JOIN
 from streaming.cli.profiling.measure import Profile
 
 __all__ = ["as_json", "show"]
