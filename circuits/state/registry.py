@@ -28,7 +28,7 @@ from dbsp_wcoj import Relations
 from dbsp_wcoj.planning.formula_candidates import FormulaName
 from dbsp_wcoj.values.interner import Interner
 
-__all__ = ["StateRegistry", "is_row_ids", "operator_trace", "relation_trace"]
+__all__ = ["StateRegistry", "is_row_ids", "operator_trace", "relation_trace", "row_ids_table"]
 
 _ROW_IDS: Final = "row ids "
 
@@ -76,7 +76,7 @@ class StateRegistry:
             for index, trace in enumerate(getattr(operator, "traces", ())):
                 self.traces[operator_trace(name, index)] = trace
             if isinstance(operator, RowIdEncodeOperator):
-                self._row_ids[f"{_ROW_IDS}{name}"] = operator.table
+                self._row_ids[row_ids_table(name)] = operator.table
             if isinstance(operator, JoinOperator):
                 self._queries[name] = operator.delta_query
         self.names: Mapping[int, str] = {id(trace): name for name, trace in self.traces.items()}
@@ -147,6 +147,11 @@ def relation_trace(state_name: str) -> str:
 def operator_trace(state_name: str, index: int) -> str:
     """Return the name of a trace that the operator of a node keeps."""
     return f"operator {state_name} {index}"
+
+
+def row_ids_table(state_name: str) -> str:
+    """The name of the dictionary of a node's row ids."""
+    return f"{_ROW_IDS}{state_name}"
 
 
 def is_row_ids(name: str) -> bool:

@@ -53,7 +53,7 @@ def profile(
             folder = state_dir or Path(stack.enter_context(tempfile.TemporaryDirectory()))
             store = _store(folder, circuit)
             stack.callback(store.close)
-        found = measure(
+        result = measure(
             circuit,
             stream,
             store=store,
@@ -61,9 +61,9 @@ def profile(
             say=_progress_printer(progress, json),
         )
     if json:
-        print_json(as_json(found))
+        print_json(as_json(result))
     else:
-        show(found, console())
+        show(result, console())
 
 
 def _progress_printer(progress: Console, quiet: bool) -> Callable[[str], None]:
@@ -78,7 +78,7 @@ def read_tables(texts: list[str], *, rows: int, skew: float, seed: int) -> dict[
     """
     if not texts:
         return {"e": generate_graph(rows, skew, seed)}
-    return {name: read_plain_rows(one) for name, one in parse_sources(texts).items()}
+    return {name: read_plain_rows(source) for name, source in parse_sources(texts).items()}
 
 
 def _store(folder: Path, circuit: Circuit) -> Store:

@@ -128,8 +128,8 @@ def test_all_problems_are_told_and_each_once(tmp_path: Path) -> None:
         *("--memory=much", "--every=often", f"--state={tmp_path}/file", "--sink=kafka:t"),
     )
     for text in (
-        *("no such file or folder", "keys=x is not a column; columns are src, dst", "'skip'"),
-        *("--memory 'much'", "--every 'often'", "is a file; name a folder", "no sink 'kafka'"),
+        *("file or folder not found", "keys=x is not a column; columns: src, dst", "'skip'"),
+        *("--memory 'much'", "--every 'often'", "is a file; name a folder", "unknown sink 'kafka'"),
     ):
         assert said.count(text) == 1
     assert said.count("\n") == 7
@@ -280,7 +280,7 @@ def test_two_sinks_of_one_place_are_told(tmp_path: Path) -> None:
     query = f"{QUERY}; CREATE VIEW m AS SELECT dst FROM e"
     for place in (f"sqlite:{tmp_path}/d.db#t", f"parquet:{tmp_path}/out", f"delta:{tmp_path}/out"):
         said = refused(tmp_path, f"--sink=n={place}", f"--sink=m={place}", query=query)
-        assert "views 'n' and 'm' have one place" in said
+        assert "views 'n' and 'm' share one location" in said
     options = (f"--sink=n=sqlite:{tmp_path}/d.db", f"--sink=m=sqlite:{tmp_path}/d.db")
     assert checked(tmp_path, *options, query=query)[0] == 0
 

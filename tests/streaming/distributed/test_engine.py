@@ -320,14 +320,14 @@ def test_what_cannot_be_distributed_is_refused_before_anything_runs(tmp_path):
         ViewSink(circuit, cells=3)
     with pytest.raises(StreamingError, match="'spread' is none of embedded, distributed"):
         ViewSink(circuit, mode="spread")  # type: ignore[arg-type]
-    with pytest.raises(StreamingError, match=r"names: to be materialized"):
+    with pytest.raises(StreamingError, match=r"names: materialized views are not available"):
         whole = compile_sql(VIEWS, SCHEMAS, materialize=["names"])
         ViewSink(whole, state_dir=tmp_path, **options)
     with pytest.raises(TargetError, match=r"'names': output mode 'upsert' needs the whole view"):
         ViewSink(
             circuit, [Output("names", mode="upsert", keys=["name"])], state_dir=tmp_path, **options
         )
-    with pytest.raises(UnknownViewError, match="'names' is not kept whole"):
+    with pytest.raises(UnknownViewError, match="view 'names' cannot be read in mode"):
         ViewSink(circuit, state_dir=tmp_path, **options).table("names")
     assert not list(tmp_path.iterdir())
 

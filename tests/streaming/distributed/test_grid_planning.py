@@ -130,7 +130,7 @@ def test_what_changes_counts_as_much_as_what_is_kept():
     both = weigh_atoms(atoms, sizes={"fact": 900, "dim": 10, "other": 90}, rates=rates)
     assert choose_shares(both, 8).parts["x"] > 1
     assert [atom.rows for atom in weigh_atoms(atoms)] == [1.0, 1.0, 1.0]
-    with pytest.raises(StreamingError, match="give 0 or more"):
+    with pytest.raises(StreamingError, match="each must be 0 or more"):
         weigh_atoms(atoms, sizes={"fact": -1})
 
 

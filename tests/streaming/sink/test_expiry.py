@@ -95,7 +95,7 @@ def test_cells_cannot_keep_results_and_say_so(tmp_path):
             "shipments": InputOptions(retain=Retention("at", "7 days", on_expiry="keep"))
         },
     )
-    words = "input 'shipments' has on_expiry='keep', and cells cannot drop .* take mode='embedded'"
+    words = "input 'shipments' has on_expiry='keep', and cells cannot drop .* use mode='embedded'"
     with pytest.raises(StreamingError, match=words):
         check_distributable(kept)
     with pytest.raises(StreamingError, match=words):
