@@ -8,8 +8,8 @@ The state is exported as tables of values::
 Codes of a dictionary (`circuits.types.codecs.codec`) are valid in their own circuit only. The
 export decodes them to values and the import assigns new codes. All other numbers in a trace are the
 same in every circuit and are copied unchanged. The attribute ``coded_columns`` of an operator lists
-the columns with codes of dictionaries. So state can be divided among circuits, or merged from several,
-by any of its columns. The circuits on Spark executors exchange state in this way
+the columns with codes of dictionaries. So state can be divided among circuits, or merged from
+several, by any of its columns. The circuits on Spark executors exchange state in this way
 (`streaming.distributed.migration`).
 """
 
