@@ -92,12 +92,12 @@ OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 
 @dataclass(frozen=True, slots=True)
 class SyntaxNode:
-    """A part of a rule, with the offset ``at`` in the text that it was read from.
+    """A part of a rule, with the offset ``position`` in the text that it was read from.
 
     Equality and ``repr`` ignore the offset.
     """
 
-    at: int = field(default=0, compare=False, repr=False, kw_only=True)
+    position: int = field(default=0, compare=False, repr=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,11 +362,11 @@ def _fresh_names(used: set[str]) -> Iterator[str]:
 def _term(text: str, token: Token) -> Variable | Constant:
     start = cast(int, token.start_pos)
     if token.type == "VARIABLE":
-        return Variable(token.removeprefix("?"), at=start)
+        return Variable(token.removeprefix("?"), position=start)
     if token.type == "STRING":
-        return Constant(unquote(token, start), at=start)
+        return Constant(unquote(token, start), position=start)
     try:
-        return Constant(int(token), at=start)
+        return Constant(int(token), position=start)
     except ValueError:  # Python refuses to read integers of thousands of digits
         expected = ("an integer of fewer digits",)
         raise _unexpected(text, start, expected, f"{len(token)} digits") from None

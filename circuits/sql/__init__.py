@@ -8,7 +8,7 @@ naive on purpose: FROM is a CrossJoin and a condition is a Filter, in the order 
 `statements`  the views of a text
 `query`       queries: SELECT, set operations (`set_operations`), `values`, `recursion`
 `select`      a SELECT from its rows to its columns; `grouping`, `ordering`, `row_number`
-`tables`      FROM and joins; `rows` is the plan that grows, `scope` has the names in it
+`tables`      FROM and joins; `select_builder` is the plan that grows, `scope` has the names in it
 `conditions`  WHERE and ON; `subqueries` has EXISTS, IN, ANY, ALL and scalar subqueries
 `expressions` scalar expressions; `predicates`, `scalar_functions`, `dates`, `types`
 `source`      the text, errors that point into it, the guard against constructs that nobody reads

@@ -9,13 +9,13 @@ from __future__ import annotations
 from sqlglot import exp
 
 from circuits.sql import disjunctions, subqueries
-from circuits.sql.rows import Rows, conjuncts_of
+from circuits.sql.select_builder import SelectBuilder, conjuncts_of
 
 __all__ = ["restrict"]
 
 
 def restrict(
-    rows: Rows, condition: exp.Expr, name: str, done: frozenset[int] = frozenset()
+    rows: SelectBuilder, condition: exp.Expr, name: str, done: frozenset[int] = frozenset()
 ) -> None:
     """Keep the rows for which a condition of clause ``name`` is true.
 

@@ -20,8 +20,8 @@ from sqlglot import exp
 
 from circuits.plan.nodes import Filter, Plan, Semijoin, Union
 from circuits.sql import subqueries
-from circuits.sql.rows import Rows
 from circuits.sql.scope import is_correlated
+from circuits.sql.select_builder import SelectBuilder
 from circuits.types.functions import call
 
 __all__ = ["filter_by_disjunction", "has_membership"]
@@ -37,7 +37,7 @@ def has_membership(node: exp.Expr) -> bool:
     return subqueries.is_membership(node)
 
 
-def filter_by_disjunction(rows: Rows, name: str, node: exp.Expr) -> Plan:
+def filter_by_disjunction(rows: SelectBuilder, name: str, node: exp.Expr) -> Plan:
     """Return the rows for which a condition of clause ``name`` is true."""
     return _RowSplitter(rows, name).true(node, rows.plan, negated=False)
 
@@ -50,7 +50,7 @@ class _RowSplitter:
     alternatives is a DAG of O(n) nodes.
     """
 
-    def __init__(self, rows: Rows, name: str) -> None:
+    def __init__(self, rows: SelectBuilder, name: str) -> None:
         self._rows = rows
         self._name = name
         # Keyed by the ``id`` of the condition and of the plan. The entry keeps the plan alive, so

@@ -63,7 +63,7 @@ class QueryPlanner(Protocol):
     """The part of the module `circuits.sql.query` that plans queries on their own.
 
     Queries contain queries. The environment hands the planner down, so that imports have no cycle.
-    `circuits.sql.rows.QueryReader` is the complete interface.
+    `circuits.sql.select_builder.QueryReader` is the complete interface.
     """
 
     def plan_recursive(self, common: CommonTable) -> DerivedTable:

@@ -27,8 +27,8 @@ from circuits.plan.nodes import (
     Values,
 )
 from circuits.sql.expressions import NULL, Clause, integer, is_aggregate
-from circuits.sql.rows import Rows
 from circuits.sql.scope import OUTER, is_correlated, is_outer, shift_columns
+from circuits.sql.select_builder import SelectBuilder
 from circuits.types import functions
 
 __all__ = ["ONE_ROW", "Grouping", "has_aggregate", "is_grouped", "own_nodes"]
@@ -73,7 +73,7 @@ def is_grouped(select: exp.Select) -> bool:
 class Grouping:
     """The groups of some rows, while the expressions over them are read."""
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: SelectBuilder) -> None:
         self.rows = rows
         self.source = rows.source
         self.keys: list[Expression] = []
@@ -228,7 +228,7 @@ class Grouping:
     def _read_scalar(self, clause: Clause, node: exp.Expr) -> Expression:
         """Join a subquery of one value for all groups beside them."""
         apart = self.rows.environment.without_outer_columns(self.rows.scope)
-        alone = Rows(apart, ONE_ROW)
+        alone = SelectBuilder(apart, ONE_ROW)
         value = alone.join_scalar_subquery(clause, node)
         self._values.append((alone.plan, value))
         return Column(VALUE + len(self._values) - 1, value.type)

@@ -1,6 +1,6 @@
 """Queries of any kind: SELECT, set operations, VALUES, and these in brackets.
 
-This module implements `circuits.sql.rows.QueryReader`. The readers of FROM and of subqueries get it
+This module implements `circuits.sql.select_builder.QueryReader`. The readers of FROM and of subqueries get it
 from their environment, so that imports go one way.
 """
 

@@ -17,7 +17,7 @@ from sqlglot import exp
 from circuits.sql.environment import Environment, RankRange, RankRanges
 from circuits.sql.expressions import Clause
 from circuits.sql.ordering import read_order
-from circuits.sql.rows import conjuncts_of
+from circuits.sql.select_builder import conjuncts_of
 from circuits.sql.selection import Rank
 
 __all__ = ["HOW_TO_BOUND", "find_bounded_ranks", "is_rank", "read_bound", "read_rank"]

@@ -32,8 +32,8 @@ from circuits.sql.environment import (
 from circuits.sql.expressions import Clause, integer, is_aggregate
 from circuits.sql.grouping import ONE_ROW, Grouping, has_aggregate, is_grouped
 from circuits.sql.ordering import Limit, SortKey, order_columns, read_limit, read_order
-from circuits.sql.rows import Rows, add_alias, conjuncts_of, factor_out_common
 from circuits.sql.scope import Scope, is_correlated
+from circuits.sql.select_builder import SelectBuilder, add_alias, conjuncts_of, factor_out_common
 from circuits.sql.selection import Rank, Selection
 from circuits.sql.subqueries import add_condition_keys, is_membership
 from circuits.sql.tables import read_from_clause
@@ -57,7 +57,9 @@ class _Item:
     unreadable_reason: str = ""
 
 
-def read_rows(environment: Environment, node: exp.Select, parent: Scope | None = None) -> Rows:
+def read_rows(
+    environment: Environment, node: exp.Select, parent: Scope | None = None
+) -> SelectBuilder:
     """Read FROM and WHERE."""
     rank_ranges, done = row_number.find_bounded_ranks(environment, node)
     rows = read_from_clause(environment, node, parent, rank_ranges)
@@ -94,7 +96,7 @@ class _SelectReader:
     All of them are read before the groups are made, because each may call aggregates.
     """
 
-    def __init__(self, node: exp.Select, rows: Rows, rank_ranges: RankRanges) -> None:
+    def __init__(self, node: exp.Select, rows: SelectBuilder, rank_ranges: RankRanges) -> None:
         self.node = node
         self.rows = rows
         self.source = rows.source

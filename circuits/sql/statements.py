@@ -10,7 +10,7 @@ from sqlglot import exp
 from circuits.plan.nodes import Field, Plan, Scan
 from circuits.sql import dates, predicates, query, scalar_functions
 from circuits.sql.environment import Environment, rename_columns
-from circuits.sql.rows import QueryReader
+from circuits.sql.select_builder import QueryReader
 from circuits.sql.source import SqlSource
 
 __all__ = ["plan_sql"]

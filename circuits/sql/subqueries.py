@@ -39,8 +39,8 @@ from circuits.plan.nodes import (
 )
 from circuits.sql.expressions import Clause, integer
 from circuits.sql.grouping import Grouping, is_grouped
-from circuits.sql.rows import Rows
 from circuits.sql.scope import OUTER, is_correlated, is_outer
+from circuits.sql.select_builder import SelectBuilder
 
 __all__ = ["add_condition_keys", "is_membership", "join_scalar", "plan_semijoin", "row_bound"]
 
@@ -88,7 +88,9 @@ def _subquery_of_in(node: exp.In) -> exp.Expr | None:
     return items[0] if len(items) == 1 and isinstance(items[0], exp.Values) else None
 
 
-def plan_semijoin(rows: Rows, clause: Clause, node: exp.Expr, negated: bool = False) -> Plan:
+def plan_semijoin(
+    rows: SelectBuilder, clause: Clause, node: exp.Expr, negated: bool = False
+) -> Plan:
     """Return the rows for which a membership condition is true."""
     node = _without_brackets(node)
     source = rows.source
@@ -111,7 +113,7 @@ def plan_semijoin(rows: Rows, clause: Clause, node: exp.Expr, negated: bool = Fa
 
 
 def _plan_comparison(
-    rows: Rows,
+    rows: SelectBuilder,
     clause: Clause,
     node: exp.Expr,
     query: exp.Expr,
@@ -154,7 +156,7 @@ def _plan_comparison(
 
 
 def _plan_semijoin(
-    rows: Rows,
+    rows: SelectBuilder,
     clause: Clause,
     node: exp.Expr,
     inner: _Subquery,
@@ -170,7 +172,7 @@ def _plan_semijoin(
     return Semijoin(rows.plan, inner.plan, _conjoin(clause, node, parts), anti)
 
 
-def join_scalar(rows: Rows, node: exp.Expr) -> tuple[Plan, Expression]:
+def join_scalar(rows: SelectBuilder, node: exp.Expr) -> tuple[Plan, Expression]:
     """Return the rows with a scalar subquery beside them, and its value there.
 
     Raises:
@@ -225,7 +227,9 @@ def row_bound(plan: Plan) -> str | None:
     return None
 
 
-def _join_aggregate(rows: Rows, clause: Clause, query: exp.Select) -> tuple[Plan, Expression]:
+def _join_aggregate(
+    rows: SelectBuilder, clause: Clause, query: exp.Select
+) -> tuple[Plan, Expression]:
     """Join a single aggregate, grouped by the inner sides of its correlated equalities."""
     source = rows.source
     source.accept(query, "expressions", "from_", "joins", "where")
@@ -275,7 +279,7 @@ def add_condition_keys(grouping: Grouping, node: exp.Expr, condition: Expression
     )
 
 
-def _read_subquery(rows: Rows, query: exp.Expr, exists: bool = False) -> _Subquery:
+def _read_subquery(rows: SelectBuilder, query: exp.Expr, exists: bool = False) -> _Subquery:
     query = _without_brackets(query)
     environment = rows.environment
     if not isinstance(query, exp.Select):

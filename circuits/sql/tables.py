@@ -26,8 +26,8 @@ from circuits.sql.environment import (
 from circuits.sql.expressions import Clause
 from circuits.sql.grouping import ONE_ROW
 from circuits.sql.parsing import COMMA, WRITTEN
-from circuits.sql.rows import Rows
 from circuits.sql.scope import Scope, Slot, is_correlated, slots_of
+from circuits.sql.select_builder import SelectBuilder
 from circuits.sql.values import read_values
 from circuits.types import functions
 
@@ -58,7 +58,7 @@ def read_from_clause(
     node: exp.Select,
     parent: Scope | None,
     ranks: Mapping[int, RankRanges],
-) -> Rows:
+) -> SelectBuilder:
     """Read FROM; ``ranks`` are the ranks to keep of a derived table, by the ``id`` of its node."""
     source = environment.source
     clause = node.args.get("from_")
@@ -66,7 +66,7 @@ def read_from_clause(
     if clause is None:
         if joins:
             raise source.error(joins[0], "a join without FROM")
-        return Rows(environment, ONE_ROW, (), parent)
+        return SelectBuilder(environment, ONE_ROW, (), parent)
     source.accept(clause, "this")
     return _FromReader(environment, parent, ranks).read(clause.this, joins)
 
@@ -82,7 +82,7 @@ class _FromReader:
         self.parent = parent
         self.ranks = ranks
 
-    def read(self, first: exp.Expr, joins: list[exp.Join]) -> Rows:
+    def read(self, first: exp.Expr, joins: list[exp.Join]) -> SelectBuilder:
         """Return the tables of a list with commas and joins, side by side."""
         groups = [self._read_item(first)]
         for join in joins:
@@ -117,7 +117,7 @@ class _FromReader:
             )
         return True
 
-    def _read_item(self, node: exp.Expr) -> Rows:
+    def _read_item(self, node: exp.Expr) -> SelectBuilder:
         """Read a table and the joins to it within brackets."""
         rows = self._read_table(node)
         for join in node.args.get("joins") or []:
@@ -128,7 +128,7 @@ class _FromReader:
             rows = self._join(rows, join)
         return rows
 
-    def _read_table(self, node: exp.Expr) -> Rows:
+    def _read_table(self, node: exp.Expr) -> SelectBuilder:
         source, ranks = self.source, self.ranks.get(id(node), NO_RANK_RANGES)
         alias = node.args.get("alias")
         names: list[exp.Identifier] = []
@@ -164,9 +164,9 @@ class _FromReader:
             )
         derived = rename_columns(source, derived, names)
         slots = slots_of(derived.plan, name, derived.unreadable_columns)
-        return Rows(self.environment, derived.plan, slots, self.parent)
+        return SelectBuilder(self.environment, derived.plan, slots, self.parent)
 
-    def _read_bracketed(self, node: exp.Subquery) -> Rows:
+    def _read_bracketed(self, node: exp.Subquery) -> SelectBuilder:
         """Read ``(a JOIN b ON ...)``; the tables keep their names unless there is an alias."""
         self.source.accept(node, "this", "alias", "joins")
         rows = self._read_item(node.this)
@@ -180,7 +180,9 @@ class _FromReader:
         )
         return rows
 
-    def _check_distinct_names(self, left: Rows, right: Rows, node: exp.Expr) -> None:
+    def _check_distinct_names(
+        self, left: SelectBuilder, right: SelectBuilder, node: exp.Expr
+    ) -> None:
         names = {slot.table.casefold() for slot in left.slots}
         for slot in right.slots:
             if slot.table and slot.table.casefold() in names:
@@ -188,7 +190,7 @@ class _FromReader:
                     node, f"two tables in FROM are called {slot.table!r}; give one an alias"
                 )
 
-    def _join(self, left: Rows, join: exp.Join) -> Rows:
+    def _join(self, left: SelectBuilder, join: exp.Join) -> SelectBuilder:
         source = self.source
         side, kind, method = (
             (join.args.get(name) or "").upper() for name in ("side", "kind", "method")
@@ -200,7 +202,7 @@ class _FromReader:
         right = self._read_item(join.this)
         self._check_distinct_names(left, right, join.this)
         width, left_slots = left.width, left.slots
-        joined = Rows(self.environment, left.plan, left_slots, self.parent)
+        joined = SelectBuilder(self.environment, left.plan, left_slots, self.parent)
         joined.correlated = list(left.correlated)
         joined.append_columns_of(right)
         right_slots = joined.slots[len(left_slots) :]

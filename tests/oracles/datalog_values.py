@@ -83,9 +83,9 @@ class Valuation:
         if isinstance(item, Condition):
             return cls(item.term, names, source)
         made = cls(item.left, names, source)
-        left, right, op, at = item.left, item.right, item.op, item.at
+        left, right, op, position = item.left, item.right, item.op, item.position
         made._build = lambda scope: compare(
-            op, expression(left, scope, source), expression(right, scope, source), source, at
+            op, expression(left, scope, source), expression(right, scope, source), source, position
         )
         made._direct = None
         return made

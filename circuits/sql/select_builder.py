@@ -1,4 +1,4 @@
-"""Rows: the plan of a SELECT while it is read, and the names of its columns.
+"""The plan of a SELECT while it is read, and the names of its columns.
 
 FROM makes the first plan. Conditions wrap it (`circuits.sql.conditions`). A scalar subquery is
 joined, so that its value is one more column on the right. Expressions that have been read stay
@@ -24,7 +24,7 @@ from circuits.sql.scope import Scope, Slot, is_correlated, is_outer, shift_colum
 from circuits.sql.selection import Selection
 from circuits.types import functions
 
-__all__ = ["QueryReader", "Rows", "add_alias", "conjuncts_of", "factor_out_common"]
+__all__ = ["QueryReader", "SelectBuilder", "add_alias", "conjuncts_of", "factor_out_common"]
 
 
 class QueryReader(QueryPlanner, Protocol):
@@ -32,7 +32,7 @@ class QueryReader(QueryPlanner, Protocol):
 
     def read_rows(
         self, environment: Environment, node: exp.Select, parent: Scope | None = None
-    ) -> Rows:
+    ) -> SelectBuilder:
         """Read FROM and WHERE of a SELECT that may name the columns of the scope around it."""
 
     def read_selection(
@@ -43,11 +43,11 @@ class QueryReader(QueryPlanner, Protocol):
     def finish_selection(self, selection: Selection) -> DerivedTable:
         """Apply the clauses after the list: QUALIFY, DISTINCT, ORDER BY and LIMIT."""
 
-    def join_scalar(self, rows: Rows, node: exp.Expr) -> tuple[Plan, Expression]:
+    def join_scalar(self, rows: SelectBuilder, node: exp.Expr) -> tuple[Plan, Expression]:
         """Return the rows with a scalar subquery beside them, and its value there."""
 
 
-class Rows:
+class SelectBuilder:
     """The rows of a FROM clause after the conditions that have been applied so far.
 
     Args:
@@ -117,7 +117,7 @@ class Rows:
             else:
                 self.plan = Filter(self.plan, part)
 
-    def append_columns_of(self, right: Rows) -> None:
+    def append_columns_of(self, right: SelectBuilder) -> None:
         """Add the names of rows that are to the right of these rows in a new plan."""
         width = self.width
 
