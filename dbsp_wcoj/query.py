@@ -92,7 +92,7 @@ OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 
 @dataclass(frozen=True, slots=True)
 class SyntaxNode:
-    """A part of a rule, with the offset ``position`` in the text that it was read from.
+    """A part of a rule, whose ``position`` is the offset in the text at which it starts.
 
     Equality and ``repr`` ignore the offset.
     """

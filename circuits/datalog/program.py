@@ -7,9 +7,9 @@
 Variables, atoms and comparisons are those of `dbsp_wcoj.query`. Datalog adds wildcards, typed
 constants, functions, equations, negation, ``or`` and ``and``.
 
-Every node is frozen and has the offset ``position`` in the text that it was read from; equality ignores
-the offset. ``parts`` returns the children of any node, so that walks need no visitor. The parser
-limits the nesting (``MAX_NESTING_DEPTH``), so that later passes may recurse.
+Every node is frozen. Its ``position`` is the offset in the text at which it starts; equality ignores
+it. ``children`` returns the children of any node, so that walks need no visitor. The parser limits
+the nesting (``MAX_NESTING_DEPTH``), so that later passes may recurse.
 """
 
 from __future__ import annotations
