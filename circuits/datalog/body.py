@@ -27,11 +27,11 @@ import pyarrow as pa
 
 from circuits.datalog.disjunctions import is_condition, split_alternatives, variables_bound_by_atoms
 from circuits.datalog.program import (
-    Apply,
     Atom,
     Comparison,
     Condition,
     Equation,
+    FunctionCall,
     Item,
     Items,
     Not,
@@ -43,7 +43,7 @@ from circuits.datalog.program import (
 )
 from circuits.datalog.scope import bound_variables, find_assignment
 from circuits.datalog.source import DatalogSource
-from circuits.datalog.terms import apply, compare, conjoin, expression
+from circuits.datalog.terms import build_comparison, build_expression, call_function, conjoin
 from circuits.errors import FunctionError
 from circuits.plan.expressions import Column, Expression, Literal, columns_of, substitute
 from circuits.plan.nodes import (
@@ -197,7 +197,7 @@ class BodyPlanner:
         """Return the variables of inputs and assignments, the equalities, and the other items."""
         own: dict[str, Expression] = {}
         conditions: list[Expression] = []
-        computed: list[tuple[Column, Apply, int]] = []
+        computed: list[tuple[Column, FunctionCall, int]] = []
         index = width
         for part in parts:
             for term, field in zip(part.terms, part.plan.fields, strict=True):
@@ -210,16 +210,18 @@ class BodyPlanner:
                     elif term.name in outer:
                         function = "same" if part.context else "eq"
                         sides = [outer[term.name], column]
-                        conditions.append(apply(function, sides, self.source, term.position))
+                        conditions.append(
+                            call_function(function, sides, self.source, term.position)
+                        )
                 elif isinstance(term, TypedConstant):
                     literal = Literal(term.value, term.type)
                     conditions.append(self._equate(column, literal, term.position))
-                elif isinstance(term, Apply):
+                elif isinstance(term, FunctionCall):
                     computed.append((column, term, term.position))
         rest = self._bind_assignments(items, own, outer)
         scope = {**outer, **own}
         for column, term, position in computed:
-            value = expression(term, scope, self.source)
+            value = build_expression(term, scope, self.source)
             conditions.append(self._equate(column, value, position))
         return own, conditions, rest
 
@@ -234,22 +236,22 @@ class BodyPlanner:
             for item in rest.copy():
                 if (found := find_assignment(item, {*own, *outer})) is not None:
                     variable, term = found
-                    own[variable.name] = expression(term, {**outer, **own}, self.source)
+                    own[variable.name] = build_expression(term, {**outer, **own}, self.source)
                     rest.remove(item)
         return rest
 
     def _equate(self, left: Expression, right: Expression, position: int) -> Expression:
-        return compare("==", left, right, self.source, position)
+        return build_comparison("==", left, right, self.source, position)
 
     def _condition(self, item: Item, scope: Scope) -> Expression:
         """Return the boolean expression of an item without atoms."""
         match item:
             case Comparison() | Equation():
-                left = expression(item.left, scope, self.source)
-                right = expression(item.right, scope, self.source)
-                return compare(item.op, left, right, self.source, item.position)
+                left = build_expression(item.left, scope, self.source)
+                right = build_expression(item.right, scope, self.source)
+                return build_comparison(item.op, left, right, self.source, item.position)
             case Condition():
-                value = expression(item.term, scope, self.source)
+                value = build_expression(item.term, scope, self.source)
                 if value.type != pa.bool_():
                     raise self.source.error(
                         f"{item.term.function} is no condition: its value is of type "

@@ -26,10 +26,10 @@ from circuits.datalog.grammar import EXPECTED, GRAMMAR
 from circuits.datalog.program import (
     MAX_NESTING_DEPTH,
     And,
-    Apply,
     Atom,
     Comparison,
     Equation,
+    FunctionCall,
     HeadTerm,
     Item,
     Items,
@@ -43,7 +43,7 @@ from circuits.datalog.program import (
     TypedConstant,
     Variable,
     Wildcard,
-    parts,
+    children,
 )
 from circuits.datalog.source import DatalogSource
 from dbsp_wcoj.grammar import SyntaxFault, parse_tree, unquote
@@ -151,30 +151,30 @@ class _Builder(Transformer_NonRecursive[Token, Any]):
         op, left, right = children
         return self.comparison(meta, [left, op, right])
 
-    def binary(self, meta: Meta, children: list[Any]) -> Apply:
+    def binary(self, meta: Meta, children: list[Any]) -> FunctionCall:
         left, op, right = children
-        return Apply(FUNCTIONS[op], (left, right), position=_position(meta))
+        return FunctionCall(FUNCTIONS[op], (left, right), position=_position(meta))
 
     def prefix(self, meta: Meta, children: list[Any]) -> Term:
         op, first, *others = children
         for other in others:
-            first = Apply(FUNCTIONS[op], (first, other), position=_position(meta))
+            first = FunctionCall(FUNCTIONS[op], (first, other), position=_position(meta))
         return cast(Term, first)
 
     def negative(self, meta: Meta, children: list[Any]) -> Term:
         inner = children[-1]
         if isinstance(inner, TypedConstant) and _is_number(inner.value):
             return TypedConstant(-inner.value, inner.type, position=_position(meta))
-        return Apply("negate", (inner,), position=_position(meta))
+        return FunctionCall("negate", (inner,), position=_position(meta))
 
-    def call(self, meta: Meta, children: list[Any]) -> Apply:
+    def call(self, meta: Meta, children: list[Any]) -> FunctionCall:
         name, *arguments = children
-        return Apply(str(name), tuple(arguments), position=_position(meta))
+        return FunctionCall(str(name), tuple(arguments), position=_position(meta))
 
     function_call = call
 
-    def star(self, meta: Meta, children: list[Any]) -> Apply:
-        return Apply("*", (), position=_position(meta))
+    def star(self, meta: Meta, children: list[Any]) -> FunctionCall:
+        return FunctionCall("*", (), position=_position(meta))
 
     def pattern(self, meta: Meta, children: list[Token]) -> Pattern:
         return Pattern(str(children[0])[1:-1], position=_position(meta))
@@ -283,4 +283,4 @@ def _check_limits(rules: Iterable[SyntaxNode]) -> None:
         value = node.value if isinstance(node, TypedConstant) else None
         if isinstance(value, int) and abs(value) >= 2**63:
             raise SyntaxFault(f"integer {value} is not within ±(2**63 - 1)", node.position)
-        stack.extend((part, depth + 1) for part in parts(node))
+        stack.extend((part, depth + 1) for part in children(node))

@@ -30,7 +30,7 @@ import pyarrow as pa
 from circuits.datalog.body import BodyPlanner, plan_union
 from circuits.datalog.parser import parse
 from circuits.datalog.program import (
-    Apply,
+    FunctionCall,
     HeadTerm,
     Rule,
     Term,
@@ -45,7 +45,7 @@ from circuits.datalog.safety import check_safety, resolve_names
 from circuits.datalog.scope import bound_variables, rename_local_variables
 from circuits.datalog.source import DatalogSource
 from circuits.datalog.stratification import stratify
-from circuits.datalog.terms import AGGREGATES, apply, expression
+from circuits.datalog.terms import AGGREGATES, build_expression, call_function
 from circuits.errors import FunctionError
 from circuits.plan.expressions import Expression, Literal
 from circuits.plan.nodes import (
@@ -164,7 +164,7 @@ def _plan_projection(rule: Rule, bodies: BodyPlanner) -> list[tuple[Plan, Sequen
     """Plan a rule without aggregates: the terms of the head over each alternative of the body."""
     terms = [term.term for term in rule.terms]
     return [
-        (found.plan, [expression(term, found.variables, bodies.source) for term in terms])
+        (found.plan, [build_expression(term, found.variables, bodies.source) for term in terms])
         for found in bodies.plan_alternatives(
             rename_local_variables(rule.body), list(variables_of(*terms))
         )
@@ -188,14 +188,14 @@ def _plan_aggregation(rule: Rule, bodies: BodyPlanner) -> list[tuple[Plan, Seque
         node
         for term in rule.terms
         for node in walk(term)
-        if isinstance(node, Apply) and node.function in AGGREGATES
+        if isinstance(node, FunctionCall) and node.function in AGGREGATES
     ))  # fmt: skip
-    inputs = [expression(key, scope, source) for key in keys]
+    inputs = [build_expression(key, scope, source) for key in keys]
     aggregates = []
     for number, call in enumerate(calls):
         argument = _aggregate_argument(call, source)
         if argument is not None:
-            inputs.append(expression(argument, scope, source))
+            inputs.append(build_expression(argument, scope, source))
         of = None if argument is None else inputs[-1].type
         aggregates.append(_aggregate_call(call, f"a{number}", len(inputs) - 1, of, source))
     labels = [f"k{number}" for number in range(len(inputs))]
@@ -205,10 +205,10 @@ def _plan_aggregation(rule: Rule, bodies: BodyPlanner) -> list[tuple[Plan, Seque
     return [(grouped, [_rewrite_over_groups(t.term, known, rule, source) for t in rule.terms])]
 
 
-def _aggregate_argument(call: Apply, source: DatalogSource) -> Term | None:
+def _aggregate_argument(call: FunctionCall, source: DatalogSource) -> Term | None:
     """Return the term to aggregate; None if bindings are counted."""
     match call.arguments:
-        case () | (Apply(function="*"),) if call.function == "count":
+        case () | (FunctionCall(function="*"),) if call.function == "count":
             return None
         case (argument,):
             return argument
@@ -218,7 +218,7 @@ def _aggregate_argument(call: Apply, source: DatalogSource) -> Term | None:
 
 
 def _aggregate_call(
-    call: Apply, name: str, place: int, of: pa.DataType | None, source: DatalogSource
+    call: FunctionCall, name: str, place: int, of: pa.DataType | None, source: DatalogSource
 ) -> AggregateCall:
     distinct = call.function in ("count_distinct", "count-distinct")
     function = cast(AggregateFunction, "count" if distinct else call.function)
@@ -238,9 +238,9 @@ def _rewrite_over_groups(
     match term:
         case TypedConstant():
             return Literal(term.value, term.type)
-        case Apply():
+        case FunctionCall():
             arguments = [_rewrite_over_groups(a, known, rule, source) for a in term.arguments]
-            return apply(term.function, arguments, source, term.position)
+            return call_function(term.function, arguments, source, term.position)
         case Variable():
             raise source.error(
                 f"variable {term.name!r} in a rule of {rule.head!r} is beside an aggregate, "
@@ -256,7 +256,7 @@ def _is_aggregation(rule: Rule) -> bool:
 
 
 def _has_aggregate(term: Term) -> bool:
-    return any(isinstance(n, Apply) and n.function in AGGREGATES for n in walk(term))
+    return any(isinstance(n, FunctionCall) and n.function in AGGREGATES for n in walk(term))
 
 
 def _column_names(rule: Rule, source: DatalogSource) -> list[str]:
@@ -287,7 +287,7 @@ def _default_name(term: HeadTerm, place: int) -> str:
     match term.term:
         case Variable(name=name):
             return name
-        case Apply(function=function) if function in AGGREGATES:
+        case FunctionCall(function=function) if function in AGGREGATES:
             return function.replace("-", "_")
         case _:
             return f"c{place}"

@@ -34,9 +34,9 @@ from typing import Final, cast
 
 from circuits.datalog.program import (
     And,
-    Apply,
     Atom,
     Comparison,
+    FunctionCall,
     HeadTerm,
     Item,
     Items,
@@ -87,13 +87,13 @@ def candidate_rule(rule: Rule) -> Rule:
 
 def _has_other_aggregate(rule: Rule) -> bool:
     """Return whether a rule has an aggregate that cannot be recursive."""
-    aggregates = {n.function for n in walk(*rule.terms) if isinstance(n, Apply)} & AGGREGATES
+    aggregates = {n.function for n in walk(*rule.terms) if isinstance(n, FunctionCall)} & AGGREGATES
     return not aggregates <= MIN_MAX
 
 
 def _candidate(term: Term) -> Term:
     match term:
-        case Apply(function=function, arguments=(argument,)) if function in MIN_MAX:
+        case FunctionCall(function=function, arguments=(argument,)) if function in MIN_MAX:
             return argument
     return term
 
@@ -104,10 +104,12 @@ def _distinct_mode(rules: Sequence[Rule], source: DatalogSource) -> DistinctMode
         if _has_other_aggregate(rule):
             continue
         for place, term in enumerate(rule.terms):
-            if not any(isinstance(n, Apply) and n.function in AGGREGATES for n in walk(term)):
+            if not any(
+                isinstance(n, FunctionCall) and n.function in AGGREGATES for n in walk(term)
+            ):
                 continue
             match term.term:
-                case Apply(function=("min" | "max") as function, arguments=(_,)):
+                case FunctionCall(function=("min" | "max") as function, arguments=(_,)):
                     found = DistinctMode(function, place)
                 case _:
                     raise source.error(
@@ -223,7 +225,7 @@ class _MonotonicityCheck:
         match term:
             case Variable(name=name):
                 return self._directions.get(name, 0)
-            case Apply(function=function, arguments=arguments):
+            case FunctionCall(function=function, arguments=arguments):
                 directions = [self._direction(argument) for argument in arguments]
                 if not any(d != 0 for d in directions):
                     return 0
@@ -274,7 +276,7 @@ def _sign(term: Term) -> int | None:
     match term:
         case TypedConstant(value=value) if isinstance(value, int | float) and value == value:
             return (value > 0) - (value < 0)
-        case Apply(function="negate", arguments=(inner,)):
+        case FunctionCall(function="negate", arguments=(inner,)):
             sign = _sign(inner)
             return None if sign is None else -sign
     return None

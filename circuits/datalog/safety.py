@@ -21,11 +21,11 @@ from difflib import get_close_matches
 
 from circuits.datalog.program import (
     And,
-    Apply,
     Atom,
     Comparison,
     Condition,
     Equation,
+    FunctionCall,
     Item,
     Items,
     Not,
@@ -36,7 +36,7 @@ from circuits.datalog.program import (
     SyntaxNode,
     Variable,
     Wildcard,
-    parts,
+    children,
     variables_of,
     walk,
 )
@@ -112,7 +112,7 @@ def _resolve_atom(atom: Atom, arities: Mapping[str, int], source: DatalogSource)
         )
     if is_function(atom.relation):
         return Condition(
-            Apply(atom.relation, atom.terms, position=atom.position), position=atom.position
+            FunctionCall(atom.relation, atom.terms, position=atom.position), position=atom.position
         )
     close = get_close_matches(atom.relation, arities, 1)
     hint = (
@@ -201,10 +201,10 @@ def _check_places(rule: Rule, source: DatalogSource) -> None:
             )
             raise source.error(message, node.position)
         if isinstance(node, Pattern) and not (
-            isinstance(parent, Apply) and parent.function == "re-find"
+            isinstance(parent, FunctionCall) and parent.function == "re-find"
         ):
             raise source.error("a pattern is an argument of re-find(/.../, x) only", node.position)
-        if isinstance(node, Apply):
+        if isinstance(node, FunctionCall):
             one_of_many = node.function in ("min", "max") and len(node.arguments) > 1
             if node.function in AGGREGATES:
                 if one_of_many:
@@ -227,10 +227,10 @@ def _check_places(rule: Rule, source: DatalogSource) -> None:
             elif not is_function(node.function) and node.function != "*":
                 raise source.error(f"there is no function {node.function!r}", node.position)
             elif node.function == "*" and not (
-                isinstance(parent, Apply) and parent.function == "count"
+                isinstance(parent, FunctionCall) and parent.function == "count"
             ):
                 raise source.error("* alone is an argument of count(*) only", node.position)
-        for part in parts(node):
+        for part in children(node):
             check_node(part, node, head, aggregate)
 
     for term in rule.terms:
