@@ -1,8 +1,8 @@
 """The Datalog parser: text to a `Program`.
 
-lark's LALR(1) parser makes a tree, and ``_Builder`` makes the syntax tree of it, both without
-recursion. Then a check limits the nesting to ``MAX_NESTING_DEPTH``, so that all later passes may
-recurse. The lark parser is made on first use.
+lark's LALR(1) parser makes a parse tree, and ``_Builder`` turns it into the syntax tree of
+`circuits.datalog.program`, both without recursion. Then the nesting is limited to
+``MAX_NESTING_DEPTH``, so that all later passes may recurse. The lark parser is made on first use.
 
 Any invalid text raises `DatalogError`, and no other error.
 """
@@ -62,7 +62,7 @@ def parse(text: str) -> Program:
     """Read a program.
 
     Raises:
-        DatalogError: The text is no program, is empty, or is nested too deeply.
+        DatalogError: The text is not a program, is empty, or is nested too deeply.
 
     Complexity:
         O(len(text)).
@@ -101,7 +101,7 @@ def _position(meta: Meta) -> int:
 
 @v_args(meta=True)
 class _Builder(Transformer_NonRecursive[Token, Any]):
-    """Makes the syntax tree of `circuits.datalog.program`, from the bottom up."""
+    """Makes the syntax tree from the bottom up; a method makes the nodes of its grammar rule."""
 
     def start(self, meta: Meta, rules: list[Rule]) -> tuple[Rule, ...]:
         return tuple(rules)
@@ -212,12 +212,12 @@ class _Builder(Transformer_NonRecursive[Token, Any]):
 
     def date(self, meta: Meta, children: list[Token]) -> TypedConstant:
         read: Callable[[str], datetime.date] = datetime.date.fromisoformat
-        value = _moment(children[1], read, "1994-01-31", _position(meta))
+        value = _parse_time(children[1], read, "1994-01-31", _position(meta))
         return TypedConstant(value, pa.date32(), position=_position(meta))
 
     def timestamp(self, meta: Meta, children: list[Token]) -> TypedConstant:
         position = _position(meta)
-        value = _moment(
+        value = _parse_time(
             children[1], datetime.datetime.fromisoformat, "1994-01-31 12:00:00", position
         )
         zone = None if value.tzinfo is None else "UTC"
@@ -242,18 +242,18 @@ def _decimal(text: str, position: int) -> TypedConstant:
     precision = max(len(digits.digits), scale)
     if precision > MAX_DECIMAL_DIGITS:
         raise SyntaxFault(
-            f"a decimal of {precision} digits; {MAX_DECIMAL_DIGITS} is the most", position
+            f"a decimal of {precision} digits; the maximum is {MAX_DECIMAL_DIGITS}", position
         )
     return TypedConstant(value, pa.decimal128(max(precision, 1), scale), position=position)
 
 
-def _moment(token: Token, read: Callable[[str], Any], example: str, position: int) -> Any:
+def _parse_time(token: Token, read: Callable[[str], Any], example: str, position: int) -> Any:
     text = _text(token)
     try:
         return read(text)
     except ValueError:
         raise SyntaxFault(
-            f"{text!r} is no date or time; write it as {example!r}", position
+            f"{text!r} is not a date or time; write it as {example!r}", position
         ) from None
 
 
@@ -265,12 +265,12 @@ def _text(token: Token) -> str:
         # Two escapes may make one character beyond the first plane.
         return text.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:
-        message = "half a surrogate pair is no character; write both \\u escapes"
+        message = "half a surrogate pair is not a character; write both \\u escapes"
         raise SyntaxFault(message, start) from None
 
 
 def _check_limits(rules: Iterable[SyntaxNode]) -> None:
-    """Refuse a nesting that is too deep for recursive passes, and integers beyond int64."""
+    """Raise an error for deep nesting and for integers beyond int64."""
     stack = [(rule, 0) for rule in rules]
     while stack:
         node, depth = stack.pop()

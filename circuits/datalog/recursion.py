@@ -83,7 +83,7 @@ def plan_recursion(
         if head not in fields:
             raise source.error(
                 f"{head!r} has no base rule: each of its rules needs rows of "
-                f"{', '.join(map(repr, heads))} first, so it is always empty; add a rule without them",
+                f"{', '.join(map(repr, heads))} first, so it stays empty; add one without them",
                 rules[head][0].position,
             )
         column = modes[head].column
