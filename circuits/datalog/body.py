@@ -93,7 +93,7 @@ class _JoinInput:
 
     plan: Plan
     terms: tuple[Term, ...]
-    position: int
+    offset: int
     is_context: bool = False
 
 
@@ -174,7 +174,7 @@ class BodyPlanner:
             if isinstance(item, Atom):
                 fields = self.relations[item.relation]
                 node = RecursiveReference if item.relation in self.recursive else Scan
-                inputs.append(_JoinInput(node(item.relation, fields), item.terms, item.position))
+                inputs.append(_JoinInput(node(item.relation, fields), item.terms, item.offset))
             elif isinstance(item, Or) and not is_condition(
                 item, variables_bound_by_atoms(items, outer)
             ):
@@ -192,9 +192,9 @@ class BodyPlanner:
             for bindings in self.plan_alternatives(branch, names):
                 values = [bindings.variables[name] for name in names]
                 projections.append(Projection(bindings.plan, values))
-        union = plan_union(projections, names, self.source, item.position)
-        terms = tuple(Variable(name, position=item.position) for name in names)
-        return _JoinInput(union, terms, item.position)
+        union = plan_union(projections, names, self.source, item.offset)
+        terms = tuple(Variable(name, offset=item.offset) for name in names)
+        return _JoinInput(union, terms, item.offset)
 
     def _outer_bindings(
         self, items: Items, inputs: Sequence[_JoinInput], outer: Scope, left: Plan
@@ -214,7 +214,7 @@ class BodyPlanner:
         names = [n for n in variables_of(*items) if n in outer and n not in joined_names]
         plan = Distinct(Map(left, tuple(outer[name] for name in names), tuple(names)))
         terms = tuple(map(Variable, names))
-        return [_JoinInput(plan, terms, items[0].position, is_context=True)]
+        return [_JoinInput(plan, terms, items[0].offset, is_context=True)]
 
     def _bind_variables(
         self,
@@ -235,23 +235,21 @@ class BodyPlanner:
                 if isinstance(term, Variable):
                     value = own.setdefault(term.name, column)
                     if value is not column:
-                        conditions.append(self._equate(value, column, term.position))
+                        conditions.append(self._equate(value, column, term.offset))
                     elif term.name in outer:
                         function = "same" if join_input.is_context else "eq"
                         sides = [outer[term.name], column]
-                        conditions.append(
-                            call_function(function, sides, self.source, term.position)
-                        )
+                        conditions.append(call_function(function, sides, self.source, term.offset))
                 elif isinstance(term, TypedConstant):
                     literal = Literal(term.value, term.type)
-                    conditions.append(self._equate(column, literal, term.position))
+                    conditions.append(self._equate(column, literal, term.offset))
                 elif isinstance(term, FunctionCall):
                     computed.append((column, term))
         other_items = self._bind_assignments(items, own, outer)
         scope = {**outer, **own}
         for column, term in computed:
             value = build_expression(term, scope, self.source)
-            conditions.append(self._equate(column, value, term.position))
+            conditions.append(self._equate(column, value, term.offset))
         return own, conditions, other_items
 
     def _bind_assignments(
@@ -270,8 +268,8 @@ class BodyPlanner:
                     other_items.remove(item)
         return other_items
 
-    def _equate(self, left: Expression, right: Expression, position: int) -> Expression:
-        return build_comparison("==", left, right, self.source, position)
+    def _equate(self, left: Expression, right: Expression, offset: int) -> Expression:
+        return build_comparison("==", left, right, self.source, offset)
 
     def _condition(self, item: Item, scope: Scope) -> Expression:
         """Return the boolean expression of an item without atoms."""
@@ -279,14 +277,14 @@ class BodyPlanner:
             case Comparison() | Equation():
                 left = build_expression(item.left, scope, self.source)
                 right = build_expression(item.right, scope, self.source)
-                return build_comparison(item.op, left, right, self.source, item.position)
+                return build_comparison(item.op, left, right, self.source, item.offset)
             case Condition():
                 value = build_expression(item.term, scope, self.source)
                 if value.type != pa.bool_():
                     raise self.source.error(
                         f"{item.term.function} is not a condition: its value is of type "
                         f"{value.type}, not bool; compare it with a value",
-                        item.position,
+                        item.offset,
                     )
                 return value
             case Not():
@@ -329,7 +327,7 @@ def plan_union(
     projections: Sequence[Projection],
     names: Sequence[str],
     source: DatalogSource,
-    position: int,
+    offset: int,
 ) -> Plan:
     """Return the union of projections; columns are cast to their common type.
 
@@ -341,7 +339,7 @@ def plan_union(
         try:
             types.append(common_type([p.expressions[index].type for p in projections]))
         except FunctionError as error:
-            raise source.error(f"column {name!r}: {error}", position) from None
+            raise source.error(f"column {name!r}: {error}", offset) from None
     plans = [
         _map_columns(plan, tuple(map(_cast_to, expressions, types)), tuple(names))
         for plan, expressions in projections

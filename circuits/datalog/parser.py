@@ -95,7 +95,7 @@ def _parser() -> Lark:
     return Lark(GRAMMAR, parser="lalr", maybe_placeholders=False, propagate_positions=True)
 
 
-def _position(meta: Meta) -> int:
+def _offset_of(meta: Meta) -> int:
     return cast(int, getattr(meta, "start_pos", 0))
 
 
@@ -108,7 +108,7 @@ class _Builder(Transformer_NonRecursive[Token, Any]):
 
     def rule(self, meta: Meta, children: list[Any]) -> Rule:
         (name, terms), *body = children
-        return Rule(name, terms, body[0] if body else (), position=_position(meta))
+        return Rule(name, terms, body[0] if body else (), offset=_offset_of(meta))
 
     def head(self, meta: Meta, children: list[Any]) -> tuple[str, tuple[HeadTerm, ...]]:
         name, *terms = children
@@ -116,36 +116,34 @@ class _Builder(Transformer_NonRecursive[Token, Any]):
 
     def head_term(self, meta: Meta, children: list[Any]) -> HeadTerm:
         term, *alias = children
-        return HeadTerm(
-            term, str(alias[0]).lstrip("?") if alias else None, position=_position(meta)
-        )
+        return HeadTerm(term, str(alias[0]).lstrip("?") if alias else None, offset=_offset_of(meta))
 
     def body(self, meta: Meta, items: list[Item]) -> Items:
         return tuple(items)
 
     def atom(self, meta: Meta, children: list[Any]) -> Atom:
         [call] = children
-        return Atom(call.function, call.arguments, position=call.position)
+        return Atom(call.function, call.arguments, offset=call.offset)
 
     def negation(self, meta: Meta, children: list[Any]) -> Not:
         [inner] = children
         if isinstance(inner, And):
             inner = inner.items
-        return Not(inner if isinstance(inner, tuple) else (inner,), position=_position(meta))
+        return Not(inner if isinstance(inner, tuple) else (inner,), offset=_offset_of(meta))
 
     def conjunction(self, meta: Meta, children: list[Items]) -> And:
-        return And(children[0], position=_position(meta))
+        return And(children[0], offset=_offset_of(meta))
 
     def disjunction(self, meta: Meta, items: list[Item]) -> Or:
         return Or(
-            tuple(i.items if isinstance(i, And) else (i,) for i in items), position=_position(meta)
+            tuple(i.items if isinstance(i, And) else (i,) for i in items), offset=_offset_of(meta)
         )
 
     def comparison(self, meta: Meta, children: list[Any]) -> Comparison | Equation:
         left, op, right = children
         if op in EQUATION_SIGNS:
-            return Equation(left, right, position=_position(meta))
-        return Comparison(left, SYNONYMS.get(op, str(op)), right, position=_position(meta))
+            return Equation(left, right, offset=_offset_of(meta))
+        return Comparison(left, SYNONYMS.get(op, str(op)), right, offset=_offset_of(meta))
 
     def prefix_comparison(self, meta: Meta, children: list[Any]) -> Comparison | Equation:
         op, left, right = children
@@ -153,72 +151,72 @@ class _Builder(Transformer_NonRecursive[Token, Any]):
 
     def binary(self, meta: Meta, children: list[Any]) -> FunctionCall:
         left, op, right = children
-        return FunctionCall(FUNCTIONS[op], (left, right), position=_position(meta))
+        return FunctionCall(FUNCTIONS[op], (left, right), offset=_offset_of(meta))
 
     def prefix(self, meta: Meta, children: list[Any]) -> Term:
         op, first, *others = children
         for other in others:
-            first = FunctionCall(FUNCTIONS[op], (first, other), position=_position(meta))
+            first = FunctionCall(FUNCTIONS[op], (first, other), offset=_offset_of(meta))
         return cast(Term, first)
 
     def negative(self, meta: Meta, children: list[Any]) -> Term:
         inner = children[-1]
         if isinstance(inner, TypedConstant) and _is_number(inner.value):
-            return TypedConstant(-inner.value, inner.type, position=_position(meta))
-        return FunctionCall("negate", (inner,), position=_position(meta))
+            return TypedConstant(-inner.value, inner.type, offset=_offset_of(meta))
+        return FunctionCall("negate", (inner,), offset=_offset_of(meta))
 
     def call(self, meta: Meta, children: list[Any]) -> FunctionCall:
         name, *arguments = children
-        return FunctionCall(str(name), tuple(arguments), position=_position(meta))
+        return FunctionCall(str(name), tuple(arguments), offset=_offset_of(meta))
 
     function_call = call
 
     def star(self, meta: Meta, children: list[Any]) -> FunctionCall:
-        return FunctionCall("*", (), position=_position(meta))
+        return FunctionCall("*", (), offset=_offset_of(meta))
 
     def pattern(self, meta: Meta, children: list[Token]) -> Pattern:
-        return Pattern(str(children[0])[1:-1], position=_position(meta))
+        return Pattern(str(children[0])[1:-1], offset=_offset_of(meta))
 
     def variable(self, meta: Meta, children: list[Token]) -> Term:
         name = str(children[0])
         if name == "_":
-            return Wildcard(position=_position(meta))
-        return Variable(name.removeprefix("?"), position=_position(meta))
+            return Wildcard(offset=_offset_of(meta))
+        return Variable(name.removeprefix("?"), offset=_offset_of(meta))
 
     def literal(self, meta: Meta, children: list[Token]) -> TypedConstant:
         [token] = children
-        position = _position(meta)
+        offset = _offset_of(meta)
         match token.type:
             case "STRING":
-                return TypedConstant(_text(token), TEXT, position=position)
+                return TypedConstant(_text(token), TEXT, offset=offset)
             case "INTEGER":
                 if len(token.lstrip("0")) > MAX_INTEGER_DIGITS:
                     message = f"an integer of {len(token)} digits; int64 has at most 19"
-                    raise SyntaxFault(message, position)
+                    raise SyntaxFault(message, offset)
                 # _check_limits checks the bound, when the sign is known.
-                return TypedConstant(int(token), pa.int64(), position=position)
+                return TypedConstant(int(token), pa.int64(), offset=offset)
             case "DECIMAL":
-                return _decimal(token, position)
+                return _decimal(token, offset)
             case "FLOAT":
                 if math.isinf(value := float(token)):
                     raise SyntaxFault(
-                        f"{token} is not within the range of float64, ±1.8e308", position
+                        f"{token} is not within the range of float64, ±1.8e308", offset
                     )
-                return TypedConstant(value, pa.float64(), position=position)
+                return TypedConstant(value, pa.float64(), offset=offset)
             case "NULL":
-                return TypedConstant(None, pa.null(), position=position)
+                return TypedConstant(None, pa.null(), offset=offset)
             case _:
-                return TypedConstant(token == "true", pa.bool_(), position=position)
+                return TypedConstant(token == "true", pa.bool_(), offset=offset)
 
     def date(self, meta: Meta, children: list[Token]) -> TypedConstant:
         read: Callable[[str], datetime.date] = datetime.date.fromisoformat
-        value = _parse_time(children[1], read, "1994-01-31", _position(meta))
-        return TypedConstant(value, pa.date32(), position=_position(meta))
+        value = _parse_time(children[1], read, "1994-01-31", _offset_of(meta))
+        return TypedConstant(value, pa.date32(), offset=_offset_of(meta))
 
     def timestamp(self, meta: Meta, children: list[Token]) -> TypedConstant:
-        position = _position(meta)
+        offset = _offset_of(meta)
         value = _parse_time(
-            children[1], datetime.datetime.fromisoformat, "1994-01-31 12:00:00", position
+            children[1], datetime.datetime.fromisoformat, "1994-01-31 12:00:00", offset
         )
         zone = None if value.tzinfo is None else "UTC"
         if zone:
@@ -226,34 +224,34 @@ class _Builder(Transformer_NonRecursive[Token, Any]):
                 value = value.astimezone(datetime.UTC)
             except OverflowError:
                 raise SyntaxFault(
-                    f"timestamp {children[1]} is out of range in UTC", position
+                    f"timestamp {children[1]} is out of range in UTC", offset
                 ) from None
-        return TypedConstant(value, pa.timestamp("us", tz=zone), position=position)
+        return TypedConstant(value, pa.timestamp("us", tz=zone), offset=offset)
 
 
 def _is_number(value: object) -> TypeGuard[int | float | Decimal]:
     return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
 
 
-def _decimal(text: str, position: int) -> TypedConstant:
+def _decimal(text: str, offset: int) -> TypedConstant:
     value = Decimal(text)
     digits = value.as_tuple()
     scale = -cast(int, digits.exponent)
     precision = max(len(digits.digits), scale)
     if precision > MAX_DECIMAL_DIGITS:
         raise SyntaxFault(
-            f"a decimal of {precision} digits; the maximum is {MAX_DECIMAL_DIGITS}", position
+            f"a decimal of {precision} digits; the maximum is {MAX_DECIMAL_DIGITS}", offset
         )
-    return TypedConstant(value, pa.decimal128(max(precision, 1), scale), position=position)
+    return TypedConstant(value, pa.decimal128(max(precision, 1), scale), offset=offset)
 
 
-def _parse_time(token: Token, read: Callable[[str], Any], example: str, position: int) -> Any:
+def _parse_time(token: Token, read: Callable[[str], Any], example: str, offset: int) -> Any:
     text = _text(token)
     try:
         return read(text)
     except ValueError:
         raise SyntaxFault(
-            f"{text!r} is not a date or time; write it as {example!r}", position
+            f"{text!r} is not a date or time; write it as {example!r}", offset
         ) from None
 
 
@@ -279,8 +277,8 @@ def _check_limits(rules: Iterable[SyntaxNode]) -> None:
                 f"nested deeper than {MAX_NESTING_DEPTH}; bind a part to a variable or use several "
                 "rules"
             )
-            raise SyntaxFault(message, node.position)
+            raise SyntaxFault(message, node.offset)
         value = node.value if isinstance(node, TypedConstant) else None
         if isinstance(value, int) and abs(value) >= 2**63:
-            raise SyntaxFault(f"integer {value} is not within ±(2**63 - 1)", node.position)
+            raise SyntaxFault(f"integer {value} is not within ±(2**63 - 1)", node.offset)
         stack.extend((part, depth + 1) for part in children(node))

@@ -138,7 +138,7 @@ def _plan_rules(rules: Sequence[Rule], bodies: BodyPlanner, first: Rule) -> Plan
             projections.append(_plan_aggregation(planned_rule, bodies))
         else:
             projections += _plan_projection(planned_rule, bodies)
-    return plan_union(projections, names, source, rules[0].position)
+    return plan_union(projections, names, source, rules[0].offset)
 
 
 def _is_fact(rule: Rule) -> bool:
@@ -154,7 +154,7 @@ def _plan_facts(rules: Sequence[Rule], names: Sequence[str], source: DatalogSour
         try:
             type_ = common_type([constant.type for constant in constants])
         except FunctionError as error:
-            raise source.error(f"column {name!r}: {error}", constants[-1].position) from None
+            raise source.error(f"column {name!r}: {error}", constants[-1].offset) from None
         fields.append(Field(name, type_))
         columns_of_values.append([
             pa.scalar(constant.value, constant.type).cast(type_).as_py() for constant in constants
@@ -183,7 +183,7 @@ def _plan_aggregation(rule: Rule, bodies: BodyPlanner) -> Projection:
         Projection(bindings.plan, [bindings.variables[name] for name in names])
         for bindings in bodies.plan_alternatives(rename_local_variables(rule.body), names)
     ]
-    distinct_bindings = Distinct(plan_union(alternatives, names, source, rule.position))
+    distinct_bindings = Distinct(plan_union(alternatives, names, source, rule.offset))
     scope = dict(zip(names, columns(distinct_bindings), strict=True))
     keys = list(dict.fromkeys(t.term for t in rule.terms if not _has_aggregate(t.term)))
     keys = [key for key in keys if not isinstance(key, TypedConstant)]
@@ -222,7 +222,7 @@ def _aggregate_argument(call: FunctionCall, source: DatalogSource) -> Term | Non
             return argument
         case _:
             number = len(call.arguments)
-            raise source.error(f"{call.function} takes 1 term, not {number}", call.position)
+            raise source.error(f"{call.function} takes 1 term, not {number}", call.offset)
 
 
 def _aggregate_call(
@@ -237,7 +237,7 @@ def _aggregate_call(
     try:
         result = aggregate_type(function, argument_type)
     except FunctionError as error:
-        raise source.error(str(error), call.position) from None
+        raise source.error(str(error), call.offset) from None
     return AggregateCall(function, column, result, name, distinct)
 
 
@@ -254,15 +254,15 @@ def _rewrite_over_groups(
             arguments = [
                 _rewrite_over_groups(a, columns_by_term, rule, source) for a in term.arguments
             ]
-            return call_function(term.function, arguments, source, term.position)
+            return call_function(term.function, arguments, source, term.offset)
         case Variable():
             raise source.error(
                 f"variable {term.name!r} in a rule of {rule.head!r} is beside an aggregate, "
                 f"but is not a separate column to group by; make it one, or aggregate it",
-                term.position,
+                term.offset,
             )
         case _:
-            raise source.error("a pattern is an argument of re-find(/.../, x) only", term.position)
+            raise source.error("a pattern is an argument of re-find(/.../, x) only", term.offset)
 
 
 def _is_aggregation(rule: Rule) -> bool:
@@ -279,10 +279,10 @@ def _column_names(rule: Rule, source: DatalogSource) -> list[str]:
     for term in rule.terms:
         if term.alias == WEIGHT_COLUMN:
             message = f"{WEIGHT_COLUMN!r} is the name of the weights; choose another alias"
-            raise source.error(message, term.position)
+            raise source.error(message, term.offset)
         if term.alias is not None and aliases.count(term.alias) > 1:
             message = f"two columns of {rule.head!r} are called {term.alias!r}; rename one"
-            raise source.error(message, term.position)
+            raise source.error(message, term.offset)
     used = {WEIGHT_COLUMN, *aliases}
     names: list[str] = []
     for index, term in enumerate(rule.terms):

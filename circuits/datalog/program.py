@@ -7,7 +7,7 @@
 Variables, atoms and comparisons are those of `dbsp_wcoj.query`. Datalog adds wildcards, typed
 constants, functions, equations, negation, ``or`` and ``and``.
 
-Every node is frozen. Its ``position`` is the offset in the text at which it starts; equality
+Every node is frozen. Its ``offset`` is its position in the text; equality
 ignores it. ``children`` returns the children of any node, so that walks need no visitor. The parser
 limits the nesting (``MAX_NESTING_DEPTH``), so that later passes may recurse.
 """

@@ -77,21 +77,21 @@ def plan_recursion(
         raise source.error(
             f"the types of the columns of {head!r} grow with every iteration; "
             "cast them to one type",
-            rules[head][0].position,
+            rules[head][0].offset,
         )
     for head in heads:
         if head not in fields:
             raise source.error(
                 f"{head!r} has no base rule: each of its rules needs rows of "
                 f"{', '.join(map(repr, heads))} first, so it stays empty; add one without them",
-                rules[head][0].position,
+                rules[head][0].offset,
             )
         column = modes[head].column
         if column is not None and not Codecs().codec(fields[head][column].type).ordered:
             raise source.error(
                 f"{modes[head].kind} of {fields[head][column].type} in the recursion of {head!r}; "
                 "there it takes numbers, dates and times",
-                rules[head][0].position,
+                rules[head][0].offset,
             )
     names = tuple(heads)
     bodies_of_heads = tuple(plans[head] for head in heads)

@@ -116,14 +116,14 @@ def _distinct_mode(rules: Sequence[Rule], source: DatalogSource) -> DistinctMode
                     raise source.error(
                         f"an aggregate within a term in the recursive rules of {rule.head!r}; "
                         "let the whole term be min or max, and compute with it in another rule",
-                        term.position,
+                        term.offset,
                     )
             if mode not in (SET, term_mode):
                 raise source.error(
                     f"the recursive head {rule.head!r} has {mode.kind} of column "
                     f"{cast(int, mode.column) + 1} and {term_mode.kind} of column {index + 1}; a "
                     "row that is best by one may not be by the other: give each a separate head",
-                    term.position,
+                    term.offset,
                 )
             mode = term_mode
     return mode
@@ -177,7 +177,7 @@ class _MonotonicityCheck:
                 f"the {mode.kind} of {atom.relation!r} is compared for equality within its own "
                 "recursion, and a better value would not be equal any more; join with it outside "
                 f"of the recursion of {self._rule.head!r}",
-                term.position,
+                term.offset,
             )
         self._directions[term.name] = BETTER_DIRECTION[mode.kind]
 
@@ -255,7 +255,7 @@ class _MonotonicityCheck:
             f"{self._rule.head!r}: a {better} value would delete a row that has been derived "
             f"already; pass it on by +, least, greatest or times a constant, bound it on its "
             f"better side, or use it outside of the recursion",
-            node.position,
+            node.offset,
         )
 
 
@@ -274,11 +274,11 @@ def _combine(directions: Sequence[Direction]) -> Direction:
 def _scale(function: str, arguments: Sequence[Term], directions: Sequence[Direction]) -> Direction:
     """Return the direction of a value times, or divided by, a constant."""
     constant_positions = (1, 0) if function == "multiply" else (1,)
-    for position in constant_positions:
-        sign = _sign(arguments[position])
+    for offset in constant_positions:
+        sign = _sign(arguments[offset])
         if sign is None or (sign == 0 and function != "multiply"):
             continue
-        direction = directions[1 - position]
+        direction = directions[1 - offset]
         return None if direction is None else direction * sign
     return None
 

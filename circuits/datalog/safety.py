@@ -61,12 +61,12 @@ def resolve_names(program: Program, arities: Mapping[str, int]) -> Program:
     for rule in program.rules:
         if rule.head in arities:
             message = f"head {rule.head!r} is an input relation; give the head another name"
-            raise source.error(message, rule.position)
+            raise source.error(message, rule.offset)
         if all_arities.setdefault(rule.head, len(rule.terms)) != len(rule.terms):
             raise source.error(
                 f"this rule gives {rule.head!r} {len(rule.terms)} columns, an earlier one "
                 f"{all_arities[rule.head]}; all rules of a head have the same number",
-                rule.position,
+                rule.offset,
             )
     return replace(
         program,
@@ -103,17 +103,17 @@ def _resolve_atom(atom: Atom, arities: Mapping[str, int], source: DatalogSource)
         raise source.error(
             f"{atom.relation!r} has {arity} columns, not {len(atom.terms)}; "
             f"give a term for each, _ for any value",
-            atom.position,
+            atom.offset,
         )
     if atom.relation in AGGREGATES:
         raise source.error(
             f"the aggregate {atom.relation!r} is in a body; aggregates are allowed in heads "
             f"only, so give it a separate rule and use its head",
-            atom.position,
+            atom.offset,
         )
     if is_function(atom.relation):
         return Condition(
-            FunctionCall(atom.relation, atom.terms, position=atom.position), position=atom.position
+            FunctionCall(atom.relation, atom.terms, offset=atom.offset), offset=atom.offset
         )
     similar = get_close_matches(atom.relation, arities, 1)
     hint = (
@@ -121,7 +121,7 @@ def _resolve_atom(atom: Atom, arities: Mapping[str, int], source: DatalogSource)
         if similar
         else f"relations: {', '.join(sorted(arities)) or 'none'}"
     )
-    raise source.error(f"unknown relation {atom.relation!r}; {hint}", atom.position)
+    raise source.error(f"unknown relation {atom.relation!r}; {hint}", atom.offset)
 
 
 def check_safety(program: Program) -> None:
@@ -168,7 +168,7 @@ def _check_negation(
             raise source.error(
                 f"variable {name!r} in a rule of {rule.head!r} occurs only in this negation, "
                 f"once; bind it outside of the not, or write _ for any value",
-                variable.position,
+                variable.offset,
             )
     _check_items(negation.items, bound_inside, rule, source)
 
@@ -188,7 +188,7 @@ def _unbound_error(
     return source.error(
         f"variable {name!r}{where} in a rule of {rule.head!r} {problem}; "
         f"bind it by an atom, or by {name} = ... of bound variables",
-        variable.position,
+        variable.offset,
     )
 
 
@@ -203,10 +203,10 @@ def _check_places(rule: Rule, source: DatalogSource) -> None:
             message = (
                 f"_ in a rule of {rule.head!r} has no value here; it is allowed in body atoms only"
             )
-            raise source.error(message, node.position)
+            raise source.error(message, node.offset)
         if isinstance(node, Pattern) and parent_function != "re-find":
             message = "a pattern is an argument of re-find(/.../, x) only"
-            raise source.error(message, node.position)
+            raise source.error(message, node.offset)
         if isinstance(node, FunctionCall):
             if node.function in AGGREGATES:
                 check_aggregate(node, in_head, outer_aggregate)
@@ -214,9 +214,9 @@ def _check_places(rule: Rule, source: DatalogSource) -> None:
             elif node.function == "*":
                 if parent_function != "count":
                     message = "* alone is an argument of count(*) only"
-                    raise source.error(message, node.position)
+                    raise source.error(message, node.offset)
             elif not is_function(node.function):
-                raise source.error(f"unknown function {node.function!r}", node.position)
+                raise source.error(f"unknown function {node.function!r}", node.offset)
         for child in children(node):
             check_node(child, node, in_head, outer_aggregate)
 
@@ -224,18 +224,18 @@ def _check_places(rule: Rule, source: DatalogSource) -> None:
         if node.function in MIN_MAX and len(node.arguments) > 1:
             function = {"min": "least", "max": "greatest"}[node.function]
             message = f"{node.function} is an aggregate of one term; of several use {function}"
-            raise source.error(message, node.position)
+            raise source.error(message, node.offset)
         if not in_head or not rule.body:
             raise source.error(
                 f"the aggregate {node.function!r} is in a {'fact' if in_head else 'body'}; "
                 "aggregates are allowed in heads of rules only",
-                node.position,
+                node.offset,
             )
         if outer_aggregate is not None:
             raise source.error(
                 f"{node.function} is within {outer_aggregate}; give the inner aggregate "
                 f"a separate rule",
-                node.position,
+                node.offset,
             )
 
     for term in rule.terms:

@@ -26,6 +26,6 @@ class DatalogSource:
 
     text: str
 
-    def error(self, message: str, position: int) -> DatalogError:
+    def error(self, message: str, offset: int) -> DatalogError:
         """Return an error at an offset: the message, the line of the text and a caret below it."""
-        return DatalogError(*point_at(self.text, position, message))
+        return DatalogError(*point_at(self.text, offset, message))

@@ -32,7 +32,7 @@ class HeadReference:
 
     head: str
     is_negative: bool
-    position: int = field(default=0, compare=False)
+    offset: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def _references_of_items(items: Items, is_negative: bool) -> Iterator[HeadRefere
     for item in items:
         match item:
             case Atom():
-                yield HeadReference(item.relation, is_negative, item.position)
+                yield HeadReference(item.relation, is_negative, item.offset)
             case Not():
                 yield from _references_of_items(item.items, True)
             case And():
@@ -151,7 +151,7 @@ def stratify(program: Program) -> list[Stratum]:
                     raise program.source.error(
                         f"the rules are not stratified: {cycle} goes through a negation or an "
                         f"aggregate, so {head!r} would depend on its own absence; break the cycle",
-                        reference.position,
+                        reference.offset,
                     )
         strata.append(Stratum(heads, is_recursive))
     return strata

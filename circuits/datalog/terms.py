@@ -86,13 +86,13 @@ def build_expression(
             arguments = [
                 build_expression(argument, variables, source) for argument in term.arguments
             ]
-            return call_function(term.function, arguments, source, term.position)
+            return call_function(term.function, arguments, source, term.offset)
         case _:
-            raise source.error("a pattern is an argument of re-find(/.../, x) only", term.position)
+            raise source.error("a pattern is an argument of re-find(/.../, x) only", term.offset)
 
 
 def call_function(
-    function: str, arguments: list[Expression], source: DatalogSource, position: int
+    function: str, arguments: list[Expression], source: DatalogSource, offset: int
 ) -> Expression:
     """Return a call of a function.
 
@@ -109,11 +109,11 @@ def call_function(
         return call(ALIASES.get(function, function), *arguments)
     # Building a call folds constants, so it can fail like an evaluation.
     except (FunctionError, EvaluationError, pa.ArrowException) as error:
-        raise source.error(str(error), position) from None
+        raise source.error(str(error), offset) from None
 
 
 def build_comparison(
-    op: str, left: Expression, right: Expression, source: DatalogSource, position: int
+    op: str, left: Expression, right: Expression, source: DatalogSource, offset: int
 ) -> Expression:
     """Return the expression of ``left op right``.
 
@@ -122,8 +122,8 @@ def build_comparison(
     """
     for side in (left, right):
         if isinstance(side, Literal) and side.value is None:
-            raise source.error("a comparison with null is never true; use is_null(x)", position)
-    return call_function(COMPARISONS[op], [left, right], source, position)
+            raise source.error("a comparison with null is never true; use is_null(x)", offset)
+    return call_function(COMPARISONS[op], [left, right], source, offset)
 
 
 def conjoin(predicates: list[Expression]) -> Expression:
@@ -140,18 +140,16 @@ def _match_pattern(
         case (Pattern() as pattern, text):
             plain = PLAIN_PATTERN.fullmatch(pattern.text)
         case _:
-            raise source.error(
-                "re-find takes a pattern and a text: re-find(/an/, x)", term.position
-            )
+            raise source.error("re-find takes a pattern and a text: re-find(/an/, x)", term.offset)
     if plain is None:
         raise source.error(
             f"pattern /{pattern.text}/ has special characters; only ^ at its start and $ at its "
             f"end are supported: use like(x, '%an_') or several conditions",
-            pattern.position,
+            pattern.offset,
         )
     start, escaped, end = plain.groups()
     needle = Literal(re.sub(r"\\(.)", r"\1", escaped), pa.string())
     function = {"^": "starts_with", "$": "ends_with", "^$": "eq"}.get(start + end, "contains")
     return call_function(
-        function, [build_expression(text, variables, source), needle], source, term.position
+        function, [build_expression(text, variables, source), needle], source, term.offset
     )

@@ -253,7 +253,7 @@ class Scope:
 
     def _unknown_column_error(self, node: exp.Column) -> Exception:
         table = node.table
-        columns = [column for scope in self._enclosing_scopes() for column in scope.columns]
+        columns = [column for scope in self.enclosing_scopes() for column in scope.columns]
         if not table:
             names = _list_names(column.qualified_name for column in columns)
             return self.source.error(node, f"unknown column {node.name!r}; in FROM: {names}")
@@ -265,10 +265,11 @@ class Scope:
             node, f"unknown column {node.name!r} of {table!r}; its columns: {names}"
         )
 
-    def _enclosing_scopes(self) -> Iterator[Scope]:
+    def enclosing_scopes(self) -> Iterator[Scope]:
+        """Yield this scope and the scopes around it, innermost first."""
         yield self
         if self.parent is not None:
-            yield from self.parent._enclosing_scopes()
+            yield from self.parent.enclosing_scopes()
 
 
 def _list_names(names: Iterable[str]) -> str:

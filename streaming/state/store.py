@@ -35,6 +35,7 @@ from typing import Final
 import pyarrow as pa
 
 from circuits import Circuit, CircuitStep
+from dbsp_wcoj.observer import observed
 from streaming.errors import BatchOrderError, StateDamagedError, StateError, StateLockedError
 from streaming.state.cell_versions import CellVersions
 from streaming.state.checksums import checksum_of
@@ -57,6 +58,9 @@ DEAD_LETTERS_FOLDER: Final = "letters"
 MAX_DEAD_LETTER_FILES_LISTED: Final = 100
 METRICS_FILE: Final = "metrics.jsonl"
 MAX_METRICS_FILE_BYTES: Final = 16 << 20  # then a new file is begun, and the one before is kept
+
+#: The phase of reading and writing the state, for an observer.
+WRITE: Final = "write"
 
 log = logging.getLogger(__name__)
 
@@ -106,6 +110,7 @@ class Store:
         # The last dead letters when the directory was opened; some may be of no version.
         self._letters: set[str] = set()
 
+    @observed(WRITE)
     def find(self, batch_id: int, query_id: str | None) -> VersionSummary | None:
         """Return a micro-batch that is part of the state; None if it is the next one.
 
@@ -132,6 +137,7 @@ class Store:
             except StateDamagedError as error:
                 self._step_back(batch_id, newest, error)
 
+    @observed(WRITE)
     def write(
         self,
         batch_id: int,
