@@ -21,7 +21,7 @@ run|q.sql|--source= => write NAME=PATH, as in e=in/edges
 run|q.sql|--sorce=e=in => No such option: --sorce
 run|q.sql|--input=e=in => it is --source NAME=PATH
 run|q.sql|IN|--source=e=in => relation 'e' has a source already
-run|q.sql|--source=f=in => unknown table 'e'; there are: f
+run|q.sql|--source=f=in => unknown table 'e'; tables: f
 run|q.sql|--source=1e=in => write NAME=PATH
 run|q.sql|--source=e=in,schema=src foo => unknown type 'foo'
 run|q.sql|--source=e=in,format=xml => in/a.csv is not a readable
