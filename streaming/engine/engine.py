@@ -30,7 +30,7 @@ from pyspark.sql import DataFrame
 
 from circuits import Circuit, CircuitStep
 from streaming.engine.prepare import PreparedBatch, prepare_batch
-from streaming.sources.dead_letters import BadRows, DeadLetters
+from streaming.sources.dead_letters import BadRowPolicy, DeadLetters
 from streaming.sources.envelope import Changes
 from streaming.state.cell_versions import CellVersions
 from streaming.state.memory_store import InMemoryStore
@@ -154,7 +154,7 @@ class StagedBatch:
     def commit(self) -> None:
         """Make the step the state in memory, after `write`."""
         self._prepared.step.commit()
-        self._versions.settle()
+        self._versions.confirm_commit()
 
     def abandon(self) -> None:
         """Discard the step; the state in memory stays as it was. No effect after `commit`."""
@@ -198,7 +198,9 @@ class Engine(ABC):
             UnknownViewError: The engine keeps no view whole.
         """
 
-    def prepare(self, batch: MicroBatch, *, bad_rows: BadRows, timer: PhaseTimer) -> StagedBatch:
+    def prepare(
+        self, batch: MicroBatch, *, bad_rows: BadRowPolicy, timer: PhaseTimer
+    ) -> StagedBatch:
         """Evaluate the step of a micro-batch; the state does not change.
 
         Args:
@@ -240,7 +242,7 @@ class Engine(ABC):
             ReplayError: The rows differ.
         """
         if version.digests:
-            version.check_same(self.circuit.digests(tables))
+            version.check_same_rows(self.circuit.digests(tables))
 
     @contextmanager
     def _operators_noted(self, timer: PhaseTimer) -> Iterator[None]:

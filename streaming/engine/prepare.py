@@ -22,7 +22,7 @@ from streaming.engine.failing_rows import (
     isolate_failing_rows,
 )
 from streaming.errors import RowError
-from streaming.sources.dead_letters import BadRows, DeadLetters, apply_policy
+from streaming.sources.dead_letters import BadRowPolicy, DeadLetters, apply_policy
 
 __all__ = ["PreparedBatch", "prepare_batch"]
 
@@ -49,7 +49,7 @@ def prepare_batch(
     tables: Mapping[str, pa.Table],
     dead_letters: DeadLetters,
     *,
-    bad_rows: BadRows,
+    bad_rows: BadRowPolicy,
     batch_id: int,
     watermarks: Mapping[str, datetime] = MappingProxyType({}),
 ) -> PreparedBatch:
@@ -92,7 +92,7 @@ def prepare_batch(
         raise
 
 
-def _may_be_row_error(error: StepLimitError, bad_rows: BadRows) -> bool:
+def _may_be_row_error(error: StepLimitError, bad_rows: BadRowPolicy) -> bool:
     """Return whether to search for a row that alone exceeds the limit: it takes many long steps."""
     return bad_rows == "dead_letter" and error.limit in ROW_LIMITS
 
@@ -101,7 +101,7 @@ def _isolate(
     circuit: Circuit,
     tables: Mapping[str, pa.Table],
     error: DbspWcojError,
-    bad_rows: BadRows,
+    bad_rows: BadRowPolicy,
     watermarks: Mapping[str, datetime],
     batch_id: int,
 ) -> tuple[Mapping[str, pa.Table], DeadLetters]:
@@ -118,7 +118,7 @@ def _isolate(
     max_failing = MAX_FAILING_ROWS if bad_rows == "dead_letter" else 1
     found = isolate_failing_rows(tables, attempt, max_failing=max_failing)
     failing = DeadLetters(
-        pa.concat_tables([DeadLetters.none().table, *(_letter(one).table for one in found.bad)])
+        pa.concat_tables([DeadLetters.empty().table, *(_letter(one).table for one in found.bad)])
     )
     if bad_rows == "dead_letter" and not found.complete:
         if not found.bad and isinstance(error, StepLimitError):
@@ -136,12 +136,12 @@ def _isolate(
 def _letter(one: FailingRow) -> DeadLetters:
     rows = one.row.drop_columns([WEIGHT]) if WEIGHT in one.row.column_names else one.row
     weights = one.row.column(WEIGHT) if WEIGHT in one.row.column_names else None
-    return DeadLetters.of_rows(one.relation, rows, str(one.error), weights)
+    return DeadLetters.from_rows(one.relation, rows, str(one.error), weights)
 
 
 def _rejected_rows(step: CircuitStep) -> tuple[DeadLetters, DeadLetters]:
     """Return the rows that inputs rejected: the expected ones, and the bad ones."""
-    expected, bad = DeadLetters.none(), DeadLetters.none()
+    expected, bad = DeadLetters.empty(), DeadLetters.empty()
     for name, refused in chain.from_iterable(
         ((name, one) for one in many) for name, many in step.rejected.items()
     ):
@@ -155,7 +155,7 @@ def _rejected_rows(step: CircuitStep) -> tuple[DeadLetters, DeadLetters]:
 
 def _letters(name: str, refused: RejectedRows) -> DeadLetters:
     weights = refused.table.column(WEIGHT)
-    return DeadLetters.of_rows(
+    return DeadLetters.from_rows(
         name,
         refused.table.drop_columns([WEIGHT]),
         refused.message,

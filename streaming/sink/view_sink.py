@@ -64,7 +64,7 @@ from streaming.sink.output import Output, Outputs, route_outputs
 from streaming.sink.query_identity import QueryIdentity
 from streaming.sources.change_feeds import ChangeFeed, find_feed
 from streaming.sources.change_feeds.change_order import OrderCheck
-from streaming.sources.dead_letters import BadRows, apply_policy, check_policy
+from streaming.sources.dead_letters import BadRowPolicy, apply_policy, check_policy
 from streaming.sources.envelope import Changes, decode_batch
 from streaming.state.local_files import DEFAULT_STATE_MODE, check_mode
 from streaming.state.version_summary import VersionSummary
@@ -137,7 +137,7 @@ class ViewSink:
         keep: int = 3,
         relation: str | None = None,
         feed: ChangeFeed | str | None = None,
-        bad_rows: BadRows = "fail",
+        bad_rows: BadRowPolicy = "fail",
         checkpoint: str | os.PathLike[str] | None = None,
         mode: ExecutionMode = "embedded",
         cells: int | None = None,
@@ -163,7 +163,7 @@ class ViewSink:
         check_outputs(mode, self._routing.outputs.values())
         self._relation = relation
         self._feed = None if feed is None else find_feed(feed)
-        self._bad_rows: BadRows = bad_rows
+        self._bad_rows: BadRowPolicy = bad_rows
         self._state_dir = state_dir
         self._state_mode = check_mode(state_mode)
         self._keep = keep
@@ -436,7 +436,7 @@ class ViewSink:
             fields = {"event": "metrics", "metrics": asdict(metrics)}
             log.info("%s", line, extra={"fields": fields})
         try:
-            self._versions.note(f"{line}\n")
+            self._versions.append_metrics(f"{line}\n")
         except OSError as error:
             log.warning("the metrics of micro-batch %d are not kept: %s", done.batch_id, error)
 

@@ -34,14 +34,14 @@ from streaming.errors import RowError, StreamingError
 __all__ = [
     "DEAD_LETTER_SCHEMA",
     "POLICIES",
-    "BadRows",
+    "BadRowPolicy",
     "DeadLetters",
     "apply_policy",
     "check_policy",
     "rows_as_json",
 ]
 
-BadRows = Literal["fail", "dead_letter"]
+BadRowPolicy = Literal["fail", "dead_letter"]
 POLICIES: Final = ("fail", "dead_letter")
 
 DEAD_LETTER_SCHEMA: Final = pa.schema(
@@ -72,7 +72,7 @@ _BY_VALUE: Final = (
 class DeadLetters:
     """Rows that the circuit does not accept.
 
-    >>> letters = DeadLetters.of_rows("r", pa.table({"n": [1], "s": ['a "b"']}), "late", [1])
+    >>> letters = DeadLetters.from_rows("r", pa.table({"n": [1], "s": ['a "b"']}), "late", [1])
     >>> letters.table.to_pylist()[0]["row"]
     '{"n": 1, "s": "a \\\\"b\\\\""}'
     >>> len(letters + letters)
@@ -82,12 +82,12 @@ class DeadLetters:
     table: pa.Table
 
     @classmethod
-    def none(cls) -> DeadLetters:
+    def empty(cls) -> DeadLetters:
         """Return no dead letters."""
         return cls(DEAD_LETTER_SCHEMA.empty_table())
 
     @classmethod
-    def of_rows(
+    def from_rows(
         cls,
         relation: str | pa.ChunkedArray | None,
         rows: pa.Table,
@@ -102,17 +102,17 @@ class DeadLetters:
             reason: The reason, or one for each row.
             weights: One for each row; 1 when not given.
         """
-        return cls.of_texts(relation, rows_as_json(rows), reason, weights)
+        return cls.from_texts(relation, rows_as_json(rows), reason, weights)
 
     @classmethod
-    def of_texts(
+    def from_texts(
         cls,
         relation: str | pa.ChunkedArray | None,
         texts: pa.Array | pa.ChunkedArray,
         reason: str | pa.ChunkedArray,
         weights: pa.ChunkedArray | npt.NDArray[np.int64] | list[int] | None = None,
     ) -> DeadLetters:
-        """Make dead letters of rows or events as texts; the other arguments as in `of_rows`."""
+        """Make dead letters of rows or events as texts; the other arguments as in `from_rows`."""
         size = len(texts)
         if weights is None:
             weights = np.ones(size, np.int64)
@@ -150,7 +150,7 @@ def check_policy(policy: str) -> None:
         raise StreamingError(f"bad_rows is {policy!r}; it is one of {', '.join(POLICIES)}")
 
 
-def apply_policy(letters: DeadLetters, *, bad_rows: BadRows, batch_id: int) -> DeadLetters:
+def apply_policy(letters: DeadLetters, *, bad_rows: BadRowPolicy, batch_id: int) -> DeadLetters:
     """Return the dead letters to keep, with the id of their micro-batch.
 
     Raises:

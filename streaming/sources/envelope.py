@@ -123,10 +123,10 @@ def decode_batch(
             f"{', '.join(inputs)}"
         )
     enveloped = is_envelope(names)
-    letters = DeadLetters.none()
+    letters = DeadLetters.empty()
     if enveloped and table.column(ERROR).null_count < table.num_rows:
         failed = table.filter(pc.is_valid(table.column(ERROR)))
-        letters += DeadLetters.of_texts(
+        letters += DeadLetters.from_texts(
             _shorten(failed.column(RELATION)),
             failed.column(RAW),
             failed.column(ERROR),
@@ -165,7 +165,7 @@ def _unknown_relations(
     rest = [name for name in table.column_names if name not in (RELATION, WEIGHT)]
     if enveloped:
         rest = [name for name in rest if name not in (SEQUENCE, ERROR, RAW)]
-    return DeadLetters.of_rows(tags, table.select(rest), reasons, _plain_weights(table))
+    return DeadLetters.from_rows(tags, table.select(rest), reasons, _plain_weights(table))
 
 
 def _expand_rows(table: pa.Table, name: str, order: str) -> tuple[pa.Table, DeadLetters]:
@@ -182,10 +182,10 @@ def _expand_rows(table: pa.Table, name: str, order: str) -> tuple[pa.Table, Dead
             f"relation {name!r}: the column {struct!r} of the envelope is of type {rows.type}, and "
             "must be a struct of the relation's columns"
         )
-    letters = DeadLetters.none()
+    letters = DeadLetters.empty()
     if rows.null_count:
         missing = table.filter(pc.is_null(rows))
-        letters = DeadLetters.of_texts(
+        letters = DeadLetters.from_texts(
             name,
             pa.nulls(missing.num_rows, pa.string()),
             "there is no row",
@@ -259,7 +259,7 @@ class _Part:
             columns.setdefault(self.order, table.column(self.order))
         rows = pa.table(columns)
         if not reasons:
-            return rows, DeadLetters.none()
+            return rows, DeadLetters.empty()
         bad = np.logical_or.reduce([mask for mask, _ in reasons])
         return rows.filter(pa.array(~bad)), self._dead_letters(bad, reasons)
 
@@ -272,7 +272,7 @@ class _Part:
         rejected = self.table.filter(pa.array(bad))
         mine = [name for name in rejected.column_names if name in self.schema.columns]
         text = rows_as_json(rejected.select(mine))
-        return DeadLetters.of_texts(
+        return DeadLetters.from_texts(
             self.name, text, pc.take(texts, pa.array(chosen[bad])), _plain_weights(rejected)
         )
 

@@ -36,7 +36,7 @@ from circuits.schema import WEIGHT
 from streaming.errors import TargetError
 from streaming.targets.column_types import convert_columns, lake_type
 from streaming.targets.folder_checks import check_writable, error_reason
-from streaming.targets.target import ViewDelta, address_of, place_of
+from streaming.targets.target import ViewDelta, address_of, expand_template
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
@@ -73,7 +73,7 @@ class DeltaTarget:
         _require_deltalake()
         from deltalake.exceptions import CommitFailedError, DeltaError
 
-        path = place_of(self.path, delta.view)
+        path = expand_template(self.path, delta.view)
         table = convert_columns(delta.table, lake_type, what=str(delta))
         pause = FIRST_PAUSE_S
         for attempt in range(1, MAX_ATTEMPTS + 1):
@@ -106,7 +106,7 @@ class DeltaTarget:
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
 
-        path = place_of(self.path, delta.view)
+        path = expand_template(self.path, delta.view)
         table = convert_columns(delta.table, lake_type, what=f"view {delta.view!r}")
         try:
             if not DeltaTable.is_deltatable(path, self.storage_options):
@@ -129,7 +129,7 @@ class DeltaTarget:
             )
         done = target.transaction_version(f"{delta.state_id}/{delta.view}")
         if done is None and delta.mode != "complete" and target.count():
-            raise delta.foreign(f"Delta table {address_of(path)}")
+            raise delta.foreign_rows_error(f"Delta table {address_of(path)}")
 
     def _write(self, path: str, delta: ViewDelta, table: pa.Table) -> None:
         from deltalake import CommitProperties, Transaction
@@ -140,7 +140,7 @@ class DeltaTarget:
         if done is not None and done >= delta.batch_id:
             return
         if done is None and delta.mode != "complete" and target.count():
-            raise delta.foreign(f"Delta table {address_of(path)}")
+            raise delta.foreign_rows_error(f"Delta table {address_of(path)}")
         properties = CommitProperties(app_transactions=[Transaction(application, delta.batch_id)])
         if delta.mode == "complete":
             _append(target, table, properties, mode="overwrite")

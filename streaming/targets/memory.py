@@ -93,7 +93,7 @@ class MemoryTarget:
             if version is current:
                 current = replace(current, total=total, pending=())
             if last.state_id != delta.state_id:
-                raise delta.foreign("this MemoryTarget")
+                raise delta.foreign_rows_error("this MemoryTarget")
             if last.batch_id >= delta.batch_id:
                 return
         pending = (delta.table,) if delta.mode == "complete" else (*current.pending, delta.table)

@@ -206,7 +206,7 @@ class Postgres:
             return False
         return not any(part in str(error) for part in PERMANENT)
 
-    def place_of(self, source: Any) -> str:
+    def database_address(self, source: Any) -> str:
         found = getattr(source, "pgconn", None)  # known even if the connection is lost
         if found is None:
             return ""

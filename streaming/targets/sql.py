@@ -53,8 +53,8 @@ from streaming.targets.dialect import Dialect, Row
 from streaming.targets.postgres import Postgres
 from streaming.targets.retry import Retry, RetryAttempts
 from streaming.targets.sqlite import Sqlite
-from streaming.targets.table_check import difference
-from streaming.targets.target import BATCH_ID, ViewDelta, place_of
+from streaming.targets.table_check import describe_mismatch
+from streaming.targets.target import BATCH_ID, ViewDelta, expand_template
 
 __all__ = ["ROW_NUMBER", "SqlTarget"]
 
@@ -164,7 +164,7 @@ class SqlTarget:
 
     def name_for(self, view: str) -> str:
         """Return the name of the table of a view, without schema."""
-        return place_of(self.table, view, quoted=False)
+        return expand_template(self.table, view, quoted=False)
 
     def _write(self, delta: ViewDelta) -> None:
         attempts, is_commit_unknown = RetryAttempts(self.retry), False
@@ -265,7 +265,7 @@ class SqlTarget:
         """Return the place of the database, from a connection, an error or else ``address``."""
         found = ""
         with contextlib.suppress(Exception):
-            found = dialect.place_of(source)
+            found = dialect.database_address(source)
         return " at ".join(filter(None, (dialect.name, found or self.address)))
 
     def _error(
@@ -385,7 +385,7 @@ class _TableWrite:
         shape = dialect.shape_of(connection, self.name, self.schema)
         if shape is None:
             return
-        reason = difference(shape, self._columns(), delta.keys)
+        reason = describe_mismatch(shape, self._columns(), delta.keys)
         if reason is not None:
             raise TargetError(
                 f"view {delta.view!r}: table {self.name!r} of {dialect.name} cannot take it: "
@@ -411,7 +411,7 @@ class _TableWrite:
         """Check that a table without a recorded micro-batch is empty."""
         cursor.execute(f"SELECT 1 FROM {self.table} LIMIT 1", ())
         if cursor.fetchone() is not None:
-            raise self.delta.foreign(f"table {self.name!r}")
+            raise self.delta.foreign_rows_error(f"table {self.name!r}")
 
     def _is_new(self, cursor: Any) -> bool:
         """Record the micro-batch; return False if it or a later one has been recorded before."""

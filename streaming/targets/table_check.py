@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["TableShape", "difference"]
+__all__ = ["TableShape", "describe_mismatch"]
 
 _FAMILIES: Final = {
     "number": r"(?<!po)int(?!erval)|serial|numeric|decimal|real|double|float|money",
@@ -37,7 +37,7 @@ class TableShape:
     unique: tuple[frozenset[str], ...]
 
 
-def difference(
+def describe_mismatch(
     shape: TableShape, columns: Mapping[str, str], keys: Sequence[str] = ()
 ) -> str | None:
     """Return why rows of these columns cannot be written to a table; None if they can.
@@ -48,13 +48,13 @@ def difference(
         keys: The key columns of an upsert.
 
     >>> shape = TableShape({"nr": "bigint", "at": "date"}, frozenset({"at"}), ())
-    >>> difference(shape, {"nr": "BIGINT", "item": "TEXT"})
+    >>> describe_mismatch(shape, {"nr": "BIGINT", "item": "TEXT"})
     "it has no column 'item', only nr, at"
-    >>> difference(shape, {"nr": "BIGINT"})
+    >>> describe_mismatch(shape, {"nr": "BIGINT"})
     "its column 'at' needs a value (NOT NULL without default), and the view has none"
-    >>> difference(shape, {"nr": "BIGINT", "at": "BIGINT"})
+    >>> describe_mismatch(shape, {"nr": "BIGINT", "at": "BIGINT"})
     "its column 'at' is date, and the view has BIGINT"
-    >>> difference(shape, {"nr": "BIGINT", "at": "DATE"}, ["nr"])
+    >>> describe_mismatch(shape, {"nr": "BIGINT", "at": "DATE"}, ["nr"])
     'it has no unique constraint on (nr), by which rows are replaced'
     """
     for name in columns:

@@ -40,8 +40,8 @@ __all__ = [
     "Target",
     "ViewDelta",
     "address_of",
+    "expand_template",
     "file_name",
-    "place_of",
 ]
 
 BATCH_ID: Final = "batch_id"
@@ -98,7 +98,7 @@ class ViewDelta:
                     "rename the column in the view (SELECT ... AS ...)"
                 )
 
-    def foreign(self, place: str) -> TargetError:
+    def foreign_rows_error(self, place: str) -> TargetError:
         """Return the error for a place with rows of another view or state directory."""
         return TargetError(
             f"{place} holds rows that do not come from view {self.view!r} of this state directory "
@@ -137,10 +137,10 @@ class CheckedTarget(Target, Protocol):
         ...
 
 
-def place_of(template: str, view: str, *, quoted: bool = True) -> str:
+def expand_template(template: str, view: str, *, quoted: bool = True) -> str:
     """Return the place of a view; ``{view}`` stands for its name, quoted for a file name.
 
-    >>> place_of("out/{view}", "a/b"), place_of("out", "a/b")
+    >>> expand_template("out/{view}", "a/b"), expand_template("out", "a/b")
     ('out/a%2Fb', 'out')
     """
     name = file_name(view) if quoted else view

@@ -43,7 +43,7 @@ from streaming.targets.output_mode import OutputMode
 from streaming.targets.parquet import ParquetTarget
 from streaming.targets.retry import Retry
 from streaming.targets.sql import SqlTarget
-from streaming.targets.target import Target, ViewDelta, place_of
+from streaming.targets.target import Target, ViewDelta, expand_template
 
 __all__ = [
     "DATABASES",
@@ -178,8 +178,11 @@ output=OutputMode(mode='upsert', keys=('nr',)))
         if self.kind in DATABASES:
             if self.kind == "sqlite":
                 place = os.path.abspath(place)
-            return {view: (self.kind, place, place_of(table, view, quoted=False)) for view in views}
-        return {view: (self.kind, os.path.abspath(place_of(place, view))) for view in views}
+            return {
+                view: (self.kind, place, expand_template(table, view, quoted=False))
+                for view in views
+            }
+        return {view: (self.kind, os.path.abspath(expand_template(place, view))) for view in views}
 
     def exists(self) -> bool:
         """Return whether the target exists already; only a file of SQLite may not.

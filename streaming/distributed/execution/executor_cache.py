@@ -24,7 +24,7 @@ from circuits import Circuit
 from circuits.circuit_spec import CircuitSpec
 from streaming.state.files import Files
 from streaming.state.manifest import Manifest, read_cell_manifest
-from streaming.state.verified_files import Known, read_state
+from streaming.state.verified_files import FileCache, read_state
 
 __all__ = ["CACHE", "ExecutorCache"]
 
@@ -40,7 +40,7 @@ class _Cell:
 
     circuit: Circuit
     version: bytes
-    known: Known
+    known: FileCache
 
 
 @dataclass
@@ -63,7 +63,7 @@ class ExecutorCache:
 
     def take(
         self, key: Key, definition: CircuitSpec, files: Files, sealed: bytes | None
-    ) -> tuple[Circuit, Known]:
+    ) -> tuple[Circuit, FileCache]:
         """Remove a cell from the cache; return its circuit at a version, and its verified files.
 
         Args:
@@ -86,7 +86,7 @@ class ExecutorCache:
         return cell.circuit, cell.known
 
     def keep(
-        self, key: Key, circuit: Circuit, manifest: Manifest, sealed: bytes, known: Known
+        self, key: Key, circuit: Circuit, manifest: Manifest, sealed: bytes, known: FileCache
     ) -> None:
         """Store a circuit at the version of a manifest, and its verified files."""
         for name in [name for name in known if name not in manifest.files]:

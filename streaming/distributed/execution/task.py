@@ -115,10 +115,10 @@ class StageWork:
             step = circuit.prepare(tables)
             state = step.state(writer.lengths)
             writer.add(state)
-            manifest = writer.manifest(
+            manifest = writer.make_manifest(
                 state, self.batch_id, state_id=self.state_id, fingerprint=circuit.fingerprint
             )
-            sealed = manifest.to_bytes()
+            sealed = manifest.encode()
         except BaseException:
             writer.undo()
             raise

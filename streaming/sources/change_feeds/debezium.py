@@ -105,9 +105,9 @@ class DebeziumFeed:
         ignore_unknown_tables: Skip events of other tables; by default they are errors.
         rename: The input column for names in events that differ from it.
         match_case: True if ``ID`` and ``id`` are different names.
-        evolved: True if columns that a deleted row lacks are NULL, because they were added to the
-            table later; by default such a row is incomplete, unless the schema of the event
-            confirms it.
+        missing_columns_are_null: True if a column that a deleted row lacks is NULL, because the
+            column was added to the table later. By default such a row is incomplete, unless the
+            schema of the event lacks the column as well.
         sequence: A column that orders events.
         encoding: The encodings that the events do not define.
         unavailable: The text that stands for an unchanged value which the database did not log;
@@ -120,7 +120,7 @@ class DebeziumFeed:
     ignore_unknown_tables: bool = False
     rename: Mapping[str, str] = field(default_factory=dict)
     match_case: bool = True
-    evolved: bool = False
+    missing_columns_are_null: bool = False
     sequence: str | None = None
     encoding: Encoding = field(default=Encoding(decimals="either", epoch_days=True))
     unavailable: str = UNAVAILABLE
@@ -254,7 +254,7 @@ class DebeziumFeed:
         for column in schema:
             name = names.name(relation, column.name)
             known = f"exists(fields, f -> f.field = {literal(name)})"
-            known = f"coalesce({known}, {str(not self.evolved).lower()})"
+            known = f"coalesce({known}, {str(not self.missing_columns_are_null).lower()})"
             now = f"{names.member('after', relation, column.name)} IS NOT NULL"
             absent = f"{names.member('before', relation, column.name)} IS NULL"
             tests.append(f"({absent} AND if(op = 'u', {now}, {known}))")

@@ -110,7 +110,7 @@ def test_a_state_with_a_view_that_a_sink_needs_whole_may_go_on(tmp_path: Path) -
     state = stated(tmp_path, kept=True)
     status, _, errors = checked(tmp_path, "--state", state, f"--sink=sqlite:{tmp_path}/d,keys=src")
     assert status == 0, errors
-    assert "materialized is another one" in refused(tmp_path, "--state", state)
+    assert "materialized has changed" in refused(tmp_path, "--state", state)
 
 
 def test_without_check_the_same_is_checked_before_spark(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_all_problems_are_told_and_each_once(tmp_path: Path) -> None:
 def test_a_state_of_other_views_or_rules_is_told(tmp_path: Path) -> None:
     state = stated(tmp_path)
     said = refused(tmp_path, "--state", state, query=QUERY.replace("count(*)", "sum(dst)"))
-    assert "belongs to another circuit: view n is another one" in said
+    assert "belongs to another circuit: view n has changed" in said
     said = refused(tmp_path, "--state", state, f"--source=e={tmp_path}/in,keys=src")
     assert "belongs to another circuit" in said and "e" in said
     said = refused(tmp_path, "--state", state, "--source=e=format=rate,schema=src long,dst int")

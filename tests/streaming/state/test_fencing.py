@@ -253,5 +253,5 @@ def test_the_version_before_is_made_again_if_the_newest_was_not_made_from_it(
     sink = sink_on(place)
     with caplog.at_level(logging.WARNING):
         feed(sink, LAST + 1, LAST + 2, LAST + 3)
-    assert f"is not the version that version {LAST + 2} was made from" in caplog.text
+    assert f"is not the parent of version {LAST + 2}" in caplog.text
     check(sink, LAST + 4)
