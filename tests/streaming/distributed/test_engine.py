@@ -320,7 +320,7 @@ def test_what_cannot_be_distributed_is_refused_before_anything_runs(tmp_path):
         ViewSink(circuit, state_dir=tmp_path, mode="distributed", cells=0)
     with pytest.raises(StreamingError, match="cells=3 in mode 'embedded'"):
         ViewSink(circuit, cells=3)
-    with pytest.raises(StreamingError, match="'spread' is none of embedded, distributed"):
+    with pytest.raises(StreamingError, match="'spread': it must be one of embedded, distributed"):
         ViewSink(circuit, mode="spread")  # type: ignore[arg-type]
     with pytest.raises(StreamingError, match=r"names: to be materialized"):
         whole = compile_sql(VIEWS, SCHEMAS, materialize=["names"])
