@@ -114,21 +114,21 @@ class DeltaTarget:
                     check_writable(Path(path))
                 return
             target = DeltaTable(path, storage_options=self.storage_options)
-            found = [field.name for field in target.schema().fields]
+            existing = [field.name for field in target.schema().fields]
         except (DeltaError, OSError) as error:
             raise TargetError(
                 f"view {delta.view!r}: Delta table {address_of(path)} cannot be used: "
                 f"{error_reason(error)}"
             ) from error
         required = _columns(delta, table)
-        if set(required) != set(found):
+        if set(required) != set(existing):
             raise TargetError(
-                f"view {delta.view!r}: Delta table {address_of(path)} cannot take it: its columns "
-                f"are {', '.join(found)}, and those of the view {', '.join(required)}; name "
-                "another folder, or remove it, and the target creates it again"
+                f"view {delta.view!r}: Delta table {address_of(path)} cannot receive it: its "
+                f"columns are {', '.join(existing)}, and those of the view {', '.join(required)}; "
+                "name another folder, or remove it, and the target creates it again"
             )
-        done = target.transaction_version(f"{delta.state_id}/{delta.view}")
-        if done is None and delta.mode != "complete" and target.count():
+        last_batch = target.transaction_version(f"{delta.state_id}/{delta.view}")
+        if last_batch is None and delta.mode != "complete" and target.count():
             raise delta.foreign_rows_error(f"Delta table {address_of(path)}")
 
     def _write(self, path: str, delta: ViewDelta, table: pa.Table) -> None:
@@ -136,10 +136,10 @@ class DeltaTarget:
 
         application = f"{delta.state_id}/{delta.view}"
         target = self._open(path, delta, table)
-        done = target.transaction_version(application)
-        if done is not None and done >= delta.batch_id:
+        last_batch = target.transaction_version(application)
+        if last_batch is not None and last_batch >= delta.batch_id:
             return
-        if done is None and delta.mode != "complete" and target.count():
+        if last_batch is None and delta.mode != "complete" and target.count():
             raise delta.foreign_rows_error(f"Delta table {address_of(path)}")
         properties = CommitProperties(app_transactions=[Transaction(application, delta.batch_id)])
         if delta.mode == "complete":

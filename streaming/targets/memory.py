@@ -73,7 +73,7 @@ class MemoryTarget:
 
     def __init__(self, keep: int = 100) -> None:
         if keep < 1:
-            raise TargetError(f"keep={keep} deltas of each view; at least 1 is kept")
+            raise TargetError(f"keep={keep}: give 1 or more deltas per view")
         self.keep = keep
         self._views: dict[str, _View] = {}
         self._totals: dict[str, tuple[_View, pa.Table]] = {}  # the last results of `table`

@@ -46,7 +46,7 @@ def number_text(
         encoding: The encodings that the events do not define.
         has_long_number: As for `streaming.sources.change_feeds.text_values.mark_rounded`.
     """
-    cells = ", ".join(_number_cell(*each, encoding, has_long_number) for each in variants)
+    cells = ", ".join(_number_cell(*cell, encoding, has_long_number) for cell in variants)
     ambiguous = literal(", a number and the base64 of another (Encoding(decimals=...) says which),")
     number = _decode_unscaled("n.text", "n.scale")
     decoded = (

@@ -190,7 +190,7 @@ def test_columns_of_other_types_and_null_pass_through():
     [
         (["link", None], RowError, "relation is NULL; inputs are link, mark"),
         ([1, 2], UntaggedBatchError, "of type int64"),
-        (["link", "edges"], RowError, "relation edges is no input; inputs are link, mark"),
+        (["link", "edges"], RowError, "unknown relation edges; inputs are link, mark"),
     ],
 )
 def test_rows_that_do_not_name_a_relation_are_refused(tags, error, words):

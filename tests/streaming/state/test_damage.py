@@ -204,7 +204,7 @@ def test_rows_that_are_not_taken_are_told_in_the_log_with_the_file(tmp_path, cap
         sink(Frame(rows, "q"), 0)
     (letters,) = (tmp_path / "dead_letters").glob("*.parquet")
     assert (
-        f"micro-batch 0: 1 rows were not accepted, and are kept with the reasons in {letters}"
+        f"micro-batch 0: 1 rows were not accepted, and are stored with the reasons in {letters}"
         in (caplog.text)
     )
 

@@ -63,7 +63,7 @@ MISMATCHES = {
         lambda: changed_views(input_options={"link": InputOptions(keys=("src", "dst"))}),
         "link has changed",
     ),
-    "nothing materialized": (lambda: changed_views(materialize=False), "materialized is another"),
+    "nothing materialized": (lambda: changed_views(materialize=False), "materialized has changed"),
 }
 
 

@@ -84,7 +84,7 @@ def test_memory_names_the_views_it_has_and_refuses_another_state():
 
     with pytest.raises(TargetError, match=r"of view 'w' has been written .* views are: v"):
         target.table("w")
-    with pytest.raises(TargetError, match="do not come from view 'v'"):
+    with pytest.raises(TargetError, match="are not from view 'v'"):
         target.write(ViewDelta("v", 1, ONE, state_id="two"))
     with pytest.raises(TargetError, match="at least 1"):
         MemoryTarget(0)
