@@ -64,7 +64,7 @@ def start_session(
         settings: Further Spark settings; they override ``SETTINGS``.
 
     Raises:
-        JavaMissingError: There is no Java 17 or newer.
+        JavaMissingError: No Java 17 or newer was found.
         StreamingError: Spark did not start.
     """
     java = use_java()

@@ -317,11 +317,11 @@ class ViewSink:
             session: The session of the DataFrame; by default the active session.
 
         Raises:
-            UnknownViewError: There is no such view, or it is not materialized.
+            UnknownViewError: The view is unknown or not materialized.
             StateDamagedError: The newest version of the state directory is damaged.
         """
-        whole = ViewDelta(name, -1, self.table(name), "complete")
-        return frame_of(session or SparkSession.active(), whole)
+        contents = ViewDelta(name, -1, self.table(name), "complete")
+        return frame_of(session or SparkSession.active(), contents)
 
     def table(self, name: str) -> pa.Table:
         """Return a whole view like `view`, but as an Arrow table and without Spark."""

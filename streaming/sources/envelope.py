@@ -235,7 +235,9 @@ class _RelationRows:
         reasons: list[tuple[Mask, str]] = []
         weights, invalid = self._weights()
         if invalid.any():
-            reasons.append((invalid, f"column {WEIGHT!r} is not an integer of 64 bits"))
+            reasons.append(
+                (invalid, f"column {WEIGHT!r} has a value that is not an integer of 64 bits")
+            )
         deleted = weights < 0 if self.key else np.zeros(size, np.bool_)
         columns: dict[str, Any] = {}
         for field in self.schema.fields:

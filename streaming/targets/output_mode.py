@@ -245,17 +245,17 @@ def _first_positions(groups: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 def _without_view_types(table: pa.Table) -> pa.Table:
     """Cast string-view and binary-view columns, because Arrow cannot take rows of them."""
-    for place, field in enumerate(table.schema):
+    for i, field in enumerate(table.schema):
         if field.type in (pa.string_view(), pa.binary_view()):
             type_ = pa.string() if field.type == pa.string_view() else pa.binary()
-            table = table.set_column(place, field.with_type(type_), table.column(place).cast(type_))
+            table = table.set_column(i, field.with_type(type_), table.column(i).cast(type_))
     return table
 
 
 def _with_weight(table: pa.Table, weight: int) -> pa.Table:
-    place = table.column_names.index(WEIGHT)
+    i = table.column_names.index(WEIGHT)
     weights = pa.array(np.full(table.num_rows, weight, np.int64))
-    return table.set_column(place, table.schema.field(place), weights)
+    return table.set_column(i, table.schema.field(i), weights)
 
 
 def _format_row(row: dict[str, object]) -> str:

@@ -93,23 +93,25 @@ def build_envelope(
         described: True if an event may describe the types of its columns, in ``fields``.
     """
     decoder = _Decoder(inputs, keys, names, encoding, unavailable, described)
-    kept = ("raw", "sequence", "relation")
+    event_columns = ("raw", "sequence", "relation")
     cells = f"CASE WHEN error IS NULL THEN transform(images, image -> {decoder.cells()}) END"
     events = events.filter("NOT skip")
     # Computed once per event, not once per number: an event with many numbers is long.
     cells = with_binding(LONG_NUMBER, f"raw RLIKE '[0-9.]{{{MAX_DECIMAL_DIGITS + 1}}}'", cells)
-    events = compute_once(events, {"cells": cells}, keep=(*kept, "error", "fields"))
+    events = compute_once(events, {"cells": cells}, keep=(*event_columns, "error", "fields"))
     values = f"transform(cells, cell -> {decoder.values()})"
-    events = compute_once(events, {"values": values}, keep=(*kept, "error", "cells"))
+    events = compute_once(events, {"values": values}, keep=(*event_columns, "error", "cells"))
     reasons = f"zip_with(cells, values, (cell, value) -> {decoder.reason()})"
     error = f"coalesce(error, get(array_compact({reasons}), 0))"
-    events = compute_once(events, {"reason": error}, keep=(*kept, "values"))
+    events = compute_once(events, {"reason": error}, keep=(*event_columns, "values"))
     null_structs = {
         struct_column(name): f"CAST(NULL AS {_struct_type(schema)})"
         for name, schema in inputs.items()
     }
     rows = f"if(reason IS NULL, values, array({row({'weight': '1', **null_structs})}))"
-    exploded = events.selectExpr(*kept, "reason", f"posexplode({rows}) AS (position, decoded)")
+    exploded = events.selectExpr(
+        *event_columns, "reason", f"posexplode({rows}) AS (position, decoded)"
+    )
     order = "sequence"
     if numbered:
         fits = f"sequence BETWEEN {-(2**51)} AND {2**51 - 1}"
@@ -177,7 +179,7 @@ class _Decoder:
 
     def _cells(self, relation: str) -> str:
         schema = self.inputs[relation]
-        found = {}
+        member_by_column = {}
         for i, field in enumerate(schema):
             top, base = (
                 self.names.member(f"image.{side}", relation, field.name) for side in ("top", "base")
@@ -187,9 +189,9 @@ class _Decoder:
                 unlogged = f"CAST(found AS STRING) IN ({', '.join(map(literal, self.unavailable))})"
                 logged = f"CASE WHEN NOT coalesce({unlogged}, false) THEN found END"
                 both = f"coalesce({with_binding('found', top, logged)}, {base})"
-            found[f"v{i}"] = f"if(image.base IS NULL, {top}, {both})"
+            member_by_column[f"v{i}"] = f"if(image.base IS NULL, {top}, {both})"
         numbers: list[tuple[str, str, str]] = []
-        every = ", ".join(f"found.{name}" for name in found)
+        every = ", ".join(f"found.{name}" for name in member_by_column)
         cells = {"is_row": f"coalesce({every}, NULL) IS NOT NULL"}
         for i, field in enumerate(schema):
             variant = f"found.v{i}"
@@ -210,7 +212,7 @@ class _Decoder:
         body = row(cells)
         if numbers:
             body = with_binding("numbers", number_text(numbers, self.encoding, LONG_NUMBER), body)
-        return with_binding("found", row(found), body)
+        return with_binding("found", row(member_by_column), body)
 
     def _miscased_name(self, relation: str) -> str:
         """Return the expression of a name that differs from that of a missing column in case only.
