@@ -75,7 +75,7 @@ def test_the_policy_to_fail_names_batch_row_relation_reason_and_the_way_out():
 
 def test_without_letters_no_policy_fails_and_an_unknown_policy_is_refused():
     assert len(apply_policy(DeadLetters.empty(), bad_rows="fail", batch_id=0)) == 0
-    with pytest.raises(StreamingError, match="'skip'; it is one of fail, dead_letter"):
+    with pytest.raises(StreamingError, match="'skip': it must be one of fail, dead_letter"):
         check_policy("skip")
 
 

@@ -119,7 +119,7 @@ def test_events_of_other_tables_and_changes_of_tables_are_skipped_when_told_so(r
     assert changes.tables["s"].num_rows == 2
     reasons = changes.dead_letters.table["reason"].to_pylist()
     assert len(reasons) == 3
-    assert "emptied" in reasons[0] and "old values" in reasons[1] and "no row" in reasons[2]
+    assert "emptied" in reasons[0] and "old values" in reasons[1] and "is not a row" in reasons[2]
 
 
 def test_a_value_that_postgres_did_not_log_is_that_of_the_row_before(reader):

@@ -86,7 +86,7 @@ def test_memory_names_the_views_it_has_and_refuses_another_state():
         target.table("w")
     with pytest.raises(TargetError, match="are not from view 'v'"):
         target.write(ViewDelta("v", 1, ONE, state_id="two"))
-    with pytest.raises(TargetError, match="at least 1"):
+    with pytest.raises(TargetError, match="give 1 or more"):
         MemoryTarget(0)
 
 
