@@ -32,7 +32,7 @@ from functools import cached_property
 from html import escape
 from itertools import chain, pairwise
 from time import perf_counter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -53,6 +53,7 @@ from circuits.inputs.finality import group_functions
 from circuits.inputs.rejected_rows import MISSING, RejectedRows
 from circuits.inputs.tables import Rows, check_input, tables_of
 from circuits.limits import bounded
+from circuits.phases import COMMIT, ENCODE
 from circuits.plan.nodes import Fields
 from circuits.runtime.circuit_version import CircuitVersion
 from circuits.runtime.graph import Graph, GraphStep, watermark_of
@@ -72,6 +73,7 @@ from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Relations, Trace, ZSet
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.limits import Budget
+from dbsp_wcoj.observer import observed
 from dbsp_wcoj.planning.formula_candidates import parse_formula
 from dbsp_wcoj.storage.trace import Staged, TraceStep
 
@@ -82,6 +84,20 @@ PHASES: Final = ("encode", "step", "output")
 
 #: Called before an operator is evaluated, with its name, its kind and the views it is part of.
 StepObserver = Callable[[str, str, tuple[str, ...]], object]
+
+
+class _EncodedInputs(NamedTuple):
+    """The rows of a step as codes.
+
+    Attributes:
+        zsets: The rows of each input.
+        watermarks: The watermark of each input that has one, after the rows.
+        row_count: The number of rows of all inputs.
+    """
+
+    zsets: dict[str, ZSet]
+    watermarks: dict[str, int]
+    row_count: int
 
 
 class Circuit:
@@ -292,11 +308,9 @@ class Circuit:
         budget = Budget(self.limits, self._clock)
         try:
             with bounded(self.graph, budget):
-                given, advanced = self._encode(
-                    tables, watermarks, self.codecs, self.graph.checked_inputs
-                )
+                encoded = self._encode(tables, watermarks, self.codecs, self.graph.checked_inputs)
                 times.append(self._clock())
-                step = self.graph.prepare(given, advanced, budget)
+                step = self.graph.prepare(encoded.zsets, encoded.watermarks, budget)
                 times.append(self._clock())
                 outputs = {}
                 for name in self.outputs:
@@ -322,12 +336,67 @@ class Circuit:
             step,
             self,
             self._version,
-            given,
+            encoded.zsets,
             (known, self.graph.registry.lengths()),
             rejected,
             {name: b - a for name, (a, b) in zip(PHASES, pairwise(times), strict=True)},
             turn,
         )
+
+    def check_step(self, step: CircuitStep) -> None:
+        """Check that a step can still be committed.
+
+        Raises:
+            StaleStepError, BrokenCircuitError: As `CircuitStep.commit`.
+        """
+        self._check_readable()
+        if step.is_abandoned:
+            raise StaleStepError("this step was abandoned: prepare it again")
+        if self._version != step.version:
+            raise StaleStepError(
+                f"this step was prepared at version {step.version} and the circuit is at "
+                f"{self._version}: prepare it again"
+            )
+
+    @observed(COMMIT)
+    def commit_step(self, step: CircuitStep) -> None:
+        """Make a prepared step the state; see `CircuitStep.commit`."""
+        self._turns.run_exclusively(self._commit, step)
+        self._turns.end_all()
+
+    def _commit(self, step: CircuitStep) -> None:
+        self._check_writable()
+        self.check_step(step)
+        self._broken = True
+        try:
+            step.step.commit()
+            self._committed = self._committed.after(step.step)
+        except BaseException:
+            self._lost = True
+            self._turns.end_all()  # no prepared step can be committed any more
+            raise
+        self._version += 1  # from here on the step cannot be abandoned
+        self._broken = False
+
+    def abandon_step(self, step: CircuitStep) -> None:
+        """Give up a prepared step; see `CircuitStep.abandon`."""
+        self._turns.run_exclusively(self._abandon, step)
+
+    def _abandon(self, step: CircuitStep) -> None:
+        if step.is_abandoned or self._version != step.version or self._broken:
+            return
+        step.is_abandoned = True
+        before, after = step.lengths
+        if before != after and self.graph.registry.lengths() == after:
+            self.graph.registry.truncate(before)
+        self._turns.end(step.turn)
+
+    def view_after(self, step: CircuitStep, name: str) -> PostStepView:
+        """Return a materialized view as it will be after a step; see `CircuitStep.after`."""
+        self.check_step(step)
+        self.views.trace(name)
+        delta = step.step.deltas[self.graph.views[name]]
+        return PostStepView(self.schema(name), self.codecs, self._integrals[name], delta)
 
     def _trim_dictionaries(self) -> dict[str, int]:
         """The lengths of the dictionaries, after removing the codes of steps that were dropped."""
@@ -349,7 +418,7 @@ class Circuit:
             name: CheckedInput(self.inputs[name], options, codecs, Relations())
             for name, options in self.input_options.items()
         }
-        return digests_of(self._encode(tables, {}, codecs, checked)[0])
+        return digests_of(self._encode(tables, {}, codecs, checked).zsets)
 
     def schema(self, name: str) -> Schema:
         """The columns of an input or a view.
@@ -590,13 +659,14 @@ class Circuit:
                 "feed it again"
             )
 
+    @observed(ENCODE, lambda _, encoded: encoded.row_count)
     def _encode(
         self,
         tables: Mapping[str, Rows],
         watermarks: Mapping[str, Any],
         codecs: Codecs,
         checked: Mapping[str, CheckedInput],
-    ) -> tuple[dict[str, ZSet], dict[str, int]]:
+    ) -> _EncodedInputs:
         """Encode the rows of a step, and compute the watermarks of the inputs after them.
 
         Args:
@@ -607,6 +677,7 @@ class Circuit:
         """
         given: dict[str, ZSet] = {}
         advanced: dict[str, int] = {}
+        row_count = 0
         if not isinstance(watermarks, Mapping):
             raise InputOptionsError(
                 f"watermarks are a mapping from inputs to times, not {type(watermarks).__name__}: "
@@ -619,13 +690,14 @@ class Circuit:
             advanced[name] = checked[name].decode_watermark(value)
         schemas = self.definition.schemas
         for name, table in tables_of(tables, schemas).items():
+            row_count += table.num_rows
             if name not in checked:
                 given[name] = self.inputs[name].to_zset(table, codecs)
                 continue
             given[name], watermark = checked[name].read(table)
             if watermark is not None:
                 advanced[name] = max(watermark, advanced.get(name, watermark))
-        return given, advanced
+        return _EncodedInputs(given, advanced, row_count)
 
 
 @dataclass
@@ -642,6 +714,7 @@ class CircuitStep(Staged):
         rejected: Per input, the rows that its options reject; inputs without any are left out.
         seconds: The seconds that preparing took, by `PHASES`.
         turn: The turn that keeps other threads from preparing a step until this one ends.
+        is_abandoned: True after `abandon`; the step can no longer be committed.
     """
 
     outputs: dict[str, pa.Table]
@@ -653,7 +726,7 @@ class CircuitStep(Staged):
     rejected: Mapping[str, Sequence[RejectedRows]] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
     turn: WriterTurn | None = None
-    _abandoned: bool = field(default=False, init=False)
+    is_abandoned: bool = field(default=False, init=False)
 
     @property
     def changes(self) -> Iterable[TraceStep]:
@@ -671,23 +744,7 @@ class CircuitStep(Staged):
             BrokenCircuitError: An earlier commit failed half-way.
             BusyCircuitError: This thread is preparing another step at this moment.
         """
-        self.circuit._turns.run_exclusively(self._commit)
-        self.circuit._turns.end_all()
-
-    def _commit(self) -> None:
-        circuit = self.circuit
-        circuit._check_writable()
-        self._check()
-        circuit._broken = True
-        try:
-            self.step.commit()
-            circuit._committed = circuit._committed.after(self.step)
-        except BaseException:
-            circuit._lost = True
-            circuit._turns.end_all()  # no prepared step can be committed any more
-            raise
-        circuit._version += 1  # from here on the step cannot be abandoned
-        circuit._broken = False
+        self.circuit.commit_step(self)
 
     def state(self, stored: Mapping[str, int]) -> StateStep:
         """Return the part that the step adds to the state, to be written before the commit.
@@ -703,7 +760,7 @@ class CircuitStep(Staged):
         Complexity:
             O(arrangements of the circuit + values that are new to the dictionaries).
         """
-        self._check()
+        self.circuit.check_step(self)
         check_type("stored", stored, Mapping, "a mapping from names of tables to lengths")
         return step_state(self.step, stored)
 
@@ -714,17 +771,7 @@ class CircuitStep(Staged):
         If another step has added codes since, the codes stay, which does no harm. A step that was
         committed stays the state.
         """
-        self.circuit._turns.run_exclusively(self._abandon)
-
-    def _abandon(self) -> None:
-        circuit = self.circuit
-        if self._abandoned or circuit._version != self.version or circuit._broken:
-            return
-        self._abandoned = True
-        before, after = self.lengths
-        if before != after and circuit.graph.registry.lengths() == after:
-            circuit.graph.registry.truncate(before)
-        circuit._turns.end(self.turn)
+        self.circuit.abandon_step(self)
 
     @property
     def missing_deletions(self) -> Mapping[str, int]:
@@ -743,12 +790,7 @@ class CircuitStep(Staged):
             UnknownViewError: The view does not exist, or is not materialized.
             StaleStepError: As `commit`.
         """
-        self._check()
-        circuit = self.circuit
-        circuit.views.trace(view)
-        integral = circuit._integrals[view]
-        delta = self.step.deltas[circuit.graph.views[view]]
-        return PostStepView(circuit.schema(view), circuit.codecs, integral, delta)
+        return self.circuit.view_after(self, view)
 
     @cached_property
     def digests(self) -> dict[str, int]:
@@ -758,17 +800,6 @@ class CircuitStep(Staged):
         the same circuit, not of another circuit.
         """
         return digests_of(self.given)
-
-    def _check(self) -> None:
-        circuit = self.circuit
-        circuit._check_readable()
-        if self._abandoned:
-            raise StaleStepError("this step was abandoned: prepare it again")
-        if circuit._version != self.version:
-            raise StaleStepError(
-                f"this step was prepared at version {self.version} and the circuit is at "
-                f"{circuit._version}: prepare it again"
-            )
 
 
 def digests_of(given: Mapping[str, ZSet]) -> dict[str, int]:

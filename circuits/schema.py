@@ -28,6 +28,7 @@ import pyarrow as pa
 
 from circuits.errors import SchemaError
 from circuits.inputs.tables import INDEX, ArrowArray, ArrowStream, Rows, table_of
+from circuits.phases import DECODE
 from circuits.plan.nodes import Field
 from circuits.types.codecs.codec import Codecs
 from circuits.types.ddl import field_of, schema_of_ddl
@@ -35,6 +36,7 @@ from circuits.types.safe_cast import lossless
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import ArgumentTypeError
+from dbsp_wcoj.observer import observed
 from dbsp_wcoj.zset import consolidated_rows
 
 __all__ = ["WEIGHT", "Schema", "SchemaLike", "arrow_schema", "arrow_schemas", "schemas_of"]
@@ -183,6 +185,7 @@ name, age and may have weight
                 f"{self._requirements}"
             )
 
+    @observed(DECODE, lambda arguments, _: len(arguments[1]))
     def to_table(self, zset: ZSet, codecs: Codecs) -> pa.Table:
         """Decode a Z-set of this arity: one column per name, then ``weight``.
 

@@ -21,6 +21,7 @@ from operator import add
 from circuits.inputs.checked_input import CheckedInput
 from circuits.inputs.missing_deletions import DeletionWitnesses
 from circuits.inputs.rejected_rows import RejectedCodes
+from circuits.phases import GRAPH
 from circuits.plan.fixpoint import ITERATION
 from circuits.plan.nodes import Fields, Fixpoint, Plan, RecursiveDistinct, RecursiveReference, Scan
 from circuits.plan.rewrite.iterated_rows import add_iterations
@@ -39,9 +40,10 @@ from circuits.runtime.operators.registry import (
 from circuits.runtime.publication import publish
 from circuits.state.registry import StateRegistry
 from circuits.types.codecs.codec import Codecs
-from dbsp_wcoj import Relations, Trace, ZSet
-from dbsp_wcoj.generic_join import view_to_zset
+from dbsp_wcoj import DeltaQuery, Relations, Trace, ZSet
+from dbsp_wcoj.generic_join import relation_to_zset
 from dbsp_wcoj.limits import Budget, StepLimits
+from dbsp_wcoj.observer import observed
 from dbsp_wcoj.planning.formula_candidates import parse_formula
 from dbsp_wcoj.storage.trace import Staged, TraceStep
 
@@ -72,7 +74,7 @@ class GraphStep(Staged):
     deltas: Sequence[ZSet]
     staged: Sequence[Staged]
     rows: Sequence[int]
-    spent: Sequence[float]
+    seconds: Sequence[float]
     graph: Graph
     watermarks: Mapping[str, int] = field(default_factory=dict)
     rejected: Mapping[str, Sequence[RejectedCodes]] = field(default_factory=dict)
@@ -90,7 +92,7 @@ class GraphStep(Staged):
         graph = self.graph
         graph.watermarks = self.watermarks
         graph.rows = list(map(add, graph.rows or repeat(0), self.rows))
-        graph.seconds = list(map(add, graph.seconds or repeat(0.0), self.spent))
+        graph.seconds = list(map(add, graph.seconds or repeat(0.0), self.seconds))
         graph.steps += 1
 
 
@@ -280,6 +282,7 @@ class Graph:
         self.nodes.append(node)
         return number
 
+    @observed(GRAPH)
     def prepare(
         self,
         inputs: Mapping[str, ZSet],
@@ -304,7 +307,7 @@ class Graph:
         context = StepContext(self.steps == 0, shared, budget)
         deltas: list[ZSet] = []
         changes: list[Staged] = [shared]
-        spent = []
+        seconds = []
         recursions: dict[int, NestedCircuitStep] = {}
         integrals: dict[int, Staged] = {}
         unexpired: dict[int, ZSet] = {}
@@ -347,12 +350,12 @@ class Graph:
                 if node.is_arranged and len(delta):
                     shared.add(node.name, delta)
             deltas.append(delta)
-            spent.append(self.clock() - start)
+            seconds.append(self.clock() - start)
         if unexpired:
             again = replace(context, shared=self.relations.stage({}))
             publication = publish(self.nodes, self.retained, deltas, unexpired, again, self.clock)
             deltas = list(publication.deltas)
-            spent = [a + b for a, b in zip(spent, publication.spent, strict=True)]
+            seconds = [a + b for a, b in zip(seconds, publication.seconds, strict=True)]
             for number, change in publication.integrals.items():
                 integrals.pop(number, None)
                 if change is not None:
@@ -362,9 +365,9 @@ class Graph:
         for step in recursions.values():
             changes.append(step)
             for number, emitted in step.rows.items():
-                rows[number], spent[number] = emitted, step.spent[number]
+                rows[number], seconds[number] = emitted, step.seconds[number]
         missing = self._witnesses.missing(deltas)
-        return GraphStep(deltas, changes, rows, spent, self, watermarks, rejected, missing)
+        return GraphStep(deltas, changes, rows, seconds, self, watermarks, rejected, missing)
 
     def _prepare_recursion(
         self,
@@ -427,7 +430,7 @@ class Graph:
         recursions: dict[int, Sequence[ZSet]] = {}
 
         def whole(number: int) -> ZSet:
-            return view_to_zset(values[number], len(self.nodes[number].plan.fields))
+            return relation_to_zset(values[number], len(self.nodes[number].plan.fields))
 
         for number, node in enumerate(self.nodes):
             if node.is_nested:
@@ -466,6 +469,15 @@ class Graph:
         if self.steps:
             return circuit.evaluate(self.nodes, values)
         return circuit.solve(self.nodes, values, self.relations, budget)
+
+    @property
+    def joins(self) -> dict[str, DeltaQuery]:
+        """The maintained joins, by the names of their nodes."""
+        return {
+            node.name: node.operator.delta_query
+            for node in self.nodes
+            if isinstance(node.operator, JoinOperator)
+        }
 
     @property
     def recursions(self) -> tuple[NestedCircuit, ...]:

@@ -1,15 +1,24 @@
-"""Graph node: one operator, recursion or input of a graph, and how it is run on deltas."""
+"""Graph node: one operator, recursion or input of a graph, and how it is run on deltas.
+
+Each operator is a phase for an observer (`dbsp_wcoj.observer`), by the name of its class.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
+from circuits.phases import GRAPH
 from circuits.plan.nodes import Plan
+from circuits.runtime.operators.integrate import Integrate
+from circuits.runtime.operators.join import JoinOperator
 from circuits.runtime.operators.operator import Operator, Result, StepContext
 from dbsp_wcoj import ZSet
+from dbsp_wcoj.observer import OBSERVERS, PLAN, current_observer
 
-__all__ = ["Node", "prepare_node"]
+__all__ = ["Node", "operator_phase", "prepare_node"]
 
 
 @dataclass
@@ -59,9 +68,31 @@ def prepare_node(
     assert node.operator is not None
     budget = context.budget
     budget.start_operator(number, rows)
-    delta, staged = node.operator.prepare(deltas, context)
+    observer = current_observer() if OBSERVERS else None
+    if observer is not None:
+        observer.begin_phase(operator_phase(type(node.operator)))
+    try:
+        delta, staged = node.operator.prepare(deltas, context)
+    finally:
+        if observer is not None:
+            observer.end_phase(0)
     size = len(delta)
     budget.finish_operator(rows + size, delta.arity, size)
     if node.is_arranged and size:
         context.shared.add(node.name, delta)
     return delta, staged
+
+
+@cache
+def operator_phase(kind: type[Operator]) -> str:
+    """The phase in which operators of a class prepare a step.
+
+    >>> from circuits.runtime.operators.partial_aggregate import PartialAggregateOperator
+    >>> operator_phase(PartialAggregateOperator)
+    'partial aggregate'
+    """
+    if issubclass(kind, JoinOperator):
+        return PLAN  # the terms that it runs are phases of their own
+    if issubclass(kind, Integrate):
+        return GRAPH  # it only passes its input to a trace
+    return " ".join(re.findall("[A-Z][a-z]*", kind.__name__.removesuffix("Operator"))).lower()

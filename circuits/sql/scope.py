@@ -217,7 +217,7 @@ class Scope:
 
     def _unknown_column_error(self, node: exp.Column) -> Exception:
         table = node.table
-        scopes = list(self._enclosing_scopes())
+        scopes = list(self.enclosing_scopes())
         slots = [slot for scope in scopes for slot in scope.slots]
         if table and not any(_is_same_name(slot.table, table) for slot in slots):
             known = _list_names(slot.table for slot in slots)
@@ -230,10 +230,11 @@ class Scope:
         known = _list_names(f"{slot.table}.{slot.name}".removeprefix(".") for slot in slots)
         return self.source.error(node, f"unknown column {node.name!r}; in FROM: {known}")
 
-    def _enclosing_scopes(self) -> Iterator[Scope]:
+    def enclosing_scopes(self) -> Iterator[Scope]:
+        """Yield this scope and the scopes around it, innermost first."""
         yield self
         if self.parent is not None:
-            yield from self.parent._enclosing_scopes()
+            yield from self.parent.enclosing_scopes()
 
 
 def _list_names(names: Iterable[str]) -> str:

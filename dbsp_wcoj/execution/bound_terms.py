@@ -21,6 +21,7 @@ from dbsp_wcoj.kernels.compilation import address_of as kernel_address
 from dbsp_wcoj.kernels.join.join import join
 from dbsp_wcoj.kernels.join.small_batch import sum_batch
 from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED
+from dbsp_wcoj.observer import OBSERVERS, current_observer
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.storage.spine import Spine
 from dbsp_wcoj.storage.trace import ColumnOrder, build_run
@@ -123,10 +124,13 @@ class BoundTerms:
         return self._buffers.arguments
 
     def total(self) -> tuple[int, int] | None:
-        """The weight of the empty row and the number of joins; None if a weight leaves int64.
+        """The weight of the empty row and the number of joins; None to run the terms one by one.
 
+        They run one by one if a weight leaves int64, and while an observer counts each of them.
         Valid only if `is_sum`.
         """
+        if OBSERVERS and current_observer() is not None:
+            return None
         state, _, marks, sums = self._buffers.arguments
         total, joins = sum_batch(self.address, state, marks, sums)
         return None if total == OVERFLOWED else (total, joins)

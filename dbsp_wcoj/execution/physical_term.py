@@ -17,8 +17,10 @@ the step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import ctypes
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Executor, wait
+from contextlib import closing
 from functools import partial
 from typing import TypeVar
 
@@ -32,10 +34,11 @@ from dbsp_wcoj.kernels.join.join import join
 from dbsp_wcoj.kernels.join.packed_lists import pack_run, packed_words
 from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.limits import Budget
+from dbsp_wcoj.observer import OBSERVERS, Observer, current_observer
 from dbsp_wcoj.planning.planner import TermPlan
-from dbsp_wcoj.storage.run import WHOLE, Ranges, Run
+from dbsp_wcoj.storage.run import ALL_VALUES, Ranges, Run
 from dbsp_wcoj.storage.spine import Spine
-from dbsp_wcoj.zset import LIMIT, Int64Array, ZSet, consolidated_rows
+from dbsp_wcoj.zset import MAX_INT64, Int64Array, ZSet, consolidated_rows
 
 __all__ = ["PhysicalTerm", "Source"]
 
@@ -131,6 +134,30 @@ class PhysicalTerm:
         (moving,) = self._factors(block) & self._factors(inner)
         return moving
 
+    def count_prefixes(self) -> list[list[int]]:
+        """By factor, the number of prefixes of each length in the runs that the next step reads.
+
+        A prefix that is in two runs counts twice. The length goes up to the number of columns that
+        the join binds. Valid while the runs of the step exist.
+        """
+        views, deltas, spines = self.sources
+        counts = []
+        for index, (factor, spine) in enumerate(zip(self.plan.factors, spines, strict=True)):
+            headers = [run.buffer for run in spine.runs] if spine is not None else []
+            _, has_delta, slot = views[3 * index : 3 * index + 3].tolist()
+            if has_delta and deltas[slot]:
+                words = run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * len(factor.order)
+                header = (ctypes.c_int64 * words).from_address(int(deltas[slot]))
+                headers.append(np.ctypeslib.as_array(header))
+            entries = [
+                run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * level
+                for level in range(factor.depth)
+            ]
+            counts.append(
+                [sum(int(h[entry + run_layout.LEVEL_NODES]) for h in headers) for entry in entries]
+            )
+        return counts
+
     def link(self) -> None:
         """Compile or load the kernels that the program calls, before the first execution."""
         if not self._is_linked:
@@ -163,7 +190,7 @@ class PhysicalTerm:
 
     def total(
         self,
-        ranges: Ranges = WHOLE,
+        ranges: Ranges = ALL_VALUES,
         executor: Executor | None = None,
         budget: Budget | None = None,
     ) -> int:
@@ -180,12 +207,24 @@ class PhysicalTerm:
             LimitError: The join takes too long.
         """
         self._runs[0] += 1
-        if executor is None and ranges is WHOLE and budget is None:
+        observer = current_observer() if OBSERVERS else None
+        if observer is not None:
+            observer.begin_term(self, resumed=False)
+            try:
+                return self._total_of_ranges(ranges, executor, budget)
+            finally:
+                observer.end_term()
+        if executor is None and ranges is ALL_VALUES and budget is None:
             result = join(*self._whole())
             if result[0] != join_layout.PAUSED:
                 return self._check_total(result)
-            ((low, high),) = WHOLE
+            ((low, high),) = ALL_VALUES
             return self._total(low, high, self.buffers, self._count, budget, resumed=1)
+        return self._total_of_ranges(ranges, executor, budget)
+
+    def _total_of_ranges(
+        self, ranges: Ranges, executor: Executor | None, budget: Budget | None
+    ) -> int:
         self.link()
         total = 0
         if executor is None:
@@ -200,7 +239,7 @@ class PhysicalTerm:
 
     def chunks(
         self,
-        ranges: Ranges = WHOLE,
+        ranges: Ranges = ALL_VALUES,
         executor: Executor | None = None,
         budget: Budget | None = None,
     ) -> Iterator[ZSet]:
@@ -212,6 +251,22 @@ class PhysicalTerm:
             WeightOverflowError: A weight of the result exceeds int64.
             LimitError: The result is larger, or takes longer, than the budget allows.
         """
+        observer = current_observer() if OBSERVERS else None
+        if observer is not None:
+            yield from self._observe_chunks(
+                self._chunks_of_ranges(ranges, executor, budget), observer
+            )
+        elif executor is None and ranges is ALL_VALUES:
+            self.link()
+            self._runs[0] += 1
+            ((low, high),) = ALL_VALUES
+            yield from self._chunks(low, high, self.buffers, self._count, budget)
+        else:
+            yield from self._chunks_of_ranges(ranges, executor, budget)
+
+    def _chunks_of_ranges(
+        self, ranges: Ranges, executor: Executor | None, budget: Budget | None
+    ) -> Generator[ZSet, None, None]:
         self.link()
         self._runs[0] += 1
         if executor is None:
@@ -222,6 +277,23 @@ class PhysicalTerm:
         for pieces, counters in _run_parallel(executor, function, ranges):
             self.counters += counters
             yield from pieces
+
+    def _observe_chunks(
+        self, chunks: Generator[ZSet, None, None], observer: Observer
+    ) -> Iterator[ZSet]:
+        """Yield the chunks; the computation of each is a piece of the term's execution."""
+        resumed = False
+        with closing(chunks):
+            while True:
+                observer.begin_term(self, resumed=resumed)
+                try:
+                    chunk = next(chunks, None)
+                finally:
+                    observer.end_term()
+                if chunk is None:
+                    return
+                yield chunk
+                resumed = True
 
     def _total(
         self,
@@ -235,8 +307,13 @@ class PhysicalTerm:
     ) -> int:
         state, out, marks, sums = buffers.arguments
         room = (state, out, CHUNK_ROWS, marks, sums, counters, join_layout.MAX_WORK_PER_CALL)
+        observer = current_observer() if OBSERVERS else None
         while True:
+            if observer is not None:
+                observer.begin_kernel(buffers.state)
             result = join(*self._arguments, low, high, resumed, *room)
+            if observer is not None:
+                observer.end_kernel()
             if result[0] != join_layout.PAUSED:
                 return self._check_total(result)
             if budget is not None:
@@ -258,7 +335,7 @@ class PhysicalTerm:
         if addresses is not self.buffers.arguments:
             self.link()
             addresses = state, out, marks, sums = self.buffers.arguments
-            ((low, high),) = WHOLE
+            ((low, high),) = ALL_VALUES
             room = (state, out, CHUNK_ROWS, marks, sums, self._count, join_layout.MAX_WORK_PER_CALL)
             arguments = (*self._arguments, low, high, 0, *room)
             self._call = (addresses, arguments)
@@ -270,8 +347,13 @@ class PhysicalTerm:
         state, out, marks, sums = buffers.arguments
         room = (state, out, CHUNK_ROWS, marks, sums, counters, join_layout.MAX_WORK_PER_CALL)
         resumed, status = 0, join_layout.FULL
+        observer = current_observer() if OBSERVERS else None
         while status in (join_layout.FULL, join_layout.PAUSED):
+            if observer is not None:
+                observer.begin_kernel(buffers.state)
             status, written, _ = join(*self._arguments, low, high, resumed, *room)
+            if observer is not None:
+                observer.end_kernel()
             if status == join_layout.OVERFLOW:
                 raise _overflow_error(self.plan)
             if budget is not None:
@@ -315,6 +397,6 @@ def _run_parallel(
 
 def _overflow_error(plan: TermPlan) -> WeightOverflowError:
     return WeightOverflowError(
-        f"a weight of the result of {plan.head} is beyond int64 ({LIMIT}); "
+        f"a weight of the result of {plan.head} is beyond int64 ({MAX_INT64}); "
         f"nothing was changed: split the step or scale the weights"
     )

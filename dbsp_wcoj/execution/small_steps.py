@@ -2,7 +2,7 @@
 
 The cost of such a step is the number of calls, so one kernel call does all of it: it builds the
 delta's runs, runs the terms, and appends the runs to the spines. All other steps take the general
-path, and so does a step that may overflow.
+path, and so do a step that may overflow and a step that is observed.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dbsp_wcoj.execution.bound_terms import BoundTerms
 from dbsp_wcoj.execution.join_buffers import address_of
 from dbsp_wcoj.execution.plan_cache import PlanCache
 from dbsp_wcoj.kernels.join.single_step import ARENA_FULL, MAY_OVERFLOW, SETTLE, small_step
+from dbsp_wcoj.observer import OBSERVERS, current_observer
 from dbsp_wcoj.storage.arena import MAX_INSERTION_ROWS, Arena
 from dbsp_wcoj.storage.relations import Relations
 from dbsp_wcoj.zset import Int64Array, ZSet
@@ -59,6 +60,8 @@ class SmallSteps:
         Returns:
             The weight of the empty row and the number of joins; None if the step was not applied.
         """
+        if OBSERVERS and current_observer() is not None:
+            return None
         if not isinstance(deltas, Mapping) or len(deltas) != 1:
             return None
         ((name, delta),) = deltas.items()

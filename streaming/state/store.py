@@ -38,6 +38,7 @@ from typing import Final
 import pyarrow as pa
 
 from circuits import Circuit, CircuitStep
+from dbsp_wcoj.observer import observed
 from streaming.errors import BatchOrderError, StateDamagedError, StateError, StateLockedError
 from streaming.state.cell_versions import CellVersions
 from streaming.state.checksums import checksum_of
@@ -61,6 +62,9 @@ DEAD_LETTERS_FOLDER: Final = "dead_letters"
 MAX_DEAD_LETTER_FILES_LISTED: Final = 100
 METRICS_FILE: Final = "metrics.jsonl"
 MAX_METRICS_FILE_BYTES: Final = 16 << 20  # a longer file is renamed to metrics.jsonl.1
+
+#: The phase of reading and writing the state, for an observer.
+WRITE: Final = "write"
 
 log = logging.getLogger(__name__)
 
@@ -111,6 +115,7 @@ class Store:
         # The last dead letter files when the directory was opened; some may have no version.
         self._old_dead_letters: set[str] = set()
 
+    @observed(WRITE)
     def find(self, batch_id: int, query_id: str | None) -> VersionSummary | None:
         """Return the summary of a committed micro-batch; None if it is the next one.
 
@@ -137,6 +142,7 @@ class Store:
             except StateDamagedError as error:
                 self._fall_back(batch_id, newest, error)
 
+    @observed(WRITE)
     def write(
         self,
         batch_id: int,

@@ -32,7 +32,7 @@ from circuits.runtime.operators.operator import Result, StepContext
 from circuits.types.codecs.arrow_buffers import BoolArray
 from dbsp_wcoj import Trace, WeightOverflowError, ZSet
 from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
-from dbsp_wcoj.zset import LIMIT, Int64Array
+from dbsp_wcoj.zset import MAX_INT64, Int64Array
 
 __all__ = ["RecursiveBagOperator", "RecursiveSetOperator"]
 
@@ -55,7 +55,7 @@ class RecursiveSetOperator:
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """The first iteration of each row."""
         (zset,) = inputs
-        return RecursiveSetOperator(zset.arity)._prepare_delta(zset)[0] if len(zset) else zset
+        return RecursiveSetOperator(zset.arity).prepare_delta(zset)[0] if len(zset) else zset
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """The change of the histories of the delta's rows.
@@ -64,9 +64,10 @@ class RecursiveSetOperator:
             WeightOverflowError: The total weight of a row would leave int64.
         """
         (delta,) = deltas
-        return self._prepare_delta(delta) if len(delta) else (delta, None)
+        return self.prepare_delta(delta) if len(delta) else (delta, None)
 
-    def _prepare_delta(self, delta: ZSet) -> Result:
+    def prepare_delta(self, delta: ZSet) -> Result:
+        """As `prepare`, for a delta that is not empty."""
         staged = self.trace.prepare(delta)
         iterated = delta.row_array
         if len(iterated) == 1:
@@ -81,7 +82,7 @@ class RecursiveSetOperator:
         old, new = running_sums(found.old, starts), running_sums(found.new, starts)
         largest = staged.run(self.trace.orders[0]).max_abs_weight
         bound = self.trace.arrangements[0].spine.weight_bound + largest
-        if n * bound > LIMIT // 2:
+        if n * bound > MAX_INT64 // 2:
             check_sums(found.old, starts)
             check_sums(found.new, starts)
         change = presence_changes(new > 0, starts) - presence_changes(old > 0, starts)
@@ -155,7 +156,7 @@ def check_sums(weights: Int64Array, starts: BoolArray) -> None:
     if sums.max(initial=0.0) >= 2.0**62:
         raise WeightOverflowError(
             f"the weights of a row in a recursion add up to about {sums.max():.3g}, too close to "
-            f"what int64 holds ({LIMIT}); scale the weights"
+            f"what int64 holds ({MAX_INT64}); scale the weights"
         )
 
 

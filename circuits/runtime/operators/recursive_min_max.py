@@ -72,7 +72,7 @@ class RecursiveMinMaxOperator:
         """The best values of a Z-set, iteration by iteration."""
         (zset,) = inputs
         fresh = RecursiveMinMaxOperator(zset.arity, self._column, least=self._least)
-        return fresh._prepare_delta(zset)[0] if len(zset) else zset
+        return fresh.prepare_delta(zset)[0] if len(zset) else zset
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """The change of the best values of the delta's keys.
@@ -81,9 +81,10 @@ class RecursiveMinMaxOperator:
             WeightOverflowError: The total weight of a row would leave int64.
         """
         (delta,) = deltas
-        return self._prepare_delta(delta) if len(delta) else (delta, None)
+        return self.prepare_delta(delta) if len(delta) else (delta, None)
 
-    def _prepare_delta(self, delta: ZSet) -> Result:
+    def prepare_delta(self, delta: ZSet) -> Result:
+        """As `prepare`, for a delta that is not empty."""
         rows, weights = delta.row_array[self._order], delta.weight_array
         present = np.flatnonzero(rows[-2] != NULL)
         if len(present) < len(weights):

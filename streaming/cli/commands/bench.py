@@ -25,7 +25,6 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from circuits import Circuit
-from circuits.runtime.graph_profile import joins_of
 from dbsp_wcoj import CustomFormula, Formula, FormulaError
 from streaming.cli.arguments.query_text import read_query
 from streaming.cli.arguments.source import parse_sources
@@ -169,7 +168,7 @@ def _check_applies(name: str, atoms: int, circuit: Circuit) -> None:
     Raises:
         EventsError: No join has as many atoms as the formula.
     """
-    joins = joins_of(circuit).values()
+    joins = circuit.graph.joins.values()
     if any(isinstance(join.formula, CustomFormula) for join in joins):
         return
     found = ", ".join(map(str, sorted({len(join.query.body) for join in joins}))) or "no"

@@ -19,9 +19,8 @@ from typing import Any, Final
 import numpy as np
 
 from circuits import Circuit
-from circuits.runtime.graph_profile import hooks_of, joins_of
 from dbsp_wcoj import warm_up
-from dbsp_wcoj.execution.profiler import Hook, Profiler
+from dbsp_wcoj.execution.profiler import Profiler
 from dbsp_wcoj.planning.level_profile import LevelProfile, level_profiles
 from streaming.cli.profiling.rows import Stream
 from streaming.state.store import Store
@@ -143,11 +142,10 @@ def measure(
     say(f"{len(stream.steps)} steps ...")
     plain = [do(tables) for tables in stream.steps]
     say(f"{len(stream.steps)} steps, profiled, for a second at most ...")
-    hooks = (*hooks_of(circuit), Hook(Store, "write", "write"), Hook(Store, "find", "write"))
     do.out = do.written = 0
     with ThreadPoolExecutor(1) as executor:
         sampling = None if parallel else executor
-        with Profiler(perf_counter, sampling, hooks=hooks) as profiler:
+        with Profiler(perf_counter, sampling) as profiler:
             profiled = [do(tables) for tables in stream.steps]
             while sum(profiled) < MIN_PROFILE_S and len(profiled) < MAX_PASSES * len(stream.steps):
                 profiled += [do(tables) for tables in stream.steps]
@@ -163,7 +161,7 @@ def measure(
         profiled_ms=1000 * statistics.fmean(profiled),
         rows_out=do.out / steps,
         parts=_parts(profiler, sum(profiled), steps),
-        queries={name: str(view.query) for name, view in joins_of(circuit).items()},
+        queries={name: str(view.query) for name, view in circuit.graph.joins.items()},
         terms=_terms(circuit, profiler, steps),
         state=_state(circuit),
         written=None if store is None else do.written / steps,
@@ -191,7 +189,7 @@ def _terms(circuit: Circuit, profiler: Profiler, steps: int) -> list[TermTimes]:
     """The terms that ran, by join; terms that have been planned again since have no name."""
     known = {
         id(bound.physical): (name, str(bound.term))
-        for name, view in joins_of(circuit).items()
+        for name, view in circuit.graph.joins.items()
         for bound in view.terms
     }
     found = []

@@ -9,7 +9,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
-from dbsp_wcoj.execution.profiler import JOIN
+from dbsp_wcoj.observer import JOIN
 from streaming.cli.profiling.measure import Profile
 
 __all__ = ["as_json", "show"]
@@ -105,7 +105,7 @@ def _levels(profile: Profile, name: str, query: str) -> Table:
             seconds = None if level.seconds is None else 1000 * level.seconds * term.runs
             table.add_row(
                 "",
-                level.variable if level.listed else f"{level.variable} (summed)",
+                level.variable if level.is_listed else f"{level.variable} (summed)",
                 "" if seconds is None else _ms(seconds),
                 f"{level.proposals:,.0f}",
                 f"{level.intersections:,.0f}",

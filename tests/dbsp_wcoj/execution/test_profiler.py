@@ -1,17 +1,20 @@
-"""The profiler tells the time of each phase, counts exactly, and leaves no trace."""
+"""The profiler tells the time of each phase, counts exactly, and changes no code."""
 
 from __future__ import annotations
 
+import inspect
+import pkgutil
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 
 import numpy as np
 import pytest
 
+import dbsp_wcoj
 from dbsp_wcoj import DeltaQuery, Query, ZSet
-from dbsp_wcoj.execution import physical_term as product
-from dbsp_wcoj.execution.physical_term import PhysicalTerm
-from dbsp_wcoj.execution.profiler import HOOKS, Profiler
+from dbsp_wcoj.execution.profiler import Profiler
+from dbsp_wcoj.observer import current_observer
 from dbsp_wcoj.planning.level_profile import level_profiles
 from tests.oracles import naive
 
@@ -33,20 +36,40 @@ def edges(rows: int, nodes: int, seed: int) -> ZSet:
     return ZSet.from_columns(list(generator.integers(0, nodes, (2, rows))))
 
 
-def originals() -> list[object]:
-    places = [(hook.owner, hook.name) for hook in HOOKS]
-    places += [(PhysicalTerm, "total"), (PhysicalTerm, "chunks"), (product, "join")]
-    return [vars(owner)[name] for owner, name in places]
+def definitions() -> dict[str, object]:
+    """All functions and classes of the core, and all attributes of its classes."""
+    found: dict[str, object] = {}
+    for module in pkgutil.walk_packages(dbsp_wcoj.__path__, "dbsp_wcoj."):
+        for name, value in vars(sys.modules.get(module.name, object)).items():
+            if callable(value):
+                found[f"{module.name}.{name}"] = value
+            if inspect.isclass(value) and value.__module__.startswith("dbsp_wcoj"):
+                attributes = {k: v for k, v in vars(value).items() if callable(v) or k[:2] != "__"}
+                found |= {f"{module.name}.{name}.{k}": v for k, v in attributes.items()}
+    return found
 
 
-def test_everything_is_as_it_was_afterwards_also_after_an_error() -> None:
-    before = originals()
+def test_nothing_is_patched_while_a_profiler_is_active() -> None:
+    view = DeltaQuery(TRIANGLES)
+    view.step({"e": edges(300, 30, 0)})
+    before = definitions()
 
-    with pytest.raises(KeyError), Profiler(Ticking()):
-        assert originals() != before
+    with Profiler(Ticking()):
+        view.step({"e": edges(40, 30, 1)})
+        during = definitions()
+
+    assert len(before) > 500
+    assert {"dbsp_wcoj.storage.run.Run.merged", "dbsp_wcoj.zset.consolidate"} <= before.keys()
+    assert before.keys() == during.keys()
+    assert [name for name in before if before[name] is not during[name]] == []
+
+
+def test_nobody_observes_afterwards_also_after_an_error() -> None:
+    with pytest.raises(KeyError), Profiler(Ticking()) as profiler:
+        assert current_observer() is profiler
         raise KeyError
 
-    assert originals() == before
+    assert current_observer() is None
 
 
 @pytest.mark.parametrize("query", [TRIANGLES, "n() :- e(a, b), e(b, c), e(a, c)"])
@@ -108,7 +131,7 @@ def test_candidates_of_a_level_are_within_the_agm_bound_of_what_is_bound_so_far(
         list(term.physical.plan.order) for term in profiler.terms.values()
     ]
     for term in levels:
-        assert all(level.listed for level in term)
+        assert all(level.is_listed for level in term)
         # Two runs hold what the bound takes for one relation: the state's and the delta's.
         assert all(0 < level.proposals <= 2 * level.bound for level in term)
 
