@@ -318,7 +318,7 @@ def test_what_cannot_be_distributed_is_refused_before_anything_runs(tmp_path):
         ViewSink(circuit, state_dir=tmp_path, mode="distributed")
     with pytest.raises(StreamingError, match="cells=0"):
         ViewSink(circuit, state_dir=tmp_path, mode="distributed", cells=0)
-    with pytest.raises(StreamingError, match="cells=3 in mode 'embedded'"):
+    with pytest.raises(StreamingError, match="cells=3: only mode='distributed' has cells"):
         ViewSink(circuit, cells=3)
     with pytest.raises(StreamingError, match="'spread': it must be one of embedded, distributed"):
         ViewSink(circuit, mode="spread")  # type: ignore[arg-type]

@@ -69,7 +69,7 @@ def test_flat_feeds_give_weights_sequences_and_errors(spark):
     [
         (DebeziumFeed("payload"), "reads the column 'payload'; columns of the stream: "),
         (DebeziumFeed(relation="zzz"), "names the unknown relation 'zzz'; inputs: r, s"),
-        (MaxwellFeed(tables={"a": "zzz"}), "names the relation 'zzz'"),
+        (MaxwellFeed(tables={"a": "zzz"}), "names the unknown relation 'zzz'"),
         (WeightedFeed("w"), "reads the column 'w'"),
         (AppendFeed(), "add a column 'relation'"),
         (AppendFeed("r"), "lacks all columns of 'r'"),
@@ -85,9 +85,11 @@ def test_what_a_feed_needs_and_does_not_find_is_said_when_it_is_declared(spark, 
 
 def test_feeds_are_declared_by_name_and_an_unknown_name_lists_them():
     assert all(find_feed(name) == FEEDS[name]() for name in FEEDS)
-    with pytest.raises(FeedError, match="no feed 'oracle'; there are append, weighted, delta"):
+    with pytest.raises(FeedError, match="unknown feed 'oracle'; feeds: append, weighted, delta"):
         find_feed("oracle")
-    with pytest.raises(FeedError, match="one of text, base64, either, not 'hex'"):
+    with pytest.raises(
+        FeedError, match="unknown encoding 'hex': it must be one of text, base64, either"
+    ):
         Encoding(decimals="hex")
 
 

@@ -64,7 +64,7 @@ def test_what_cannot_be_merged_is_said(spark):
     frame = spark.createDataFrame([(1,)], "weight long")
     for frames, more, words in [
         ({}, {}, "frames is empty"),
-        ({"a": frame}, {}, "none of a row"),
+        ({"a": frame}, {}, "has only the columns"),
         ({"a": frame}, {"feeds": {"b": "append"}}, "feed of unknown stream 'b'; streams: a"),
         ({"a": frame}, {"feeds": {"a": "append"}}, "give merge"),
     ]:
