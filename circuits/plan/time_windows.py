@@ -5,25 +5,57 @@ their distances are counted in codes, which are days or ticks of the unit of the
 
 ================ ===============================================================================
 HoppingWindows   each row once per window that contains its time, with the start of the window
-SessionStart     each row with the start of its session
+SessionBound     each row with the start of its session, or with its last time
 LatestTime       each left row with the time of the latest right row of its key, at or before it
 ================ ===============================================================================
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from circuits.plan.columns import Field, Fields
-from circuits.plan.node import BinaryNode, UnaryNode
+from circuits.plan.node import BinaryNode, PlanNode, UnaryNode
 
-__all__ = ["HoppingWindows", "LatestTime", "SessionStart"]
+__all__ = ["HoppingWindows", "LatestTime", "SessionBound", "TimeNode"]
+
+
+class TimeNode(PlanNode):
+    """A node that appends one column to the rows of its first input.
+
+    Attributes:
+        keys: Columns of the first input that it reads, beside the time.
+        time: The column of the first input with the time.
+    """
+
+    if TYPE_CHECKING:
+        keys: tuple[int, ...] = ()
+        time: int
+
+    def read_columns(self) -> frozenset[int]:
+        """The columns of the first input that decide the new column."""
+        return frozenset((*self.keys, self.time))
+
+    def over_columns(self, input: PlanNode, places: Mapping[int, int]) -> Self:
+        """The same node over some columns of its first input.
+
+        Args:
+            input: The columns.
+            places: Where each column of the first input is among them.
+        """
+        moved: Any = self.with_inputs([input, *self.inputs[1:]])
+        changes: dict[str, Any] = {"time": places[self.time]}
+        if self.keys:
+            changes["keys"] = tuple(places[key] for key in self.keys)
+        result: Self = replace(moved, **changes)
+        return result
 
 
 @dataclass(frozen=True)
-class HoppingWindows(UnaryNode):
+class HoppingWindows(UnaryNode, TimeNode):
     """Each row once per window [s, s + size) with its time, where s = offset + a multiple of slide.
 
     Rows without a time are left out.
@@ -35,6 +67,7 @@ class HoppingWindows(UnaryNode):
     offset: int = 0
 
     is_linear: ClassVar[bool] = True
+    keys: ClassVar[tuple[int, ...]] = ()  # type: ignore[misc]
 
     @cached_property
     def fields(self) -> Fields:
@@ -55,8 +88,8 @@ class HoppingWindows(UnaryNode):
 
 
 @dataclass(frozen=True)
-class SessionStart(UnaryNode):
-    """Each row with the start of its session: the least time of its session.
+class SessionBound(UnaryNode, TimeNode):
+    """Each row with the least time of its session; with ``last`` with the greatest one.
 
     A session of a key is a longest sequence of times of which each is at most ``gap`` after the one
     before. Rows without a time are left out. If rows have negative weights, a time counts if the
@@ -67,19 +100,22 @@ class SessionStart(UnaryNode):
     keys: tuple[int, ...]
     time: int
     gap: int
+    last: bool = False
 
     @cached_property
     def fields(self) -> Fields:
-        return (*self.input.fields, Field("window_start", self.input.fields[self.time].type))
+        name = "window_last" if self.last else "window_start"
+        return (*self.input.fields, Field(name, self.input.fields[self.time].type))
 
     def key(self) -> tuple[object, ...]:
-        return self.keys, self.time, self.gap
+        return self.keys, self.time, self.gap, self.last
 
     def label(self) -> str:
         fields = self.input.fields
         by = ", ".join(fields[column].name for column in self.keys)
         name = fields[self.time].name
-        return f"sessions of {name}: gap {self.gap}" + (f", by {by}" if by else "")
+        bound = "last times" if self.last else "starts"
+        return f"{bound} of sessions of {name}: gap {self.gap}" + (f", by {by}" if by else "")
 
     @property
     def partitioning(self) -> tuple[int, ...]:
@@ -92,7 +128,7 @@ class SessionStart(UnaryNode):
 
 
 @dataclass(frozen=True)
-class LatestTime(BinaryNode):
+class LatestTime(BinaryNode, TimeNode):
     """Each left row with the latest time of a right row of its key, at or before its time.
 
     The right columns are the keys, then the time. NULL if there is no such row. A NULL in a key is

@@ -1,6 +1,6 @@
 """Rows with marks: each row gets the latest mark of its key at or before its time.
 
-Marks are times: the starts of sessions (`session_start`), or the times of the right rows of an
+Marks are times: the starts of sessions (`session_bound`), or the times of the right rows of an
 as-of join (`latest_time`). The mark of a row is a step function of its time. So a mark that appears
 or disappears changes the rows from it up to the next mark, and no others::
 
@@ -79,7 +79,7 @@ class MarkedRows:
         return np.where(found.exists, found.values, NULL)
 
     def marked(self, rows: Int64Array, marks: Int64Array, weights: Int64Array) -> ZSet:
-        """Return rows of the trace's layout as rows of the output: the input's columns, the mark."""
+        """Return rows of the trace's layout in the columns of the input, with their marks."""
         result = np.empty((self.arity + 1, rows.shape[1]), np.int64)
         for column, row in reversed(list(zip(self._columns, rows, strict=True))):
             result[column] = row

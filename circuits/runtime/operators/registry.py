@@ -30,7 +30,7 @@ from circuits.plan.nodes import (
     Union,
     Values,
 )
-from circuits.plan.time_windows import HoppingWindows, LatestTime, SessionStart
+from circuits.plan.time_windows import HoppingWindows, LatestTime, SessionBound
 from circuits.runtime.operators.aggregate import AggregateOperator
 from circuits.runtime.operators.distinct import DistinctOperator, to_bag, to_set
 from circuits.runtime.operators.hopping_windows import HoppingWindowsOperator
@@ -50,7 +50,7 @@ from circuits.runtime.operators.partial_aggregate import (
 )
 from circuits.runtime.operators.recursive_distinct import RecursiveBagOperator, RecursiveSetOperator
 from circuits.runtime.operators.recursive_min_max import RecursiveMinMaxOperator
-from circuits.runtime.operators.session_start import SessionStartOperator
+from circuits.runtime.operators.session_bound import SessionBoundOperator
 from circuits.runtime.operators.top_k import TopKOperator
 from circuits.runtime.operators.values import ValuesOperator
 from circuits.types.codecs.codec import Codecs
@@ -194,7 +194,7 @@ _FACTORIES: dict[type[PlanNode], OperatorFactory] = {
     RowIdDecode: _row_id_decode,
     Join: _join,
     HoppingWindows: lambda plan, context: HoppingWindowsOperator(plan),
-    SessionStart: lambda plan, context: SessionStartOperator(plan, context.codecs),
+    SessionBound: lambda plan, context: SessionBoundOperator(plan, context.codecs),
     LatestTime: lambda plan, context: LatestTimeOperator(plan, context.codecs),
 }
 

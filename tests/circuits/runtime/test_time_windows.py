@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from circuits.plan.nodes import Field, Scan
-from circuits.plan.time_windows import HoppingWindows, LatestTime, SessionStart
+from circuits.plan.time_windows import HoppingWindows, LatestTime, SessionBound
 from circuits.runtime.operators.hopping_windows import HoppingWindowsOperator
 from circuits.runtime.operators.latest_time import LatestTimeOperator
 from circuits.runtime.operators.operator import StepContext
-from circuits.runtime.operators.session_start import SessionStartOperator
+from circuits.runtime.operators.session_bound import SessionBoundOperator
 from circuits.types.codecs.codec import NULL, Codecs
 from dbsp_wcoj import Relations, ZSet
 
@@ -24,8 +24,11 @@ CONTEXT = StepContext(False, Relations().stage({}))
 OPERATORS = {
     "hop": lambda: HoppingWindowsOperator(HoppingWindows(ROWS, 1, 5, 2, 1)),
     "sparse hop": lambda: HoppingWindowsOperator(HoppingWindows(ROWS, 1, 2, 5)),
-    "session": lambda: SessionStartOperator(SessionStart(ROWS, (2,), 1, 2), Codecs()),
-    "session of all": lambda: SessionStartOperator(SessionStart(ROWS, (), 1, 1), Codecs()),
+    "session": lambda: SessionBoundOperator(SessionBound(ROWS, (2,), 1, 2), Codecs()),
+    "session of all": lambda: SessionBoundOperator(SessionBound(ROWS, (), 1, 1), Codecs()),
+    "session end": lambda: SessionBoundOperator(
+        SessionBound(ROWS, (2,), 1, 2, last=True), Codecs()
+    ),
     "as of": lambda: LatestTimeOperator(LatestTime(ROWS, EVENTS, (2,), 1), Codecs()),
     "before": lambda: LatestTimeOperator(LatestTime(ROWS, EVENTS, (2,), 1, True), Codecs()),
     "from": lambda: LatestTimeOperator(LatestTime(ROWS, EVENTS, (2,), 1, False, True), Codecs()),
@@ -70,7 +73,7 @@ def positive(rows):
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), TIMES, st.integers(0, 1)), max_size=12))
-def test_a_session_starts_after_a_gap(rows):
+def test_a_session_bounds_after_a_gap(rows):
     zset = ZSet.from_rows(rows, arity=3)
     found = OPERATORS["session"]().evaluate([zset]).to_dict()
     assert sum(found.values()) == sum(t != NULL for _, t, _ in rows)
@@ -117,9 +120,9 @@ def test_a_row_is_in_every_window_that_contains_its_time(rows):
     assert found == expected
 
 
-def big_key(gap: int) -> SessionStartOperator:
+def big_key(gap: int) -> SessionBoundOperator:
     """One key with a million rows, in sessions of a thousand or in one session."""
-    operator = SessionStartOperator(SessionStart(ROWS, (2,), 1, gap), Codecs())
+    operator = SessionBoundOperator(SessionBound(ROWS, (2,), 1, gap), Codecs())
     times = np.arange(1_000_000) * 10
     times += times // 10_000 * 1000
     rows = ZSet(np.stack((np.zeros_like(times), times, np.zeros_like(times))), np.ones_like(times))

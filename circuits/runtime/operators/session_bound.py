@@ -1,4 +1,4 @@
-"""Session start: each row with the start of its session.
+"""Session bound: each row with the start of its session, or with the last time of it.
 
 ::
 
@@ -15,6 +15,8 @@ The row at 5 closes the gap, so the session of 9 now starts at 1.
 A time is a start if the time before it is more than ``gap`` earlier. So a step looks at the changed
 times and at the time behind each. `latest_marks` then finds the rows whose start changes.
 
+The last time is the start of the session when time runs backwards.
+
 State: the rows; the times of each key, if rows have other columns as well; the starts.
 
 Cost: O(log N) per changed time and run, and O(1) per row whose start changes. A row at the end of
@@ -28,7 +30,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from circuits.plan.time_windows import SessionStart
+from circuits.plan.time_windows import SessionBound
 from circuits.runtime.operators.latest_marks import MarkedRows, sum_by_prefix
 from circuits.runtime.operators.operator import Result, StepContext
 from circuits.types.codecs.arrow_buffers import BoolArray
@@ -38,27 +40,27 @@ from dbsp_wcoj.storage.nearest import NearestRows
 from dbsp_wcoj.storage.trace import Staged, StagedGroup
 from dbsp_wcoj.zset import MAX_INT64, Int64Array, consolidated_rows
 
-__all__ = ["SessionStartOperator"]
+__all__ = ["SessionBoundOperator"]
 
 
-class SessionStartOperator:
+class SessionBoundOperator:
     """Appends the start of its session to each row.
 
     Args:
-        plan: The node; `circuits.plan.time_windows.SessionStart` defines the result.
+        plan: The node; `circuits.plan.time_windows.SessionBound` defines the result.
         codecs: Encode values as int64 codes.
 
     >>> import pyarrow as pa
     >>> from circuits.plan.nodes import Field, Scan
-    >>> plan = SessionStart(Scan("r", (Field("t", pa.int64()),)), keys=(), time=0, gap=5)
-    >>> SessionStartOperator(plan, Codecs()).evaluate([ZSet.from_rows([(1,), (5,), (11,)])])
+    >>> plan = SessionBound(Scan("r", (Field("t", pa.int64()),)), keys=(), time=0, gap=5)
+    >>> SessionBoundOperator(plan, Codecs()).evaluate([ZSet.from_rows([(1,), (5,), (11,)])])
     ZSet({(1, 1): 1, (5, 1): 1, (11, 11): 1})
     """
 
-    def __init__(self, plan: SessionStart, codecs: Codecs) -> None:
+    def __init__(self, plan: SessionBound, codecs: Codecs) -> None:
         columns = [codecs.codec(field.type) for field in plan.input.fields]
         self._time, self._gap = plan.time, plan.gap
-        self._rows = MarkedRows(columns, plan.keys, plan.time, sign=1, shift=0)
+        self._rows = MarkedRows(columns, plan.keys, plan.time, sign=-1 if plan.last else 1, shift=0)
         self._width = self._rows.width
         self.arity = self._rows.arity + 1
         has_more = self._rows.rows.arity > self._width
