@@ -101,10 +101,6 @@ def read_match(
     source = clause.source
     conditions: list[tuple[exp.Expr, Expression]] = []
     on, match_condition = join.args.get("on"), join.args.get("match_condition")
-    if match_condition is not None:
-        conditions.append((match_condition, clause.read_condition(match_condition)))
-    if on is not None:
-        conditions += [(node, clause.read_condition(node)) for node in conjuncts_of(on)]
     if version is not None:
         time = _version_time(clause, join, version, right, width)
         conditions.append((version, time))
@@ -113,6 +109,10 @@ def read_match(
         assert isinstance(last, Call)
         conditions.append((join.this, functions.call("ge", *last.arguments)))
         merged = merged[:-1]
+    if match_condition is not None:
+        conditions.append((match_condition, clause.read_condition(match_condition)))
+    if on is not None:
+        conditions += [(node, clause.read_condition(node)) for node in conjuncts_of(on)]
     conditions += [(join.this, equality) for equality in merged]
     keys: list[tuple[Expression, Expression]] = []
     times: list[tuple[Expression, Expression, str]] = []

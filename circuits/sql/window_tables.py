@@ -24,7 +24,6 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression
 from circuits.plan.nodes import Map, columns
-from circuits.sql.clause import Clause
 from circuits.sql.environment import NO_RANKS, DerivedTable, Environment
 from circuits.sql.scope import Scope, scope_columns_of
 from circuits.sql.select_builder import SelectBuilder

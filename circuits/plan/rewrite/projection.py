@@ -61,6 +61,8 @@ def push_projection(
             return _prune_aggregates(plan, outputs, tuple(names))
         case TimeNode():
             return _prune_rows(plan, outputs, tuple(names))
+        case Filter(TimeNode() as inner, predicate):
+            return _prune_filtered_rows(inner, predicate, outputs, tuple(names))
     return Map(plan, outputs, tuple(names))
 
 
@@ -126,3 +128,23 @@ def _prune_rows(
     places[width] = len(kept)
     expressions = tuple(substitute(e, lambda c: Column(places[c.index], c.type)) for e in outputs)
     return push_projection(pruned, expressions, names)
+
+
+def _prune_filtered_rows(
+    plan: TimeNode, predicate: Expression, outputs: tuple[Expression, ...], names: tuple[str, ...]
+) -> PlanNode:
+    """Return a projection of a filter of windows, over only the columns that both read."""
+    read = sorted({column for e in (*outputs, predicate) for column in columns_of(e)})
+    if len(read) == len(plan.fields):
+        return Map(Filter(plan, predicate), outputs, names)
+    places = {old: new for new, old in enumerate(read)}
+
+    def place(column: Column) -> Column:
+        return Column(places[column.index], column.type)
+
+    pruned = push_projection(plan, [columns(plan)[index] for index in read])
+    filtered = Filter(pruned, substitute(predicate, place))
+    expressions = tuple(substitute(e, place) for e in outputs)
+    if expressions == columns(filtered):
+        return filtered
+    return Map(filtered, expressions, names)
