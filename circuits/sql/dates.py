@@ -21,6 +21,8 @@ __all__ = ["READERS", "READERS_BY_NAME", "Interval", "read_interval"]
 
 
 class Interval(NamedTuple):
+    """The parts of an interval, which are added in this order."""
+
     months: int
     days: int
     microseconds: int

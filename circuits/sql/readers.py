@@ -47,5 +47,9 @@ READERS: Final = ReaderTable(
         dates.READERS,
         time_buckets.READERS,
     ]),
-    by_name=_merge([scalar_functions.READERS_BY_NAME, dates.READERS_BY_NAME, time_buckets.READERS_BY_NAME]),
+    by_name=_merge([
+        scalar_functions.READERS_BY_NAME,
+        dates.READERS_BY_NAME,
+        time_buckets.READERS_BY_NAME,
+    ]),
 )  # fmt: skip

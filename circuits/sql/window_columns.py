@@ -56,7 +56,8 @@ def session(
     """
     plan, (place, *key_places) = with_columns(plan, [time, *keys])
     plan = SessionBound(plan, tuple(dict.fromkeys(key_places)), place, gap)
-    start = end = columns(plan)[-1]
+    start: Expression = columns(plan)[-1]
+    end = start
     if with_end:
         plan = SessionBound(plan, tuple(dict.fromkeys(key_places)), place, gap, last=True)
         end = _shift(columns(plan)[-1], gap)
@@ -81,7 +82,7 @@ def _without_nulls(plan: PlanNode, time: Expression) -> PlanNode:
 
 def with_columns(plan: PlanNode, values: Sequence[Expression]) -> tuple[PlanNode, tuple[int, ...]]:
     """Return the plan with values as columns behind its own, and the places of the values."""
-    every = [*columns(plan)]
+    every: list[Expression] = [*columns(plan)]
     every += [value for value in dict.fromkeys(values) if value not in every]
     places = tuple(map(every.index, values))
     if len(every) > len(plan.fields):
