@@ -7,9 +7,10 @@ relation. `plan_term` returns a `TermPlan`, which has
 - the variable order: the join binds one variable after the other. First come the variables that
   equal a constant, then those of the delta, so that the work is in proportion to the change. Each
   later variable shares a factor with a bound one, if possible, which avoids cross products. Among
-  several such variables the planner takes one that bound variables limit from below and from above, as the
-  time in an interval join; then the one with the fewest expected extensions, if it has statistics; then the one in the most factors that have a bound variable; then one of the head. In
-  a ring (see `is_ring`) the join could follow the ring in both directions from the delta. It
+  several such variables the planner takes one that bound variables limit from below and from
+  above, as the time in an interval join; then the one with the fewest expected extensions, if it
+  has statistics; then the one in the most factors that have a bound variable; then one of the head.
+  In a ring (see `is_ring`) the join could follow the ring in both directions from the delta. It
   follows first the direction of the new relations: their rows of this step are read from separate
   lists, and this costs least where there are few prefixes;
 - the column order of each factor: its bound variables in the order in which they are bound, then
