@@ -101,7 +101,15 @@ class RowRanges:
         """Return the rows from each ``start`` to before the ``stop`` of the same index."""
         return self._read(start.positions, stop.positions)
 
-    def neighbour(self, keys: KeyPositions, bound: KeyPositions, count: int) -> KeyPositions:
+    def neighbour(
+        self,
+        keys: KeyPositions,
+        bound: KeyPositions,
+        count: int,
+        *,
+        depth: int | None = None,
+        after: bool = False,
+    ) -> KeyPositions:
         """Return for each key the position of a row at least ``count`` rows away, towards a bound.
 
         Args:
@@ -110,6 +118,9 @@ class RowRanges:
             count: At least 1. Both the rows without and the rows with the step between the key and
                 the result weigh at least this much, unless the result is the bound. No row may have
                 a negative weight.
+            depth: Return positions before the rows that are equal in this many columns; by default
+                in all.
+            after: Return positions behind these rows.
 
         Complexity:
             O(runs log N) per key; a few times that where rows have been deleted.
@@ -123,7 +134,7 @@ class RowRanges:
             pending, step = np.flatnonzero(abs(distance) > count), count + 1
             while len(pending):
                 target = keys.positions[largest, pending] + sign[pending] * step
-                found = self.seek(run.rows_at(target))
+                found = self.seek(run.rows_at(target)[:depth], after=after)
                 enough = (
                     np.minimum(
                         abs(found.old - keys.old[pending]), abs(found.new - keys.new[pending])

@@ -42,6 +42,8 @@ class RowOrder:
     ) -> None:
         columns = [codecs.codec(field.type) for field in fields]
         self._arity = len(columns)
+        # The number of leading columns of ``_sorts`` that ORDER BY names.
+        self._ordered = len({part.column for part in order if part.column not in keys})
         self._key_columns = list(keys)
         self.keys = len(keys)
         sorts = [
@@ -88,6 +90,31 @@ class RowOrder:
         for position, column in enumerate(self._code_columns):
             columns[column] = rows[self._first_code_row + position]
         return columns
+
+    @property
+    def order_width(self) -> int:
+        """The number of sort columns of the columns in the order."""
+        return sum(sort.width for sort in self._sorts[: self._ordered])
+
+    @property
+    def is_exact(self) -> bool:
+        """True if rows in the order of the trace are in the order of the values.
+
+        Ties may be broken otherwise than by the values of the other columns.
+        """
+        return all(sort.exact for sort in self._sorts[: self._ordered])
+
+    def sort_by_order(self, places: Int64Array, rows: Int64Array) -> Int64Array:
+        """As `sort_positions`, but rows that are equal in the order are in that of the trace."""
+        columns: list[Int64Array] = [places]
+        for sort in self._sorts[: self._ordered]:
+            start = self._starts[sort.column]
+            columns += list(rows[start : start + sort.width])
+            if not sort.exact:
+                code_row = self._first_code_row + self._code_columns.index(sort.column)
+                columns.append(sort.ranks(rows[code_row]))
+        columns += list(rows[self.keys :])
+        return np.lexsort(columns[::-1])
 
     def sort_positions(self, places: Int64Array, rows: Int64Array) -> Int64Array:
         """The permutation that sorts rows of the trace's layout by group and by values.

@@ -16,7 +16,7 @@ Sparse table: Bender, Farach-Colton. The LCA Problem Revisited. LATIN 2000, sect
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
@@ -37,15 +37,42 @@ from circuits.runtime.operators.window_frames import (
     RangeOrder,
     frame_ranges,
 )
+from circuits.types.codecs.arrow_buffers import BoolArray
 from circuits.types.codecs.codec import NULL, Codecs
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.values.bitcast import codes_of, values_of
 from dbsp_wcoj.zset import Int64Array
 
-__all__ = ["WindowFunctions"]
+__all__ = ["Totals", "WindowFunctions"]
 
 _INT64: Final = pa.int64()
 _NO_ROW: Final = -1
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Totals over the rows before the first given row of each partition, which are not given.
+
+    Attributes:
+        rows: The number of these rows, one per partition.
+        counts: By column the number of their values that are not NULL.
+        sums: By column and digit, the amounts of the sums of their values.
+    """
+
+    rows: Int64Array
+    counts: dict[int, Int64Array] = field(default_factory=dict)
+    sums: dict[int, dict[int, Int64Array]] = field(default_factory=dict)
+
+    def take(self, partitions: Int64Array) -> Totals:
+        """The totals of some of the partitions."""
+        return Totals(
+            self.rows[partitions],
+            {column: counts[partitions] for column, counts in self.counts.items()},
+            {
+                column: {digit: amounts[partitions] for digit, amounts in digits.items()}
+                for column, digits in self.sums.items()
+            },
+        )
 
 
 @dataclass(frozen=True)
@@ -55,6 +82,7 @@ class _Rows:
     codes: Int64Array
     partitions: Partitions
     range_order: RangeOrder | None
+    totals: Totals | None = None
 
     @cached_property
     def prefix_counts(self) -> dict[int, Int64Array]:
@@ -84,12 +112,15 @@ class WindowFunctions:
         self._columns = [codecs.codec(field.type) for field in plan.input.fields]
         self._calls = [self._function(call) for call in plan.calls]
 
-    def results(self, codes: Int64Array, partition_begins: np.ndarray) -> Int64Array:
+    def results(
+        self, codes: Int64Array, partition_begins: BoolArray, totals: Totals | None = None
+    ) -> Int64Array:
         """Return the codes of each call's results, shape ``(calls, n)``.
 
         Args:
             codes: The rows of whole partitions, in order; shape ``(columns, n)``.
             partition_begins: A mask of the rows that begin a partition.
+            totals: Totals over rows of the partitions before these rows, if there are such rows.
 
         Raises:
             EvaluationError: A sum does not fit the type of the result.
@@ -101,7 +132,8 @@ class WindowFunctions:
         for order in self._plan.order:
             column = codes[order.column]
             group_begins[1:] |= column[1:] != column[:-1]
-        rows = _Rows(codes, Partitions(partition_begins, group_begins), self._range_order(codes))
+        partitions = Partitions(partition_begins, group_begins)
+        rows = _Rows(codes, partitions, self._range_order(codes), totals)
         return np.stack([call(rows) for call in self._calls])
 
     def _range_order(self, codes: Int64Array) -> RangeOrder | None:
@@ -121,7 +153,7 @@ class WindowFunctions:
         function = call.function
         if function in _POSITIONS:
             compute = _POSITIONS[function]
-            return lambda rows: compute(rows.partitions, call.number)
+            return lambda rows: compute(rows, call.number)
         if function in ("lag", "lead"):
             return lambda rows: self._lag(call, rows)
         if function in ("first_value", "last_value", "nth_value"):
@@ -183,13 +215,18 @@ class WindowFunctions:
             digits = exact.split(rows.codes[column, present], np.ones(len(present), np.int64))
             frames = self._frames(call, rows)
             parts: list[Digits] = []
-            for digit in np.unique(digits.digits).tolist():
+            zero = np.zeros(n, np.int64)
+            before = {}
+            if rows.totals is not None and call.frame.start is None:
+                before = rows.totals.sums[column]
+            for digit in sorted({*digits.digits.tolist(), *before}):
                 of_digit = np.flatnonzero(digits.digits == digit)
                 amounts = np.zeros(n + 1, np.int64)
                 np.add.at(amounts, present[digits.places[of_digit]] + 1, digits.amounts[of_digit])
                 # Prefix sums may wrap around; their differences are right.
                 sums = np.cumsum(amounts)
                 total = sum((sums[f.stop] - sums[f.start] for f in frames), np.zeros(n, np.int64))
+                total += before.get(digit, zero)[rows.partitions.number]
                 nonzero = np.flatnonzero(total)
                 parts.append(Digits(nonzero, np.full(len(nonzero), digit), total[nonzero]))
             counts = _count(call, rows, frames)
@@ -230,25 +267,45 @@ class WindowFunctions:
         return compute
 
 
-def _rank(partitions: Partitions, number: int) -> Int64Array:
-    return partitions.group_start - partitions.start + 1
+def _row_number(rows: _Rows, number: int) -> Int64Array:
+    return _position(rows, rows.partitions.row)
 
 
-def _percent_rank(partitions: Partitions, number: int) -> Int64Array:
+def _rank(rows: _Rows, number: int) -> Int64Array:
+    return _position(rows, rows.partitions.group_start)
+
+
+def _position(rows: _Rows, row: Int64Array) -> Int64Array:
+    """The position of rows in their partitions, from 1."""
+    position = row - rows.partitions.start + 1
+    if rows.totals is not None:
+        position += rows.totals.rows[rows.partitions.number]
+    return position
+
+
+def _percent_rank(rows: _Rows, number: int) -> Int64Array:
+    partitions = rows.partitions
     others = partitions.stop - partitions.start - 1
-    return codes_of((_rank(partitions, 1) - 1) / np.maximum(others, 1))
+    return codes_of((_rank(rows, 1) - 1) / np.maximum(others, 1))
 
 
-def _cume_dist(partitions: Partitions, number: int) -> Int64Array:
+def _cume_dist(rows: _Rows, number: int) -> Int64Array:
+    partitions = rows.partitions
     before = partitions.group_stop - partitions.start
     return codes_of(before / (partitions.stop - partitions.start))
 
 
-def _ntile(partitions: Partitions, number: int) -> Int64Array:
+def _dense_rank(rows: _Rows, number: int) -> Int64Array:
+    partitions = rows.partitions
+    return partitions.group - partitions.group[partitions.start] + 1
+
+
+def _ntile(rows: _Rows, number: int) -> Int64Array:
     """Buckets of equal size, the first ones one row larger."""
-    rows = partitions.stop - partitions.start
+    partitions = rows.partitions
+    size_of_partition = partitions.stop - partitions.start
     position = partitions.row - partitions.start
-    size, larger = np.divmod(rows, number)
+    size, larger = np.divmod(size_of_partition, number)
     in_larger = larger * (size + 1)
     return (
         np.where(
@@ -260,10 +317,10 @@ def _ntile(partitions: Partitions, number: int) -> Int64Array:
     )
 
 
-_POSITIONS: Final[dict[str, Callable[[Partitions, int], Int64Array]]] = {
-    "row_number": lambda partitions, _: partitions.row - partitions.start + 1,
+_POSITIONS: Final[dict[str, Callable[[_Rows, int], Int64Array]]] = {
+    "row_number": _row_number,
     "rank": _rank,
-    "dense_rank": lambda partitions, _: partitions.group - partitions.group[partitions.start] + 1,
+    "dense_rank": _dense_rank,
     "percent_rank": _percent_rank,
     "cume_dist": _cume_dist,
     "ntile": _ntile,
@@ -279,6 +336,9 @@ def _count(call: WindowCall, rows: _Rows, frames: FrameRanges) -> Int64Array:
             total += counts[piece.stop] - counts[piece.start]
         else:
             total += piece.stop - piece.start
+    if rows.totals is not None and call.frame.start is None:
+        before = rows.totals.counts[call.arguments[0]] if call.arguments else rows.totals.rows
+        total += before[rows.partitions.number]
     return total
 
 
