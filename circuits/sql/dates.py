@@ -17,7 +17,7 @@ from circuits.sql.expressions import READERS, Clause, Reader, integer, text
 from circuits.sql.scalar_functions import READERS_BY_NAME
 from circuits.sql.source import MAX_NUMBER_CHARACTERS
 
-__all__ = ["FIELDS", "UNITS"]
+__all__ = ["FIELDS", "UNITS", "read_interval"]
 
 SECOND: Final = 1_000_000
 # Months, days and microseconds of each unit.
@@ -122,13 +122,13 @@ def _read_date_add(clause: Clause, node: exp.DateAdd) -> Expression:
 def _add_interval(
     clause: Clause, node: exp.Expr, date: exp.Expr, interval: exp.Interval, sign: int
 ) -> Expression:
-    parts = _read_interval(clause, interval)
+    parts = read_interval(clause, interval)
     return clause.call(
         node, "date_add", clause.read(date), *(integer(sign * part) for part in parts)
     )
 
 
-def _read_interval(clause: Clause, node: exp.Interval) -> tuple[int, int, int]:
+def read_interval(clause: Clause, node: exp.Interval) -> tuple[int, int, int]:
     """Return the months, days and microseconds of an interval literal."""
     clause.source.accept(node, "this", "unit")
     number, unit = node.this, node.args.get("unit")

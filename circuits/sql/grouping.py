@@ -31,12 +31,14 @@ from circuits.sql.rows import Rows
 from circuits.sql.scope import OUTER, is_correlated, is_outer, shift_columns
 from circuits.types import functions
 
-__all__ = ["ONE_ROW", "Grouping", "has_aggregate", "is_grouped", "own_nodes"]
+__all__ = ["ONE_ROW", "Grouping", "has_aggregate", "is_grouped", "own_nodes", "read_aggregate_call"]
 
 # Column numbers of placeholders for keys, aggregates and scalar subqueries, until the plan is made.
 KEY: Final = 2 * OUTER
 CALL: Final = 3 * OUTER
 VALUE: Final = 4 * OUTER
+# Placeholders of window functions (`circuits.sql.windows`) have numbers from here on.
+WINDOW: Final = 5 * OUTER
 ONE_ROW: Final = Values((), ((),))
 
 AGGREGATES: Final[dict[type[exp.Expr], AggregateFunction]] = {
@@ -49,12 +51,27 @@ AGGREGATES: Final[dict[type[exp.Expr], AggregateFunction]] = {
 
 
 def own_nodes(node: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield the nodes of a tree without those of queries and window functions in it."""
+    """Yield the nodes of a tree without those of queries, and without window functions in it.
 
-    def is_foreign(part: exp.Expr) -> bool:
-        return isinstance(part, exp.Query | exp.Window)
-
-    yield from (part for part in node.walk(prune=is_foreign) if not is_foreign(part))
+    The arguments, PARTITION BY and ORDER BY of a window function are included.
+    """
+    todo = [node]
+    while todo:
+        part = todo.pop()
+        if isinstance(part, exp.Query):
+            continue
+        if isinstance(part, exp.Window):
+            function = part.this
+            while isinstance(function, exp.Filter | exp.IgnoreNulls | exp.RespectNulls):
+                todo += [
+                    child for child in function.iter_expressions() if child is not function.this
+                ]
+                function = function.this
+            todo += function.iter_expressions()
+            todo += [child for child in part.iter_expressions() if child is not part.this]
+            continue
+        yield part
+        todo += part.iter_expressions()
 
 
 def has_aggregate(node: exp.Expr) -> bool:
@@ -137,6 +154,8 @@ class Grouping:
             return Call(expression.function, parts, expression.type)
         if not isinstance(expression, Column) or is_outer(expression.index):
             return expression
+        if expression.index >= WINDOW:
+            return expression
         index, type_ = expression.index, expression.type
         if KEY <= index < CALL:
             return Column(index - KEY, type_)
@@ -162,68 +181,17 @@ class Grouping:
         )
 
     def _read_aggregate(self, clause: Clause, node: exp.Expr) -> Expression:
-        source, condition = self.source, None
-        inner = self.rows.clause("an aggregate")
-        if isinstance(node, exp.Filter):
-            source.accept(node, "this", "expression")
-            source.accept(node.expression, "this")
-            condition = inner.predicate(node.expression.this)
-            node = node.this
-        argument, distinct = self._read_argument(inner, node)
-        function = "avg" if isinstance(node, exp.Anonymous) else AGGREGATES[type(node)]
-        if condition is not None:
-            counted = integer(1) if argument is None else argument
-            argument = inner.call(node, "case", condition, counted, NULL)
+        function, argument, distinct, type_ = read_aggregate_call(
+            self.rows.clause("an aggregate"), node
+        )
         if argument is not None and is_correlated(argument):
-            raise source.unsupported(
+            raise self.source.unsupported(
                 node, "an aggregate of columns of the enclosing query", "aggregate in a join"
             )
-        with source.function(node):
-            type_ = functions.aggregate_type(function, argument and argument.type)
-        distinct = distinct and function not in ("min", "max")
-        call = (function, argument, distinct, type_)
+        call = (function, argument, distinct and function not in ("min", "max"), type_)
         if call not in self._calls:
             self._calls.append(call)
         return Column(CALL + self._calls.index(call), type_)
-
-    def _read_argument(self, clause: Clause, node: exp.Expr) -> tuple[Expression | None, bool]:
-        """Return the argument of an aggregate (None: count of rows), and whether it is DISTINCT."""
-        source = self.source
-        if isinstance(node, exp.Anonymous) and is_aggregate(node):
-            source.accept(node, "this", "expressions")
-            argument = node.expressions[0] if len(node.expressions) == 1 else None
-            if argument is None:
-                raise source.error(node, f"{node.name}() takes one argument")
-        elif type(node) in AGGREGATES:
-            source.accept(node, "this", *(["big_int"] if isinstance(node, exp.Count) else []))
-            argument = node.this
-        else:
-            known = "there are: count, sum, avg, min, max, each with FILTER (WHERE ...)"
-            if isinstance(node, exp.IgnoreNulls | exp.RespectNulls):
-                # sqlglot parses the any_value() of DuckDB as one of these, too.
-                known_inside = isinstance(node.this, tuple(AGGREGATES))
-                if known_inside:
-                    raise source.unsupported(node, "IGNORE NULLS", "they are left out anyway")
-                node = node.this
-            word = source.written_name(node)
-            raise source.unsupported(node, f"aggregate {word}()", known, word)
-        if argument is None or isinstance(argument, exp.Star):
-            if not isinstance(node, exp.Count):
-                raise source.error(
-                    node,
-                    f"{source.written_name(node)}() needs a column; only count() can do without",
-                )
-            if argument is not None:
-                source.accept(argument)
-            return None, False
-        if not isinstance(argument, exp.Distinct):
-            return clause.read(argument), False
-        source.accept(argument, "expressions")
-        if len(argument.expressions) != 1 or isinstance(argument.expressions[0], exp.Star):
-            raise source.unsupported(
-                node, "DISTINCT of several columns", "count the rows of a SELECT DISTINCT in FROM"
-            )
-        return clause.read(argument.expressions[0]), True
 
     def _read_scalar(self, clause: Clause, node: exp.Expr) -> Expression:
         """Join a subquery of one value for all groups beside them."""
@@ -232,3 +200,68 @@ class Grouping:
         value = alone.join_scalar_subquery(clause, node)
         self._values.append((alone.plan, value))
         return Column(VALUE + len(self._values) - 1, value.type)
+
+
+def read_aggregate_call(
+    clause: Clause, node: exp.Expr
+) -> tuple[AggregateFunction, Expression | None, bool, pa.DataType]:
+    """Return function, argument (None: count of rows), DISTINCT and result type of an aggregate.
+
+    Args:
+        clause: The clause of its argument and of its FILTER.
+        node: The call.
+    """
+    source, condition = clause.source, None
+    if isinstance(node, exp.Filter):
+        source.accept(node, "this", "expression")
+        source.accept(node.expression, "this")
+        condition = clause.predicate(node.expression.this)
+        node = node.this
+    argument, distinct = _read_argument(clause, node)
+    function = "avg" if isinstance(node, exp.Anonymous) else AGGREGATES[type(node)]
+    if condition is not None:
+        counted = integer(1) if argument is None else argument
+        argument = clause.call(node, "case", condition, counted, NULL)
+    with source.function(node):
+        type_ = functions.aggregate_type(function, argument and argument.type)
+    return function, argument, distinct, type_
+
+
+def _read_argument(clause: Clause, node: exp.Expr) -> tuple[Expression | None, bool]:
+    """Return the argument of an aggregate (None: count of rows), and whether it is DISTINCT."""
+    source = clause.source
+    if isinstance(node, exp.Anonymous) and is_aggregate(node):
+        source.accept(node, "this", "expressions")
+        argument = node.expressions[0] if len(node.expressions) == 1 else None
+        if argument is None:
+            raise source.error(node, f"{node.name}() takes one argument")
+    elif type(node) in AGGREGATES:
+        source.accept(node, "this", *(["big_int"] if isinstance(node, exp.Count) else []))
+        argument = node.this
+    else:
+        known = "there are: count, sum, avg, min, max, each with FILTER (WHERE ...)"
+        if isinstance(node, exp.IgnoreNulls | exp.RespectNulls):
+            # sqlglot parses the any_value() of DuckDB as one of these, too.
+            known_inside = isinstance(node.this, tuple(AGGREGATES))
+            if known_inside:
+                raise source.unsupported(node, "IGNORE NULLS", "they are left out anyway")
+            node = node.this
+        word = source.written_name(node)
+        raise source.unsupported(node, f"aggregate {word}()", known, word)
+    if argument is None or isinstance(argument, exp.Star):
+        if not isinstance(node, exp.Count):
+            raise source.error(
+                node,
+                f"{source.written_name(node)}() needs a column; only count() can do without",
+            )
+        if argument is not None:
+            source.accept(argument)
+        return None, False
+    if not isinstance(argument, exp.Distinct):
+        return clause.read(argument), False
+    source.accept(argument, "expressions")
+    if len(argument.expressions) != 1 or isinstance(argument.expressions[0], exp.Star):
+        raise source.unsupported(
+            node, "DISTINCT of several columns", "count the rows of a SELECT DISTINCT in FROM"
+        )
+    return clause.read(argument.expressions[0]), True

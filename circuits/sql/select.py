@@ -18,8 +18,9 @@ from typing import Final
 import pyarrow as pa
 from sqlglot import exp
 
-from circuits.plan.expressions import Expression, Literal, conjuncts
+from circuits.plan.expressions import Column, Expression, Literal, conjuncts
 from circuits.plan.nodes import Distinct, Field, Filter, Map, Plan, TopK, Values, columns
+from circuits.plan.window import Window, WindowCall
 from circuits.sql import row_number
 from circuits.sql.conditions import restrict
 from circuits.sql.environment import (
@@ -33,17 +34,22 @@ from circuits.sql.expressions import Clause, integer, is_aggregate
 from circuits.sql.grouping import ONE_ROW, Grouping, has_aggregate, is_grouped
 from circuits.sql.ordering import Limit, SortKey, order_columns, read_limit, read_order
 from circuits.sql.rows import Rows, add_alias, conjuncts_of, factor_out_common
-from circuits.sql.scope import Scope, is_correlated
+from circuits.sql.scope import OUTER, Scope, is_correlated
 from circuits.sql.selection import Rank, Selection
 from circuits.sql.subqueries import add_condition_keys, is_membership
 from circuits.sql.tables import read_from_clause
+from circuits.sql.windows import Windows
+from circuits.types import functions
 
 __all__ = ["finish_selection", "read_rows", "read_selection"]
 
 SELECT_ARGUMENTS: Final = (
     *("expressions", "distinct", "from_", "joins", "where", "group", "having", "qualify"),
-    *("order", "limit", "offset", "with_"),
+    *("order", "limit", "offset", "with_", "windows"),
 )
+WINDOW_CLAUSES: Final = ("SELECT", "QUALIFY", "ORDER BY")
+# The placeholder of the value of a bounded row_number(), until TopK has selected the rows.
+RANK_VALUE: Final = Column(6 * OUTER, pa.int64())
 USE_WHERE: Final = "name the columns of the enclosing query in WHERE only"
 
 
@@ -100,6 +106,8 @@ class _SelectReader:
         self.source = rows.source
         self.aliases = dict(rows.aliases)
         self.grouping = Grouping(rows) if is_grouped(node) else None
+        self.windows = Windows(self._named_windows())
+        self.qualify_parts: list[exp.Expr] = []
         self.rank, self.bounds = self._read_qualify(rank_ranges)
         self.items = self._read_items()
 
@@ -110,6 +118,8 @@ class _SelectReader:
         rank = None
         if self.rank is not None:
             rank = row_number.read_rank(self._expression_clause("QUALIFY"), self.rank, self.bounds)
+        qualify = self._expression_clause("QUALIFY")
+        selected = [(part, qualify.predicate(part)) for part in self.qualify_parts]
         order = self.node.args.get("order")
         sorted_ = read_order(self.source, order, self._read_order_key) if order else ()
         conditions = self._read_conditions()
@@ -120,12 +130,22 @@ class _SelectReader:
                 raise self.source.unsupported(part, "a correlated HAVING", USE_WHERE)
             for each in conjuncts([factor_out_common(placed)]):
                 plan = Filter(plan, each)
+        if self.windows:
+            if conditions:
+                raise self.source.unsupported(
+                    self.node,
+                    "a window function in a correlated subquery",
+                    "compute it in a query in WITH or FROM",
+                )
+            plan = self.windows.plan(plan, lambda value: self._over_groups(self.node, value))
+        for part, condition in selected:
+            plan = Filter(plan, self._over_plan(part, condition))
         return Selection(
             self.node,
             self.source,
             plan,
             tuple(item.name for item in self.items),
-            tuple(self._over_groups(item.node, item.value) for item in self.items),
+            tuple(self._over_plan(item.node, item.value) for item in self.items),
             tuple(self._over_groups(self.node, condition) for condition in conditions),
             rank and self._rank_over_groups(rank),
             tuple(self._sort_key_over_groups(key) for key in sorted_),
@@ -138,7 +158,16 @@ class _SelectReader:
 
     def _expression_clause(self, name: str) -> Clause:
         clause = self.grouping.clause(name) if self.grouping else self.rows.clause(name)
-        return replace(clause, window=_refuse_window)
+        return replace(
+            clause, window=self.windows.read if name in WINDOW_CLAUSES else _refuse_window
+        )
+
+    def _named_windows(self) -> dict[str, exp.Window]:
+        named: dict[str, exp.Window] = {}
+        for window in self.node.args.get("windows") or ():
+            if named.setdefault(window.name.casefold(), window) is not window:
+                raise self.source.error(window, f"two windows {window.name!r}; rename one")
+        return named
 
     def _read_qualify(self, rank_ranges: RankRanges) -> tuple[exp.Expr | None, RankRange]:
         """Return the row_number() that QUALIFY or the enclosing query bounds, and its ranks."""
@@ -153,15 +182,12 @@ class _SelectReader:
             for part in conjuncts_of(qualify.this):
                 value, bounds = row_number.read_bound(part) or (part, None)
                 if isinstance(value, exp.Column) and not value.table:
-                    self.source.accept(value, "this")
                     value = self.aliases.get(value.name.casefold(), value) or value
-                if bounds is None or not row_number.is_rank(value):
-                    raise self.source.unsupported(
-                        part,
-                        "this condition of QUALIFY",
-                        f"{row_number.HOW_TO_BOUND}",
-                        word="qualify",
-                    )
+                if bounds is None or not row_number.is_rank(value) or found:
+                    self.qualify_parts.append(part)
+                    continue
+                for column in part.find_all(exp.Column):
+                    self.source.accept(column, "this", "table")
                 self.source.accept(part, "this", "expression", "low", "high")
                 found.append((value, bounds))
         if len(found) > 1:
@@ -200,11 +226,7 @@ class _SelectReader:
             self.source.mark_read(node)
         if self.bounds.first == self.bounds.last:
             return _Item(name, node, integer(self.bounds.first))
-        unreadable_reason = (
-            f"the value of row_number() as {name!r}; leave it out of the SELECT list, "
-            "or ask for one number, as in = 1"
-        )
-        return _Item(name, node, Literal(None, pa.int64()), unreadable_reason)
+        return _Item(name, node, RANK_VALUE)
 
     def _read_keys(self) -> None:
         group, grouping = self.node.args.get("group"), self.grouping
@@ -299,14 +321,18 @@ class _SelectReader:
                     "expression; put the table before it, or choose another alias",
                 )
 
+    def _over_plan(self, node: exp.Expr, value: Expression) -> Expression:
+        """Return an expression over the groups and the results of window functions."""
+        return self.windows.replace_placeholders(self._over_groups(node, value))
+
     def _over_groups(self, node: exp.Expr, value: Expression) -> Expression:
         return self.grouping.rewrite_over_groups(node, value) if self.grouping else value
 
     def _sort_key_over_groups(self, key: SortKey) -> SortKey:
-        return replace(key, expression=self._over_groups(self.node, key.expression))
+        return replace(key, expression=self._over_plan(self.node, key.expression))
 
     def _rank_over_groups(self, rank: Rank) -> Rank:
-        keys = tuple(self._over_groups(self.node, key) for key in rank.keys)
+        keys = tuple(self._over_plan(self.node, key) for key in rank.keys)
         return replace(rank, keys=keys, order=tuple(map(self._sort_key_over_groups, rank.order)))
 
 
@@ -315,7 +341,9 @@ def _refuse_window(clause: Clause, node: exp.Expr) -> Expression:
     word = (
         clause.source.written_name(inner) if isinstance(inner, exp.Func | exp.IgnoreNulls) else ""
     )
-    raise clause.source.unsupported(node, "a window function", row_number.HOW_TO_BOUND, word=word)
+    raise clause.source.unsupported(
+        node, f"a window function in {clause.name}", "use it in SELECT or QUALIFY", word=word
+    )
 
 
 def finish_selection(selection: Selection) -> DerivedTable:
@@ -333,18 +361,33 @@ def finish_selection(selection: Selection) -> DerivedTable:
     if any(map(is_correlated, [*wide, *(key.expression for key in selection.order)])):
         raise source.unsupported(node, "a correlated subquery of this form", USE_WHERE)
     wide = shown + [value for value in dict.fromkeys(wide[len(shown) :]) if value not in shown]
-    plan = _map_rows(selection.plan, wide, selection.names)
+    listed = [integer(0) if value == RANK_VALUE else value for value in wide]
+    plan = _map_rows(selection.plan, listed, selection.names)
     if rank is not None:
-        keys = tuple(dict.fromkeys(map(wide.index, rank.keys)))
-        first, last = rank.bounds.first, rank.bounds.last
-        plan = TopK(
-            plan, keys, order_columns(rank.order, wide), max(0, last - first + 1), first - 1
-        )
+        plan = _select_ranked_rows(plan, wide, rank)
     if distinct is not None:
         plan = Distinct(_keep_first_columns(plan, len(shown)))
     if limit is not None:
         plan = TopK(plan, (), order_columns(selection.order, wide), limit.limit, limit.offset)
     return DerivedTable(_keep_first_columns(plan, len(shown)), selection.unreadable_columns)
+
+
+def _select_ranked_rows(plan: Plan, wide: list[Expression], rank: Rank) -> Plan:
+    """Keep the rows in the bounds of a row_number(), and number them if its value is selected."""
+    keys = tuple(dict.fromkeys(map(wide.index, rank.keys)))
+    order = order_columns(rank.order, wide)
+    first, last = rank.bounds.first, rank.bounds.last
+    plan = TopK(plan, keys, order, max(0, last - first + 1), first - 1)
+    if RANK_VALUE not in wide:
+        return plan
+    names = tuple(field.name for field in plan.fields)
+    values = list(columns(plan))
+    plan = Window(plan, keys, order, (WindowCall("row_number", (), pa.int64(), "row_number"),))
+    number: Expression = columns(plan)[-1]
+    if first > 1:
+        number = functions.call("add", number, integer(first - 1))
+    values[wide.index(RANK_VALUE)] = number
+    return Map(plan, tuple(values), names)
 
 
 def _check_distinct(selection: Selection, distinct: exp.Expr, limit: Limit | None) -> None:
