@@ -9,6 +9,7 @@
 ``python -m benchmarks.report``    the tables in README.md, rendered from ``results/*.json``
 
 A wrong count ends a benchmark with exit status 1: a fast wrong answer is no result. Ratios are
-made within one run only, for machines (and their other tenants) differ. Peers run in processes
-of their own, so that they can be stopped and so that neither allocator nor threads mix.
+computed within one run only, because machines, and the other work on them, differ. Peers (the
+other systems) run in processes of their own, so that they can be stopped, and share neither an
+allocator nor threads with the engine.
 """

@@ -1,7 +1,6 @@
-"""Charts: what is plotted of which result, as data; `benchmarks.plots` draws them.
+"""Says which columns of the result files are plotted, and how; `benchmarks.plots` draws the charts.
 
-A chart of a result file, table or column that is not there has no panels and is not drawn, so
-charts can be written before what they show.
+A chart of a result file, table or column that does not exist is not drawn.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from benchmarks.result import Cell, Result, Row, text
 
 
 class Point(NamedTuple):
-    """A point of a line, or a bar; ``open`` when the truth lies above."""
+    """A point of a line, or a bar; ``open`` if the value is a lower bound."""
 
     x: Cell
     y: float
@@ -22,7 +21,7 @@ class Point(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A level to compare with, and what it is."""
+    """A horizontal line to compare with, and its label."""
 
     y: float
     text: str
@@ -37,22 +36,22 @@ class Chart:
     """A plot of one table.
 
     Args:
-        name: Of its files.
+        name: The name of its files.
         result: Name of the result file, without its ending.
         table: Title of the table.
-        title: What is to be seen.
-        x: Column along the axis, with its label.
-        y: Columns that are drawn, by what they are called in the legend.
-        y_label: Quantity and unit.
-        lines: Columns whose values make a line, or a kind of bar, each.
-        panel: Columns whose values make a panel each, ...
-        panel_title: ... and how these are said.
-        where: For some columns the values that a row must have one of.
-        legend: What the lines differ in.
+        title: Title of the chart.
+        x: Column along the horizontal axis, and its label.
+        y: Columns that are drawn, with their labels in the legend.
+        y_label: Quantity and unit of the vertical axis.
+        lines: Columns; each combination of their values is a line, or a kind of bar.
+        panel: Columns; each combination of their values is a panel.
+        panel_title: Format of the panels' titles.
+        where: Columns with the allowed values; other rows are left out.
+        legend: Title of the legend.
         log: Which axes are logarithmic.
-        kind: Lines, or bars over values of ``x`` that are no numbers.
-        marks: Levels to compare with.
-        stopped: A column and how its text begins in a row whose ``y`` is a lower bound.
+        kind: Lines, or bars over values of ``x`` that are not numbers.
+        marks: Horizontal lines to compare with.
+        stopped: A column, and the beginning of its text in rows whose ``y`` is a lower bound.
         on_page: docs/benchmarks.md shows the chart, too.
     """
 
@@ -80,7 +79,7 @@ class Chart:
         return self.x[1]
 
     def panels(self, results: Mapping[str, Result]) -> Panels:
-        """The points by panel and line; none if there is nothing to show.
+        """Return the points by panel and line; empty if no row has the columns.
 
         A panel of lines needs two values of ``x``: one value is a row of the table and is
         left out of the plot.
@@ -102,11 +101,11 @@ class Chart:
 
     def _add(self, panels: Panels, row: Row) -> None:
         x = row.get(self.x[0])
-        for column, called in self.y.items():
+        for column, y_name in self.y.items():
             y = row.get(column)
             if x is None or not isinstance(y, int | float):
                 continue
-            label = ", ".join([*(text(row.get(name)) for name in self.lines), called]).strip(", ")
+            label = ", ".join([*(text(row.get(name)) for name in self.lines), y_name]).strip(", ")
             panel = ", ".join(text(row.get(name)) for name in self.panel)
             stopped = self.stopped is not None and text(row.get(self.stopped[0])).startswith(
                 self.stopped[1]

@@ -1,16 +1,16 @@
-"""Circuits: SQL views kept live against their recomputation, and the cost of Arrow at the edge.
+"""Measures maintained SQL views against DuckDB's recomputation, and the cost of encoding rows.
 
 Claim: a step of 100 changed rows of the LSQB queries q3 (triangles of a country), q6 (two hops) and
 q9 (two hops without the direct one: an antijoin) is at least 2 (q3) and 10 times (q6, q9) faster
 than DuckDB's query alone, without the change of its tables; encoding and decoding take less than
 30 % of a step of 100,000 rows that a join view passes on.
 
-Inputs: the LSQB sample (``--lsqb``, by default where the tests find it; else a small generated
-network). All rows are loaded in one step; then ``--steps`` steps each delete ``--rows`` random rows
-of the relations that the query reads, in proportion to their sizes, and as many steps insert them
-again in another order, so the state returns to where it was. After each step the view's count is
-compared with DuckDB's, which runs on as many threads as the engine. The lines of `benchmarks.edge`
-are generated.
+Inputs: the LSQB sample of a social network (``--lsqb``; without it, a small generated network). All
+rows are loaded in one step. Then ``--steps`` steps each delete ``--rows`` random rows of the
+relations that the query reads, in proportion to their sizes, and as many steps insert them again in
+another order, so the state at the end is the state after the load. After each step the view's count
+is compared with DuckDB's, which runs on as many threads as the engine. The input of
+`benchmarks.edge`, which measures encoding, is generated.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ import typer
 import dbsp_wcoj
 from benchmarks import lsqb
 from benchmarks.cost import Clock
-from benchmarks.edge import edge
-from benchmarks.maintained import Maintained, weighted
+from benchmarks.edge import measure_edge
+from benchmarks.maintained import Maintained, with_weight
 from benchmarks.recomputed import Recomputed
 from benchmarks.result import Result, Row, terminal
 from benchmarks.verdict import Verdict
@@ -50,29 +50,31 @@ def main(
     lsqb_folder: Annotated[
         Path, typer.Option("--lsqb", help="Folder of the relations as Parquet.")
     ] = _SAMPLE,
-    people: Annotated[int, typer.Option(help="People of the network made without it.")] = 2_000,
+    people: Annotated[int, typer.Option(help="People of the generated network.")] = 2_000,
     rows: Annotated[int, typer.Option(help="Rows in a step.")] = 100,
-    steps: Annotated[int, typer.Option(help="Steps there, and as many back.")] = 20,
-    edge_rows: Annotated[int, typer.Option(help="Rows in a step of the edge.")] = 100_000,
-    edge_steps: Annotated[int, typer.Option(help="Steps of the edge, there and back.")] = 5,
+    steps: Annotated[int, typer.Option(help="Steps that delete; as many insert again.")] = 20,
+    edge_rows: Annotated[int, typer.Option(help="Rows in a step, for encoding.")] = 100_000,
+    edge_steps: Annotated[int, typer.Option(help="Steps that insert, for encoding.")] = 5,
     seed: int = 0,
     json: Annotated[Path | None, typer.Option(help="Write the result here.")] = None,
 ) -> None:
-    """Step the views; exit status 1 when an answer is ever wrong."""
+    """Step the views; exit status 1 if an answer is wrong."""
     verdict = Verdict()
     live: list[Row] = []
     edges: list[Row] = []
     result = Result("circuits", CLAIM, {"SQL views": live, "The edge": edges})
     progress = terminal()
     dbsp_wcoj.warm_up()
-    network = lsqb.network(lsqb_folder, people=people, seed=seed)
+    network = lsqb.load_network(lsqb_folder, people=people, seed=seed)
     for query in QUERIES:
         progress.print(f"{query} on {network.name} ...")
         row = race(query, network.relations, rows=rows, steps=steps, seed=seed, verdict=verdict)
         live.append({"network": network.name, **row})
     for values in ("int", "string"):
         progress.print(f"the edge, {values}s ...")
-        edges.append(edge(values, rows=edge_rows, steps=edge_steps, seed=seed, verdict=verdict))
+        edges.append(
+            measure_edge(values, rows=edge_rows, steps=edge_steps, seed=seed, verdict=verdict)
+        )
     verdict.close(result, json)
 
 
@@ -85,59 +87,62 @@ def race(
     seed: int,
     verdict: Verdict,
 ) -> Row:
-    """One query in both engines through the same steps."""
-    read = lsqb.read_by(relations, query)
-    peer = Recomputed(read, lsqb.views_of(query), threads=1)
-    view = Maintained(query, read)
+    """Run one query in both engines through the same steps; return its row of the table."""
+    inputs = lsqb.select_relations(relations, query)
+    peer = Recomputed(inputs, lsqb.views_of(query), threads=1)
+    view = Maintained(query, inputs)
     clock = Clock()
-    count = view.step(read)
+    count = view.step(inputs)
     load = clock.read().wall
     first = peer.step({}, 1, lsqb.QUERIES[query]).answer
-    verdict.truth(f"{query} at first", first)
+    verdict.set_truth(f"{query} at first", first)
     verdict.compare("after the load", f"{query} at first", count)
-    ours, change, recompute = [], [], []
-    warm = 2
-    for number, (weight, changed) in enumerate(_there_and_back(read, rows, steps + warm, seed)):
-        delta = weighted(changed, weight)
+    step_seconds, change_seconds, query_seconds = [], [], []
+    warm_up_steps = 2
+    changes = _delete_and_insert_again(inputs, rows, steps + warm_up_steps, seed)
+    for number, (weight, changed) in enumerate(changes):
+        delta = with_weight(changed, weight)
         gc.collect()
         clock = Clock()
         count = view.step(delta)
         seconds = clock.read().wall
         recomputed = peer.step(changed, weight, lsqb.QUERIES[query])
-        verdict.truth(f"{query} after step {number}", recomputed.answer)
+        verdict.set_truth(f"{query} after step {number}", recomputed.answer)
         verdict.compare("the view", f"{query} after step {number}", count)
-        if number % (steps + warm) >= warm:
-            ours.append(seconds)
-            change.append(recomputed.change)
-            recompute.append(recomputed.query)
+        if number % (steps + warm_up_steps) >= warm_up_steps:
+            step_seconds.append(seconds)
+            change_seconds.append(recomputed.change)
+            query_seconds.append(recomputed.query)
     verdict.compare("after all steps", f"{query} at first", count)
-    step, duckdb = statistics.median(ours), statistics.median(recompute)
-    both = statistics.median(map(sum, zip(change, recompute, strict=True)))
+    step, duckdb = statistics.median(step_seconds), statistics.median(query_seconds)
+    duckdb_with_change = statistics.median(
+        map(sum, zip(change_seconds, query_seconds, strict=True))
+    )
     return {
         "query": query,
-        "rows loaded": sum(table.num_rows for table in read.values()),
+        "rows loaded": sum(table.num_rows for table in inputs.values()),
         "load s": load,
         "count": count,
         "rows/step": rows,
-        "steps": len(ours),
+        "steps": len(step_seconds),
         "step ms": step * 1000,
-        "largest ms": max(ours) * 1000,
+        "largest ms": max(step_seconds) * 1000,
         "DuckDB query ms": duckdb * 1000,
-        "with its change ms": both * 1000,
+        "with its change ms": duckdb_with_change * 1000,
         "times faster": duckdb / step,
-        "than query and change": both / step,
+        "than query and change": duckdb_with_change / step,
     }
 
 
-def _there_and_back(
+def _delete_and_insert_again(
     relations: lsqb.Relations, rows: int, steps: int, seed: int
 ) -> Iterator[lsqb.Step]:
-    """Steps that delete rows at random, none twice, then those that insert them again."""
-    chosen = lsqb.places(relations, rows, steps, seed)
-    again = np.random.default_rng(seed).permutation(chosen.ravel()).reshape(chosen.shape)
-    for weight, places in ((-1, chosen), (1, again)):
-        for one in places:
-            yield weight, lsqb.rows_at(relations, one)
+    """Yield steps that delete random rows, none twice, then steps that insert them again."""
+    deleted = lsqb.choose_rows(relations, rows, steps, seed)
+    inserted = np.random.default_rng(seed).permutation(deleted.ravel()).reshape(deleted.shape)
+    for weight, row_numbers_by_step in ((-1, deleted), (1, inserted)):
+        for row_numbers in row_numbers_by_step:
+            yield weight, lsqb.take_rows(relations, row_numbers)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The closure of a graph by strongly connected components and sets of bits: a truth that is fast.
+"""Computes the transitive closure of a graph, to check the engine's recursive view.
 
-All nodes of a component reach the same. Components are taken in an order in which those that are
-reached come first, so each is one union of sets of bits per edge.
+All nodes of a strongly connected component reach the same nodes. So the closure is computed for
+components, as a set of bits for each: the union of the sets of the components that its edges reach.
 """
 
 from __future__ import annotations
@@ -16,34 +16,35 @@ NODES = 1 << 32  # a pair (x, z) is the number x * NODES + z
 
 
 def closure(edges: pa.Table) -> NDArray[np.int64]:
-    """All pairs with a way from one to the other, as sorted numbers.
+    """Return all pairs of nodes with a path from the first to the second, as sorted numbers.
 
     >>> ring = pa.table({"src": [1, 2], "dst": [2, 1]})
     >>> [divmod(int(pair), NODES) for pair in closure(ring)]
     [(1, 1), (1, 2), (2, 1), (2, 2)]
     """
     source, target = (column.to_numpy() for column in edges.columns)
-    nodes, places = np.unique(np.concatenate((source, target)), return_inverse=True)
-    source, target = places.reshape(2, -1)
+    nodes, node_numbers = np.unique(np.concatenate((source, target)), return_inverse=True)
+    source, target = node_numbers.reshape(2, -1)
     size = len(nodes)
     graph = csr_array((np.ones(len(source)), (source, target)), shape=(size, size))
-    components, of = connected_components(graph, connection="strong")
+    components, component_of = connected_components(graph, connection="strong")
     reached = np.zeros((components, -(-size // 8)), np.uint8)
-    ends, starts = of[target], of[source]
-    # What a component has of itself: its nodes, which it reaches if there is an edge within.
+    starts, ends = component_of[source], component_of[target]
+    # The nodes of each component, which it reaches itself if it has an inner edge.
     own = np.zeros_like(reached)
-    np.bitwise_or.at(own, (of, np.arange(size) // 8), (1 << (np.arange(size) % 8)).astype(np.uint8))
+    bit = (1 << (np.arange(size) % 8)).astype(np.uint8)
+    np.bitwise_or.at(own, (component_of, np.arange(size) // 8), bit)
     cyclic = np.zeros(components, bool)
     cyclic[starts[starts == ends]] = True
     reached[cyclic] = own[cyclic]
-    apart = np.flatnonzero(starts != ends)
-    order = apart[np.argsort(starts[apart], kind="stable")]
+    between = np.flatnonzero(starts != ends)
+    order = between[np.argsort(starts[between], kind="stable")]
     before = None
-    # Once, if the labels are in topological order, as those of SciPy are; else until all is known.
+    # SciPy labels the components in topological order, so the second pass changes nothing.
     while before is None or (before != reached).any():
         before = reached.copy()
         for start, end in zip(starts[order].tolist(), ends[order].tolist(), strict=True):
             reached[start] |= reached[end] | own[end]
-    bits = np.unpackbits(reached[of], axis=1, count=size, bitorder="little")
+    bits = np.unpackbits(reached[component_of], axis=1, count=size, bitorder="little")
     x, z = np.nonzero(bits)
     return np.sort(nodes[x] * NODES + nodes[z])

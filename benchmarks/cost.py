@@ -1,4 +1,4 @@
-"""Cost: seconds of wall time and of this process's CPU, all threads."""
+"""Measures seconds of wall time, and of this process's CPU, all threads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds; a difference of two readings of the clocks."""
+    """Seconds between two readings of the clocks."""
 
     wall: float
     cpu: float
@@ -20,7 +20,7 @@ class Cost:
 
 
 class Clock:
-    """Started when made.
+    """Clocks of wall and CPU time that start when the object is created.
 
     >>> clock = Clock()
     >>> clock.read().wall >= 0
@@ -32,14 +32,14 @@ class Clock:
 
     @staticmethod
     def process() -> float:
-        """CPU seconds of this process since it began."""
+        """Return the CPU seconds of this process since it started."""
         return time.process_time()
 
     def read(self) -> Cost:
-        """The cost since the clock was made."""
+        """Return the seconds since the clock was created."""
         return Cost(time.perf_counter() - self._wall, time.process_time() - self._cpu)
 
 
 def median(costs: Sequence[Cost]) -> Cost:
-    """Wall and CPU medians, each for itself."""
+    """Return the median of the wall seconds and the median of the CPU seconds."""
     return Cost(statistics.median(c.wall for c in costs), statistics.median(c.cpu for c in costs))

@@ -1,9 +1,9 @@
-"""Independent counts of triangles and other patterns: what engine and peers are checked against.
+"""Counts triangles and other patterns independently, to check the engine and its peers.
 
-Plain adjacency arrays and one mark per node; it shares no code and no idea with the engine: no
-tries, no galloping, no delta. Successors of a are marked, then for each successor b either b's
-successors are looked up among the marks or, when there are many more of them, a's are searched
-in b's. Tests compare it with a product of sparse matrices.
+It shares no code and no algorithm with the engine: it uses adjacency arrays and one flag per node.
+To count triangles, it marks the successors of a. For each successor b it counts the successors of
+b that are marked or, if b has many more successors than a, searches a's successors among b's. Tests
+compare it with a product of sparse matrices.
 
 >>> count(np.array([1, 2, 1]), np.array([2, 3, 3]))
 1
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from benchmarks.rmat import Column
 
-_MUCH_LONGER = 16  # a binary search costs about as much as so many look-ups among the marks
+_LOOKUPS_PER_SEARCH = 16  # a binary search costs about as much as so many look-ups of flags
 
 
 def count(source: Column, target: Column) -> int:
@@ -29,15 +29,15 @@ def count(source: Column, target: Column) -> int:
 
 @njit(nogil=True)
 def _common(successors, nodes, marked):  # type: ignore[no-untyped-def]
-    """How many nodes are among the successors; just the nodes are marked."""
+    """Count the nodes that are among the successors; ``marked`` flags exactly these nodes."""
     total = 0
-    if len(successors) <= _MUCH_LONGER * len(nodes):
+    if len(successors) <= _LOOKUPS_PER_SEARCH * len(nodes):
         for node in successors:
             total += marked[node]
     else:
         for node in nodes:
-            at = np.searchsorted(successors, node)
-            total += at < len(successors) and successors[at] == node
+            position = np.searchsorted(successors, node)
+            total += position < len(successors) and successors[position] == node
     return total
 
 
@@ -86,7 +86,7 @@ def count_rings(source: Column, target: Column, length: int) -> int:
 
 
 def _adjacency(source: Column, target: Column) -> tuple[Column, NDArray[np.int32]]:
-    """Where each node's successors begin, and all successors in ascending order."""
+    """Return where the successors of each node begin, and all successors, ascending per node."""
     nodes = int(max(source.max(), target.max())) + 1
     order = np.argsort(source * nodes + target)
     offsets = np.zeros(nodes + 1, np.int64)
@@ -96,7 +96,7 @@ def _adjacency(source: Column, target: Column) -> tuple[Column, NDArray[np.int32
 
 @njit(cache=True, nogil=True)
 def _count_cliques(offsets, heads):  # type: ignore[no-untyped-def]
-    # `near` marks the successors of a, `both` those that are also successors of b.
+    # `near` flags the successors of a, `both` those that are also successors of b.
     nodes = len(offsets) - 1
     near, both = np.zeros(nodes, np.bool_), np.zeros(nodes, np.bool_)
     common = np.empty(nodes, np.int32)
@@ -134,7 +134,7 @@ def _count_diamonds(offsets, heads):  # type: ignore[no-untyped-def]
             for j in range(offsets[heads[i]], offsets[heads[i] + 1]):
                 c = heads[j]
                 if c != a:
-                    total += paths[c]  # pairs with the paths that came before
+                    total += paths[c]  # pairs of this path with each earlier path to c
                     paths[c] += 1
         for i in range(offsets[a], offsets[a + 1]):
             for j in range(offsets[heads[i]], offsets[heads[i] + 1]):
@@ -144,26 +144,26 @@ def _count_diamonds(offsets, heads):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _count_rings(offsets, heads, length):  # type: ignore[no-untyped-def]
-    # A depth-first walk from each node over larger ones; `at` is the next edge of each depth.
+    # Walk depth-first from each node over larger nodes, so each ring is counted once.
     nodes = len(offsets) - 1
-    walked = np.zeros(nodes, np.bool_)
-    path, at = np.zeros(length, np.int64), np.zeros(length, np.int64)
+    on_path = np.zeros(nodes, np.bool_)
+    path, next_edge = np.zeros(length, np.int64), np.zeros(length, np.int64)
     total = 0
     for start in range(nodes):
         depth = 0
-        path[0], at[0] = start, offsets[start]
+        path[0], next_edge[0] = start, offsets[start]
         while depth >= 0:
             node = path[depth]
-            if at[depth] == offsets[node + 1]:
-                walked[node] = False
+            if next_edge[depth] == offsets[node + 1]:
+                on_path[node] = False
                 depth -= 1
                 continue
-            following = heads[at[depth]]
-            at[depth] += 1
+            following = heads[next_edge[depth]]
+            next_edge[depth] += 1
             if depth == length - 1:
                 total += following == start
-            elif following > start and not walked[following]:
+            elif following > start and not on_path[following]:
                 depth += 1
-                path[depth], at[depth] = following, offsets[following]
-                walked[following] = True
+                path[depth], next_edge[depth] = following, offsets[following]
+                on_path[following] = True
     return total

@@ -1,10 +1,11 @@
-"""Figures of dogsdogsdogs, the strongest incremental peer, and how to place a machine beside them.
+"""Published figures of dogsdogsdogs, and how to scale them to this machine.
 
-Differential dataflow's delta query with count, propose and validate, in Rust, release build, one
-worker; measured on another machine on the same inputs with the same order of phases: preload
-90 %, insert the rest in steps, delete them. It is not run here. To place this machine, Kùzu counts
-``e(a, b), e(b, c), e(a, c)`` on an RMAT of scale 18 with one thread in the same run: that took
-10.2 CPU seconds over there. The two graphs' edges and counts are those of `benchmarks.graph`.
+dogsdogsdogs is differential dataflow's delta query with count, propose and validate, in Rust,
+the strongest incremental peer. It was measured on another machine (release build, one worker), on
+the same inputs and in the same phases: load 90 %, insert the other edges in steps, delete them. It
+is not run here. To compare the machines, Kùzu counts ``e(a, b), e(b, c), e(a, c)`` on an RMAT graph
+of scale 18 with one thread. This took 10.2 CPU seconds on the other machine, and is measured again
+here. The two graphs' edges and counts are those of `benchmarks.graph`.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ PUBLISHED = {
 
 
 def speed(kuzu_seconds: float) -> float:
-    """How many times faster this machine is, by Kùzu's CPU seconds here.
+    """Return how many times faster this machine is, from Kùzu's CPU seconds here.
 
     >>> speed(5.1)
     2.0

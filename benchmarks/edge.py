@@ -1,11 +1,11 @@
-"""Edge: what encoding and decoding take of a step, where Arrow tables enter and leave a circuit.
+"""Measures the encoding and decoding of a step, at the edge where Arrow tables enter a circuit.
 
-The view joins three relations and has one row for each changed one, so nothing hides the edge: a
-line has a customer and a product, whose names and sizes the view shows. Each step brings ``rows``
-lines that were never seen, and another takes them away. Every key and name is an int, or a string.
+The view joins lines of orders with their customer and their product. It has one result row for each
+changed line, so the join itself is cheap. Each step inserts ``rows`` new lines, and the next
+step deletes them. All keys and names are ints, or all are strings.
 
-Encoding is all of `Schema.to_zset` (values to codes, and the sort that makes a Z-set of them),
-decoding all of `Schema.to_table`; both are timed from outside.
+Encoding is all of `Schema.to_zset` (values to integer codes, and the sort that makes a Z-set of
+them), decoding all of `Schema.to_table`; both are timed from outside.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _CUSTOMERS, _PRODUCTS = 20_000, 5_000
 Column = Callable[[str, Any], pa.Array]
 
 
-def edge(values: str, *, rows: int, steps: int, seed: int, verdict: Verdict) -> Row:
-    """The row of one type of values: "int" or "string"."""
+def measure_edge(values: str, *, rows: int, steps: int, seed: int, verdict: Verdict) -> Row:
+    """Measure one type of values, "int" or "string"; return its row of the table."""
     random = np.random.default_rng(seed)
     column = {"int": _ints, "string": _strings}[values]
     customers, products = np.arange(_CUSTOMERS), np.arange(_PRODUCTS)
-    fixed = {
+    dimensions = {
         "customer": pa.table(
             {
                 "customer": column("customer", customers),
@@ -66,42 +66,42 @@ def edge(values: str, *, rows: int, steps: int, seed: int, verdict: Verdict) -> 
             }
         )
 
-    held = lines(0)
-    schemas = {name: table.schema for name, table in {**fixed, "line": held}.items()}
-    circuit = compile_sql(VIEW, schemas)
-    circuit.step({**fixed, "line": held})
-    verdict.truth("rows of a step of lines", rows)
-    whole, encoding, decoding = [], [], []
+    relations = {**dimensions, "line": lines(0)}
+    circuit = compile_sql(VIEW, {name: table.schema for name, table in relations.items()})
+    circuit.step(relations)
+    verdict.set_truth("rows of a step of lines", rows)
+    step_seconds, encode_seconds, decode_seconds = [], [], []
     for step in range(steps + 1):
-        fresh = lines((step + 1) * rows)
+        new_lines = lines((step + 1) * rows)
         for weight in (1, -1):
-            change = {"line": fresh.append_column("weight", pa.array(np.full(rows, weight)))}
+            change = {"line": new_lines.append_column("weight", pa.array(np.full(rows, weight)))}
             gc.collect()
             with _timed(Schema, "to_zset") as encode, _timed(Schema, "to_table") as decode:
                 clock = Clock()
                 output = circuit.step(change)["view"]
                 spent = clock.read().wall
-            verdict.compare(
-                f"{values}s, step {step}", "rows of a step of lines", _sum(output) * weight
-            )
-            if step:
-                whole.append(spent)
-                encoding.append(sum(encode))
-                decoding.append(sum(decode))
-    step_time, in_, out = (statistics.median(times) for times in (whole, encoding, decoding))
+            inserted = _sum_weights(output) * weight
+            verdict.compare(f"{values}s, step {step}", "rows of a step of lines", inserted)
+            if step:  # the first step is a warm-up
+                step_seconds.append(spent)
+                encode_seconds.append(sum(encode))
+                decode_seconds.append(sum(decode))
+    step_time = statistics.median(step_seconds)
+    encode_time = statistics.median(encode_seconds)
+    decode_time = statistics.median(decode_seconds)
     return {
         "values": values,
         "rows/step": rows,
-        "steps": len(whole),
+        "steps": len(step_seconds),
         "step ms": step_time * 1000,
-        "encode ms": in_ * 1000,
-        "decode ms": out * 1000,
-        "encode and decode %": 100 * (in_ + out) / step_time,
+        "encode ms": encode_time * 1000,
+        "decode ms": decode_time * 1000,
+        "encode and decode %": 100 * (encode_time + decode_time) / step_time,
         "rows/s": rows / step_time,
     }
 
 
-def _sum(table: pa.Table) -> int:
+def _sum_weights(table: pa.Table) -> int:
     return int(table["weight"].to_numpy().sum())
 
 
@@ -115,7 +115,7 @@ def _strings(kind: str, numbers: Any) -> pa.Array:
 
 @contextmanager
 def _timed(owner: type, method: str) -> Iterator[list[float]]:
-    """The wall seconds of each call of a method."""
+    """Collect the wall seconds of each call of a method."""
     seconds: list[float] = []
     called = getattr(owner, method)
 

@@ -1,7 +1,7 @@
-"""The engine under test: one count, one shot, from arrays in memory to the number.
+"""Counts triangles once with the engine under test, from arrays in memory to the number.
 
-The count is timed as a user pays for it: arrays -> `ZSet` (sort) -> runs (tries) -> join. The
-index is then built once more by itself, so that it can be given apart.
+The time includes everything that a user pays for: arrays -> `ZSet` (sort) -> runs (tries) -> join.
+The index (the sorted tries) is then built again alone, so that its time can be shown separately.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dbsp_wcoj import DeltaQuery, Trace, ZSet, generic_join
 
 QUERY = "n() :- e(a, b), e(b, c), e(a, c)"
 
-# Pieces of work for each thread: hubs make pieces uneven, many small ones balance them.
+# Parts of the work for each thread: hubs make parts uneven, and many small parts balance them.
 PARTS_PER_THREAD = 16
 
 
@@ -33,12 +33,12 @@ class Counted:
 
 def count_once(graph: Graph, threads: int) -> Counted:
     """Count the rows of `QUERY`."""
-    with workers(threads) as executor:
+    with thread_pool(threads) as executor:
         clock = Clock()
         edges = ZSet.from_columns([graph.source, graph.target], executor=executor)
         sort = clock.read()
-        result = generic_join(QUERY, {"e": edges}, executor=executor, parts=parts(threads))
-        answer = weight(result)
+        result = generic_join(QUERY, {"e": edges}, executor=executor, parts=part_count(threads))
+        answer = count_of(result)
         total = clock.read()
     clock = Clock()
     Trace(2).update(edges)
@@ -50,24 +50,24 @@ def warm_up(threads: int) -> None:
     dbsp_wcoj.warm_up()
     rows = [(i, i + k) for i in range(5_000) for k in (1, 2, 3)]
     edges = ZSet.from_rows(rows)
-    with workers(threads) as executor:
-        generic_join(QUERY, {"e": edges}, executor=executor, parts=parts(threads))
-        view = DeltaQuery(QUERY, executor=executor, parts=parts(threads))
+    with thread_pool(threads) as executor:
+        generic_join(QUERY, {"e": edges}, executor=executor, parts=part_count(threads))
+        view = DeltaQuery(QUERY, executor=executor, parts=part_count(threads))
         for delta in (edges, ZSet.from_rows([(1, 9)]), ZSet.from_rows([(1, 9)], [-1]), -edges):
             view.step({"e": delta})
 
 
-def weight(count: ZSet) -> int:
-    """The number that an empty head's Z-set stands for."""
+def count_of(count: ZSet) -> int:
+    """Return the count in the result of a query with an empty head: the weight of its one row."""
     return count.to_dict().get((), 0)
 
 
-def parts(threads: int) -> int:
+def part_count(threads: int) -> int:
     return 1 if threads == 1 else threads * PARTS_PER_THREAD
 
 
 @contextmanager
-def workers(threads: int) -> Iterator[Executor | None]:
-    """A pool for more than one thread, else nothing."""
+def thread_pool(threads: int) -> Iterator[Executor | None]:
+    """Open a pool of threads; None for one thread."""
     with nullcontext() if threads == 1 else ThreadPoolExecutor(threads) as executor:
         yield executor

@@ -1,8 +1,8 @@
-"""The inputs: a graph as two int64 arrays, from a Parquet file or from the RMAT generator.
+"""Reads or generates a graph as two int64 arrays: from a Parquet file, or by the RMAT generator.
 
-Invariant: edges are distinct, loop-free and sorted. That is what the published counts mean, and
-the order that suits the peers best; the engine gets a random permutation of the same edges, so
-its sort is not spared.
+Invariant: edges are distinct, loop-free and sorted. The published counts are of such edges, and
+sorted edges suit the peers best. The engine gets the same edges in random order, so that its time
+includes the sort.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PUBLISHED = {
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """Distinct loop-free directed edges under a name."""
+    """A named graph: distinct loop-free directed edges."""
 
     name: str
     source: Column
@@ -43,7 +43,7 @@ class Graph:
 
     @property
     def published(self) -> int | None:
-        """The count that is known from elsewhere, if any."""
+        """The published count of triangles, if any."""
         return PUBLISHED.get(self.name)
 
     def shuffled(self, seed: int) -> Graph:
@@ -58,23 +58,25 @@ class Graph:
         pq.write_table(pa.table({"src": self.source, "dst": self.target}), path)
 
 
-def read(path: Path) -> Graph:
-    """The graph of a Parquet file with integer columns src and dst; named after the file."""
+def read_graph(path: Path) -> Graph:
+    """Read a graph from a Parquet file with integer columns src and dst; the file names it."""
     table = pq.read_table(path, columns=["src", "dst"])
     source, target = (table[column].to_numpy().astype(np.int64) for column in ("src", "dst"))
     edges = np.unique(np.stack([source, target], axis=1)[source != target], axis=0)
     return Graph(path.stem, np.ascontiguousarray(edges[:, 0]), np.ascontiguousarray(edges[:, 1]))
 
 
-def generated(scale: int, samples: int, seed: int, *, uniform: bool = False) -> Graph:
-    """An RMAT graph; with ``uniform`` all quadrants are equally likely, so there is no skew."""
+def generate_graph(scale: int, samples: int, seed: int, *, uniform: bool = False) -> Graph:
+    """Generate an RMAT graph; with ``uniform``, one without skew."""
     quadrants, kind = (UNIFORM, "uniform") if uniform else (SKEWED, "rmat")
     return Graph(f"{kind}-{scale}-{samples}", *rmat(scale, samples, seed=seed, quadrants=quadrants))
 
 
-def graphs(paths: Sequence[Path], sampled: tuple[int, int] | None, seed: int) -> Iterator[Graph]:
-    """The graphs that a command line asks for, one in memory at a time."""
+def read_graphs(
+    paths: Sequence[Path], sampled: tuple[int, int] | None, seed: int
+) -> Iterator[Graph]:
+    """Yield the graphs that a command line asks for, one in memory at a time."""
     for path in paths:
-        yield read(path)
+        yield read_graph(path)
     if sampled is not None:
-        yield generated(*sampled, seed)
+        yield generate_graph(*sampled, seed)

@@ -1,12 +1,12 @@
-"""LSQB: nine subgraph queries over a social network, as SQL views over its relations.
+"""The nine queries of LSQB over a social network, as SQL views over its relations.
 
-The texts are those of the Labelled Subgraph Query Benchmark, for relations that have a file each:
-`knows` is used in both directions and a message is a post or a comment, both are views that the
-queries read. LSQB is by the Linked Data Benchmark Council; what is measured here on a sample of
-its network is no LDBC benchmark result.
+The texts follow the Labelled Subgraph Query Benchmark of the Linked Data Benchmark Council. Each
+relation has a file. `knows` is used in both directions, and a message is a post or a comment, so
+views over the files define these relations. The figures on a sample of the network are not an LDBC
+benchmark result.
 
-A change names rows by their places among the rows of all relations, one after the other; so a step
-changes the relations in proportion to their sizes, and the same places give the same step anywhere.
+A step names its rows by row numbers that count through all relations, one relation after the other.
+So a step changes the relations in proportion to their sizes, and is the same in every system.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ QUERIES: Final = {
         WHERE direct.person1 IS NULL""",
 }
 
-# On the sample that the tests use; published with it.
+# The published answers on the sample network.
 ANSWERS: Final = {
     "q1": 1_807_953,
     "q2": 33_671,
@@ -134,7 +134,7 @@ ANSWERS: Final = {
 
 @dataclass(frozen=True)
 class Network:
-    """Relations, and the queries that they are enough for."""
+    """A social network: its relations, the queries that they answer, and published answers."""
 
     name: str
     relations: dict[str, pa.Table]
@@ -142,21 +142,21 @@ class Network:
     answers: Mapping[str, int]
 
 
-def network(folder: Path | None, *, people: int, seed: int) -> Network:
-    """That of the folder; where there is none, a generated one of so many people."""
+def load_network(folder: Path | None, *, people: int, seed: int) -> Network:
+    """Read the network in the folder; without a folder, generate one of ``people`` people."""
     if folder is not None and folder.is_dir():
         return Network("LSQB sample", load(folder), tuple(QUERIES), ANSWERS)
     name = f"{people:,} generated people"
-    return Network(name, generated(people, seed), ("q3", "q6", "q9"), {})
+    return Network(name, generate_network(people, seed), ("q3", "q6", "q9"), {})
 
 
 def load(folder: Path) -> dict[str, pa.Table]:
-    """The relations, by the names of their Parquet files."""
+    """Read the relations, named after their Parquet files."""
     return {path.stem: pq.read_table(path) for path in sorted(folder.glob("*.parquet"))}
 
 
-def generated(people: int, seed: int) -> dict[str, pa.Table]:
-    """A small network for q3, q6 and q9, for where the sample is not; no claim is made on it."""
+def generate_network(people: int, seed: int) -> dict[str, pa.Table]:
+    """Generate a small network for q3, q6 and q9, used where the sample is missing."""
     random = np.random.default_rng(seed)
     cities = np.arange(people // 10 + 1)
     person = np.arange(people)
@@ -173,10 +173,10 @@ def generated(people: int, seed: int) -> dict[str, pa.Table]:
     }
 
 
-def statements(*queries: str) -> str:
-    """The text that creates the views which these queries read, and then theirs.
+def view_statements(*queries: str) -> str:
+    """Return CREATE VIEW statements of the views that the queries read, and of the queries.
 
-    >>> statements("q6").splitlines()[0], statements("q6").count("CREATE VIEW")
+    >>> view_statements("q6").splitlines()[0], view_statements("q6").count("CREATE VIEW")
     ('CREATE VIEW knows AS ', 2)
     """
     views = views_of(*queries) | {query: QUERIES[query] for query in queries}
@@ -184,7 +184,7 @@ def statements(*queries: str) -> str:
 
 
 def views_of(*queries: str) -> dict[str, str]:
-    """The views which these queries read.
+    """Return the views that the queries read, by name.
 
     >>> list(views_of("q6", "q1"))
     ['knows']
@@ -193,58 +193,58 @@ def views_of(*queries: str) -> dict[str, str]:
     return {name: text for name, text in VIEWS.items() if name in words}
 
 
-def read_by(relations: Relations, *queries: str) -> dict[str, pa.Table]:
-    """Those of the relations that these queries read."""
-    words = _words([statements(*queries)])
+def select_relations(relations: Relations, *queries: str) -> dict[str, pa.Table]:
+    """Return the relations that the queries read."""
+    words = _words([view_statements(*queries)])
     return {name: table for name, table in relations.items() if name in words}
 
 
-def places(relations: Relations, rows: int, steps: int, seed: int) -> NDArray[np.int64]:
-    """Random places of ``rows`` rows for each of so many steps (fewer, if there are not enough)."""
+def choose_rows(relations: Relations, rows: int, steps: int, seed: int) -> NDArray[np.int64]:
+    """Draw ``rows`` row numbers for each step, none twice; fewer steps if there are not enough."""
     ends = _ends(relations)
-    most = int(ends[-1]) // rows
-    chosen = np.random.default_rng(seed).permutation(ends[-1])
-    return chosen[: min(steps, most) * rows].reshape(-1, rows)
+    max_steps = int(ends[-1]) // rows
+    row_numbers = np.random.default_rng(seed).permutation(ends[-1])
+    return row_numbers[: min(steps, max_steps) * rows].reshape(-1, rows)
 
 
-def rows_at(relations: Relations, chosen: NDArray[np.int64]) -> dict[str, pa.Table]:
-    """The rows at these places, of the relations that have some.
+def take_rows(relations: Relations, row_numbers: NDArray[np.int64]) -> dict[str, pa.Table]:
+    """Return the rows with these numbers, by relation.
 
-    >>> rows_at({"e": pa.table({"a": [1, 2]}), "f": pa.table({"b": [3]})}, np.array([2]))["f"]
+    >>> take_rows({"e": pa.table({"a": [1, 2]}), "f": pa.table({"b": [3]})}, np.array([2]))["f"]
     pyarrow.Table
     b: int64
     ----
     b: [[3]]
     """
     names, ends = list(relations), _ends(relations)
-    owners = np.searchsorted(ends, chosen, side="right")
-    return {
-        names[owner]: relations[names[owner]].take(
-            chosen[owners == owner] - (ends[owner] - relations[names[owner]].num_rows)
-        )
-        for owner in np.unique(owners)
-    }
+    owners = np.searchsorted(ends, row_numbers, side="right")
+    rows: dict[str, pa.Table] = {}
+    for owner in np.unique(owners):
+        table = relations[names[owner]]
+        first = ends[owner] - table.num_rows
+        rows[names[owner]] = table.take(row_numbers[owners == owner] - first)
+    return rows
 
 
-def alternated(relations: Relations, chosen: NDArray[np.int64]) -> Iterator[Step]:
-    """Steps that delete and insert in turn: rows come back one delete later, so all do.
+def alternate_changes(relations: Relations, row_numbers: NDArray[np.int64]) -> Iterator[Step]:
+    """Yield steps that delete and insert in turn; each delete is undone after the next one.
 
     >>> table = {"e": pa.table({"a": [1, 2, 3]})}
-    >>> steps = alternated(table, np.array([[0], [2]]))
+    >>> steps = alternate_changes(table, np.array([[0], [2]]))
     >>> [(weight, rows["e"]["a"].to_pylist()) for weight, rows in steps]
     [(-1, [1]), (-1, [3]), (1, [1]), (1, [3])]
     """
-    parts = [rows_at(relations, one) for one in chosen]
-    for part, before in zip(parts, [None, *parts], strict=False):
-        yield -1, part
-        if before is not None:
-            yield 1, before
-    if parts:
-        yield 1, parts[-1]
+    steps = [take_rows(relations, numbers) for numbers in row_numbers]
+    for rows, previous_rows in zip(steps, [None, *steps], strict=False):
+        yield -1, rows
+        if previous_rows is not None:
+            yield 1, previous_rows
+    if steps:
+        yield 1, steps[-1]
 
 
 def _ends(relations: Relations) -> NDArray[np.int64]:
-    """Where the places of each relation end."""
+    """Return where the row numbers of each relation end."""
     return np.cumsum([table.num_rows for table in relations.values()])
 
 

@@ -1,4 +1,4 @@
-"""Maintained: the count of an LSQB query as a circuit, told of changes (beside `Recomputed`)."""
+"""Maintains the count of an LSQB query in a circuit; `Recomputed` is the same without a circuit."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from circuits.compile import compile_sql
 
 
 class Maintained:
-    """The SQL view of a query and those that it reads, over relations that are empty at first.
+    """A circuit with the SQL view of a query and the views that it reads, empty at first.
 
-    >>> relations = lsqb.generated(30, 0)
-    >>> view = Maintained("q6", lsqb.read_by(relations, "q6"))
-    >>> count = view.step(lsqb.read_by(relations, "q6"))
-    >>> view.step(weighted({"Person_hasInterest_Tag": relations["Person_hasInterest_Tag"]}, -1))
+    >>> relations = lsqb.generate_network(30, 0)
+    >>> view = Maintained("q6", lsqb.select_relations(relations, "q6"))
+    >>> count = view.step(lsqb.select_relations(relations, "q6"))
+    >>> view.step(with_weight({"Person_hasInterest_Tag": relations["Person_hasInterest_Tag"]}, -1))
     0
     """
 
     def __init__(self, query: str, relations: lsqb.Relations) -> None:
         self._query, self._count = query, 0
         schemas = {name: rows.schema for name, rows in relations.items()}
-        self._circuit = compile_sql(lsqb.statements(query), schemas, outputs=[query])
+        self._circuit = compile_sql(lsqb.view_statements(query), schemas, outputs=[query])
 
     def step(self, delta: Mapping[str, pa.Table]) -> int:
-        """The count after the delta; rows without a column ``weight`` are inserted."""
+        """Apply a delta and return the count; rows without a column ``weight`` are inserted."""
         output = self._circuit.step(delta)[self._query]
         self._count += int(np.dot(output["n"].to_numpy(), output["weight"].to_numpy()))
         return self._count
 
 
-def weighted(rows: Mapping[str, pa.Table], weight: int) -> dict[str, pa.Table]:
-    """The rows with a column ``weight``, the same for all."""
+def with_weight(rows: Mapping[str, pa.Table], weight: int) -> dict[str, pa.Table]:
+    """Add a column ``weight`` with the same value for all rows."""
     return {
         name: table.append_column("weight", pa.array(np.full(table.num_rows, weight)))
         for name, table in rows.items()

@@ -1,4 +1,4 @@
-"""Options of command lines."""
+"""Checks the options of the benchmarks' command lines."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterable
 import typer
 
 
-def known(given: Iterable[str], names: Collection[str], what: str) -> None:
-    """Refuse a name that there is not.
+def check_names(names: Iterable[str], allowed: Collection[str], what: str) -> None:
+    """Check that all names are allowed.
 
     Raises:
-        typer.BadParameter: It, and the names that there are.
+        typer.BadParameter: A name is not; the message lists the allowed names.
     """
-    for name in given:
-        if name not in names:
-            raise typer.BadParameter(f"no {what} {name!r}; choose from {', '.join(names)}")
+    for name in names:
+        if name not in allowed:
+            raise typer.BadParameter(f"unknown {what} {name!r}; choose from {', '.join(allowed)}")

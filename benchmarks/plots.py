@@ -1,8 +1,8 @@
-"""Plots of charts: an SVG for light pages and one for dark pages.
+"""Draws charts as SVG files, one for light pages and one for dark pages.
 
-`benchmarks.styles` says how each line and bar looks. The same data gives the same bytes: no date,
-fixed ids. Each SVG names the digest of what it shows, so whether it is up to date is known without
-drawing it.
+`benchmarks.styles` chooses how each line and bar looks. The same data gives the same bytes: the
+files have no date and fixed ids. Each SVG contains a digest of its data, so `is_drawn`
+tells if it is up to date without drawing it.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from benchmarks.styles import LINE_COLOUR, Style, styles_of
 # Raised when the drawing changes, so that all plots are drawn again.
 EDITION: Final = 3
 
-_MOST_ACROSS = 4  # panels in a row
-_MOST_BARS = 24  # in a row of panels
+_MAX_PANELS_PER_ROW = 4
+_MAX_BARS_PER_ROW = 24
 _BAR_WIDTH = 0.36  # inches
-_WIDEST = 13.0
-_DECADES = 300  # a larger range has a tick for each power of ten only
+_MAX_WIDTH = 13.0  # inches
+_MAX_RANGE_WITH_INNER_TICKS = 300  # a larger range has a tick for each power of ten only
 LOWER_BOUND_HATCH: Final = "///"
-_TITLE_LETTERS = 10.5  # to the inch, of the title
-_LEGEND_LETTERS = 11.5  # of the legend, with its marks
+_TITLE_LETTERS_PER_INCH = 10.5
+_LEGEND_LETTERS_PER_INCH = 11.5  # with the line or box before each label
 
 
 @dataclass(frozen=True)
@@ -48,15 +48,15 @@ _LIGHT = _Theme("#1f2328", "#d8dee4", "#ffffff")
 _DARK = _Theme("#e6edf3", "#30363d", "#0d1117")
 
 
-def names(chart: Chart) -> tuple[str, str]:
-    """The files of a chart: for light pages and for dark ones."""
+def file_names(chart: Chart) -> tuple[str, str]:
+    """Return the file names of a chart: for light pages, for dark pages."""
     return f"{chart.name}.svg", f"{chart.name}-dark.svg"
 
 
 def is_drawn(chart: Chart, results: Mapping[str, Result], folder: Path) -> bool:
-    """Return whether the files are there and show what the results say."""
+    """Return whether the files exist and show these results."""
     digest = _digest(chart, chart.panels(results))
-    files = [folder / name for name in names(chart)]
+    files = [folder / name for name in file_names(chart)]
     if not all(path.is_file() for path in files):
         return False
     return all(digest in path.read_text() for path in files)
@@ -67,7 +67,7 @@ def draw(chart: Chart, results: Mapping[str, Result], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     panels = chart.panels(results)
     digest = _digest(chart, panels)
-    for name, theme in zip(names(chart), (_LIGHT, _DARK), strict=True):
+    for name, theme in zip(file_names(chart), (_LIGHT, _DARK), strict=True):
         path = folder / name
         with rc_context(_settings(theme, digest)):
             metadata = {"Description": digest, "Date": None, "Creator": None}
@@ -85,7 +85,7 @@ def _labels(panels: Panels) -> list[str]:
 
 
 def _settings(theme: _Theme, digest: str) -> dict[str, object]:
-    """What matplotlib is told: no user's settings get in."""
+    """Return settings for matplotlib, which replace those of the user."""
     return {
         "svg.hashsalt": digest,
         "svg.fonttype": "none",  # paths for letters would make the files ten times as long
@@ -116,44 +116,48 @@ def _settings(theme: _Theme, digest: str) -> dict[str, object]:
 
 def _figure(chart: Chart, panels: Panels) -> Figure:
     bars = max(sum(map(len, lines.values())) for lines in panels.values())
-    across = min(len(panels), _MOST_ACROSS)
+    columns = min(len(panels), _MAX_PANELS_PER_ROW)
     if chart.kind == "bars":
-        across = min(across, max(_MOST_BARS // bars, 1))
-    down = -(-len(panels) // across)
-    one = 3.2 if chart.kind == "lines" else min(max(4.2, _BAR_WIDTH * bars), _WIDEST / across)
-    width = max(one * across, 6.4)
-    figure = Figure(figsize=(width, 2.7 * down + 1.0), layout="constrained")
+        columns = min(columns, max(_MAX_BARS_PER_ROW // bars, 1))
+        panel_width = min(max(4.2, _BAR_WIDTH * bars), _MAX_WIDTH / columns)
+    else:
+        panel_width = 3.2
+    rows = -(-len(panels) // columns)
+    width = max(panel_width * columns, 6.4)
+    figure = Figure(figsize=(width, 2.7 * rows + 1.0), layout="constrained")
     FigureCanvasAgg(figure)
-    title = fill(chart.title, int(width * _TITLE_LETTERS))
+    title = fill(chart.title, int(width * _TITLE_LETTERS_PER_INCH))
     figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
     labels = _labels(panels)
     styles = styles_of(labels)
-    grid = figure.subplots(down, across, squeeze=False, sharey=True)
-    places = list(grid.flat)
-    for axes, (title, lines) in zip(places, panels.items(), strict=False):
+    grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
+    all_axes = list(grid.flat)
+    for axes, (title, lines) in zip(all_axes, panels.items(), strict=False):
         axes.set_title(chart.panel_title.format(title), loc="left", fontsize=9)
         (_bars if chart.kind == "bars" else _lines)(axes, lines, styles)
         _scales(axes, chart, lines)
         axes.set_xlabel(chart.x_label)
-    for axes in places[len(panels) :]:
+    for axes in all_axes[len(panels) :]:
         axes.set_visible(False)
     for row in grid:
         row[0].set_ylabel(chart.y_label)
-    shown = {
+    handle_by_label = {
         label: handle
-        for axes in places
+        for axes in all_axes
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
-    if len(shown) > 1:
-        order = sorted(shown, key=lambda label: labels.index(label) if label in labels else 99)
-        handles = [shown[label] for label in order]
-        columns = max(int(width * _LEGEND_LETTERS / max(map(len, order))), 1)
+    if len(handle_by_label) > 1:
+        order = sorted(
+            handle_by_label, key=lambda label: labels.index(label) if label in labels else 99
+        )
+        handles = [handle_by_label[label] for label in order]
+        legend_columns = max(int(width * _LEGEND_LETTERS_PER_INCH / max(map(len, order))), 1)
         figure.legend(
             handles,
             order,
             loc="outside lower left",
             title=chart.legend,
-            ncols=min(columns, len(order)),
+            ncols=min(legend_columns, len(order)),
             fontsize=8,
             handlelength=3.2,
         )
@@ -174,7 +178,7 @@ def _lines(axes: Axes, lines: Lines, styles: Mapping[str, Style]) -> None:
 
 
 def _bars(axes: Axes, lines: Lines, styles: Mapping[str, Style]) -> None:
-    """Groups of bars; one that is a lower bound is hatched with lines and says so."""
+    """Draw groups of bars; a lower bound is hatched, and its label begins with ">"."""
     groups = list(dict.fromkeys(point.x for points in lines.values() for point in points))
     width = 0.8 / max(len(lines), 1)
     for place, (label, points) in enumerate(lines.items()):
@@ -193,9 +197,9 @@ def _bars(axes: Axes, lines: Lines, styles: Mapping[str, Style]) -> None:
         for bar, point in zip(drawn, points, strict=True):
             if point.open:
                 bar.set_hatch(LOWER_BOUND_HATCH)
-            said = f"> {text(point.y)}" if point.open else text(point.y)
+            label_text = f"> {text(point.y)}" if point.open else text(point.y)
             axes.annotate(
-                said,
+                label_text,
                 (bar.get_x() + bar.get_width() / 2, point.y),
                 xytext=(0, 2),
                 textcoords="offset points",
@@ -220,7 +224,7 @@ def _scales(axes: Axes, chart: Chart, lines: Lines) -> None:
     if "y" in chart.log:
         axes.margins(y=0.12)
         low, high = axes.get_ylim()
-        subs = (1.0,) if high / low > _DECADES else (1.0, 2.0, 5.0)
+        subs = (1.0,) if high / low > _MAX_RANGE_WITH_INNER_TICKS else (1.0, 2.0, 5.0)
         axes.yaxis.set_major_locator(LogLocator(subs=subs, numticks=12))
         axes.yaxis.set_minor_locator(NullLocator())
     else:
@@ -241,7 +245,7 @@ def _scales(axes: Axes, chart: Chart, lines: Lines) -> None:
 
 
 def _tick(value: Cell) -> str:
-    """A number with a letter for thousands; 0.001 and less as a power.
+    """Format the number of a tick, with a letter for thousands, millions and more.
 
     >>> [_tick(value) for value in (0.01, 1.0, 25.0, 100000, 8e6, 2e8, "a")]
     ['0.01', '1', '25', '100k', '8M', '200M', 'a']

@@ -1,8 +1,8 @@
-"""Recomputed: a query that DuckDB answers anew after each change of its tables.
+"""Recomputes a query in DuckDB after each change, as a user without incremental views does.
 
-What a user without incremental views does. The tables are DuckDB's own; a change is an INSERT from
-Arrow, or a DELETE that finds the rows by all their columns (the rows of a relation are distinct).
-The change and the query are timed apart.
+The tables are DuckDB's own. A change is an INSERT from Arrow, or a DELETE that finds the rows by
+all their columns (the rows of a relation are distinct). The change and the query are timed
+separately.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from benchmarks.cost import Clock
 
 @dataclass(frozen=True)
 class Recomputation:
-    """The one value of the answer, and the wall seconds of the change and of the query."""
+    """The answer, a single number, and the wall seconds of the change and of the query."""
 
     answer: int
     change: float
@@ -27,7 +27,7 @@ class Recomputation:
 
 
 class Recomputed:
-    """Tables and views in memory.
+    """A DuckDB database in memory with the tables and views of a query.
 
     >>> tables = Recomputed({"e": pa.table({"a": [1, 2]})}, {}, threads=1)
     >>> tables.step({"e": pa.table({"a": [2]})}, -1, "SELECT count(*) FROM e").answer
@@ -66,13 +66,13 @@ class Recomputed:
                     self._database.execute(f"DELETE FROM {name} USING {source} WHERE {same}")
 
     def answer(self, query: str) -> int:
-        """The one value that the query gives."""
+        """Return the single value of the query's result."""
         ((answer,),) = self._database.execute(query).fetchall()
         return int(answer)
 
     @contextmanager
     def _registered(self, rows: pa.Table) -> Iterator[str]:
-        """Arrow rows under a name, for a statement."""
+        """Register Arrow rows under a name, for one statement."""
         self._database.register("changed_rows", rows)
         yield "changed_rows"
         self._database.unregister("changed_rows")

@@ -1,20 +1,20 @@
-"""Recursion: the closure of a graph kept live, against asking for it again.
+"""Measures a maintained recursive view, the closure of a graph, against its recomputation.
 
-Claim: on the history of Kafka's imports a median step of "which class depends on which", also
-through others, is at least 50 times faster than recomputing the closure by this engine and 10 times
-faster than DuckDB's WITH RECURSIVE, all on one thread and in CPU seconds, which other work on the
-machine hardly changes; the state grows with the closure.
+Claim: the view lists which class depends on which, directly or through others. On the history of
+Kafka's imports, a median step is at least 50 times faster than this engine recomputes the closure,
+and 10 times faster than DuckDB's WITH RECURSIVE. All run on one thread. Times are CPU seconds,
+which other work on the machine hardly changes. The state grows with the closure.
 
-Input: the transactions of a history (``--history``, by default where the tests find it; else a
-made one), each one step, as Datalog says it::
+Input: the transactions of a history (``--history``; if the folder is missing, a generated one).
+Each transaction is one step of these Datalog rules::
 
     depends(x, z) :- e(x, z).
     depends(x, z) :- e(x, y), depends(y, z).
 
-At ``--samples`` transactions, evenly spread, the closure is asked for again by each system of
-`benchmarks.recursion_again`. pydbsp, which keeps it live as we do, gets the first transactions for
-``--peer-seconds`` seconds. At ``--checks`` transactions, drawn by chance, and at all samples every
-row of the view is compared with the truth (`benchmarks.closure`).
+After ``--samples`` transactions, evenly spread, each system of `benchmarks.recursion_again`
+recomputes the closure. pydbsp, which also maintains it, processes the first transactions for
+``--peer-seconds`` seconds. After ``--checks`` random transactions, and at all samples, every row of
+the view is compared with an independent closure (`benchmarks.closure`).
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ import typer
 import dbsp_wcoj
 from benchmarks.closure import NODES, closure
 from benchmarks.cost import Clock
-from benchmarks.history import History, made, read
+from benchmarks.history import History, generate_history, read_history
 from benchmarks.peers.process import watch
 from benchmarks.peers.roster import SYSTEMS
-from benchmarks.recursion_again import asked_again, new_circuit, question
+from benchmarks.recursion_again import new_circuit, prepare_query, recompute_closure
 from benchmarks.result import Result, Row, terminal
 from benchmarks.verdict import Verdict
 from circuits import Circuit
@@ -64,7 +64,7 @@ _PEER_MEMORY = 6 << 30
 
 @dataclass
 class Track:
-    """Every step so far: its seconds of CPU and wall, and how many pairs there were after it."""
+    """For each step so far: its CPU seconds, its wall seconds, and the pairs after it."""
 
     cpu: list[float] = field(default_factory=list)
     wall: list[float] = field(default_factory=list)
@@ -80,7 +80,7 @@ def main(
     seed: int = 0,
     json: Annotated[Path | None, typer.Option(help="Write the result here.")] = None,
 ) -> None:
-    """Step through the history; exit status 1 when an answer is ever wrong."""
+    """Step through the history; exit status 1 if an answer is wrong."""
     verdict = Verdict()
     steps: list[Row] = []
     again: list[Row] = []
@@ -89,13 +89,13 @@ def main(
     result = Result("recursion", CLAIM, tables)
     progress = terminal()
     dbsp_wcoj.warm_up()
-    found = read(history) if history.is_dir() else made(300, 300, seed)
+    found = read_history(history) if history.is_dir() else generate_history(300, 300, seed)
     found = found.first(transactions or len(found))
     progress.print(f"{found.name}: {len(found):,} transactions ...")
-    _stir(found)
+    _warm_up_kernels(found)
     drawn = np.random.default_rng(seed).choice(len(found), min(checks, len(found)), replace=False)
     track = Track()
-    for part, sample, held in live(found, samples, {*(drawn + 1).tolist()}, track, verdict):
+    for part, sample, held in run_history(found, samples, {*(drawn + 1).tolist()}, track, verdict):
         progress.print(f"after {part['until']:,} ...")
         steps.append(part)
         state.append(held)
@@ -107,17 +107,17 @@ def main(
     verdict.close(result, json)
 
 
-def live(
+def run_history(
     history: History, samples: int, checks: set[int], track: Track, verdict: Verdict
 ) -> Iterator[tuple[Row, list[Row], Row]]:
-    """Per part of the history: its steps, asking again after it, and what is held then.
+    """Run the history in parts; yield for each the rows of its steps, recomputation and state.
 
     Args:
         history: The transactions.
-        samples: How many parts.
-        checks: After how many transactions the view is checked, beside the ends of parts.
-        track: Is told of each step.
-        verdict: Is told of each answer.
+        samples: Number of parts.
+        checks: Numbers of transactions after which the view is checked, besides the ends of parts.
+        track: Collects the cost of each step.
+        verdict: Collects the answers.
     """
     circuit = new_circuit()
     ends = np.linspace(0, len(history), samples + 1).astype(int).tolist()
@@ -151,28 +151,28 @@ def live(
             "step wall ms": statistics.median(wall) * 1000,
         }
         edges, pairs = _check(circuit, history, end, verdict)
-        again = list(asked_again(end, edges, pairs, verdict))
+        again = list(recompute_closure(end, edges, pairs, verdict))
         one: Row = {"CPU s": statistics.median(cpu), "wall s": statistics.median(wall)}
         again.append(again[0] | {"system": STEP} | one)
         yield part, again, _held(circuit, end, edges)
 
 
 def _check(circuit: Circuit, history: History, end: int, verdict: Verdict) -> tuple[pa.Table, int]:
-    """Compare the view with the truth; gives the edges, and how many pairs there should be."""
+    """Compare the view with the truth; return the edges, and the true number of pairs."""
     edges = history.edges(end)
     truth = closure(edges)
-    verdict.truth(f"the closure after {end}", len(truth))
+    verdict.set_truth(f"the closure after {end}", len(truth))
     view = circuit.views["depends"]
     found = np.sort(view["x"].to_numpy() * NODES + view["z"].to_numpy())
     verdict.compare("the view", f"the closure after {end}", view.num_rows)
-    verdict.truth(f"differences after {end}", 0)
+    verdict.set_truth(f"differences after {end}", 0)
     differ = np.setxor1d(found, truth, assume_unique=True)
     verdict.compare("pairs", f"differences after {end}", len(differ))
     return edges, len(truth)
 
 
 def _held(circuit: Circuit, end: int, edges: pa.Table) -> Row:
-    """What the recursion holds, without the view that is kept to be read."""
+    """Return the row about the state of the recursion, without the materialized view."""
     traces = {
         name: trace for name, trace in circuit.graph.traces.items() if name.startswith("relation")
     }
@@ -196,18 +196,18 @@ def _held(circuit: Circuit, end: int, edges: pa.Table) -> Row:
     }
 
 
-def _stir(history: History) -> None:
-    """A few transactions there and back, not counted: what they run is compiled then."""
+def _warm_up_kernels(history: History) -> None:
+    """Run a few transactions, not timed, so that the kernels are compiled."""
     circuit = new_circuit()
     for number in range(min(40, len(history))):
         circuit.step({"e": history.change(number)})
     edges = history.edges(min(40, len(history)))
     circuit.step({"e": edges.append_column("weight", pa.array(np.full(edges.num_rows, -1)))})
-    question(edges)()
+    prepare_query(edges)()
 
 
 def _summary(history: History, again: list[Row]) -> list[Row]:
-    """The median step by the median of each system over the second half of the history."""
+    """Compare the median step with each system's median in the second half of the history."""
     medians: dict[str, list[float]] = {}
     for row in again:
         if _number(row["until"]) > len(history) / 2:
@@ -230,7 +230,7 @@ def _summary(history: History, again: list[Row]) -> list[Row]:
 
 
 def _pydbsp(history: History, track: Track, seconds: float, verdict: Verdict) -> Row:
-    """The first transactions by pydbsp, as many as it takes in so many seconds."""
+    """Run the first transactions in pydbsp, as many as it processes in so many seconds."""
     system = SYSTEMS["pydbsp"]
     row: Row = {"history": history.name, "system": "pydbsp"}
     if not system.installed:
@@ -240,24 +240,24 @@ def _pydbsp(history: History, track: Track, seconds: float, verdict: Verdict) ->
         np.save(Path(folder, "changes.npy"), changes[:, : history.bounds[-1]])
         np.save(Path(folder, "bounds.npy"), np.array(history.bounds))
         arguments = ["-m", "benchmarks.peers.systems.pydbsp_reachability", folder, str(seconds)]
-        ended = watch(arguments, limit=seconds, memory=_PEER_MEMORY, interpreter=system.interpreter)
-    done = ended.said("step")
-    for number, step in enumerate(done):
-        verdict.truth(f"pairs after {number + 1}", track.pairs[number])
+        run = watch(arguments, limit=seconds, memory=_PEER_MEMORY, interpreter=system.interpreter)
+    steps = run.messages_of("step")
+    for number, step in enumerate(steps):
+        verdict.set_truth(f"pairs after {number + 1}", track.pairs[number])
         verdict.compare("pydbsp", f"pairs after {number + 1}", step["pairs"])
-    if not done:
-        return row | {"result": ended.failure}
-    theirs = statistics.median(step["cpu"] for step in done) * 1000
-    ours = statistics.median(track.cpu[: len(done)]) * 1000
-    last = statistics.median(step["cpu"] for step in done[-5:]) * 1000
+    if not steps:
+        return row | {"result": run.failure}
+    peer_ms = statistics.median(step["cpu"] for step in steps) * 1000
+    engine_ms = statistics.median(track.cpu[: len(steps)]) * 1000
+    peer_last_ms = statistics.median(step["cpu"] for step in steps[-5:]) * 1000
     return row | {
-        "transactions": len(done),
-        "pairs": done[-1]["pairs"],
-        "step CPU ms": ours,
-        "its step CPU ms": theirs,
-        "its last steps CPU ms": last,
-        "times faster": theirs / ours,
-        "result": ended.failure or "",
+        "transactions": len(steps),
+        "pairs": steps[-1]["pairs"],
+        "step CPU ms": engine_ms,
+        "its step CPU ms": peer_ms,
+        "its last steps CPU ms": peer_last_ms,
+        "times faster": peer_ms / engine_ms,
+        "result": run.failure or "",
     }
 
 

@@ -1,8 +1,9 @@
-"""The closure asked for again, from all edges: what a user without incremental recursion does.
+"""Recomputes a closure from all edges, as a user without incremental recursion would.
 
-By a new circuit that is given all edges in one step, by a one-shot query (`Circuit.query`), by
-DuckDB over a table of its own, and by clingo if it is installed (grounding; no search is left).
-Loading the edges is not counted, but for the new circuit and clingo, which have no other way.
+Four systems do it: a new circuit that gets all edges in one step, a one-shot query
+(`Circuit.query`), DuckDB over a table of its own, and, if it is installed, clingo, whose grounding
+computes the closure. The time to load the edges counts for the new circuit and clingo, which load
+and compute at once; it does not count for the others.
 """
 
 from __future__ import annotations
@@ -29,23 +30,23 @@ SCHEMA = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in ("src
 
 
 def new_circuit() -> Circuit:
-    """The view, kept to be read."""
+    """Compile the closure as a materialized view."""
     return compile_datalog(RULES, {"e": SCHEMA}, materialize=["depends"])
 
 
-def asked_again(end: int, edges: pa.Table, pairs: int, verdict: Verdict) -> Iterator[Row]:
-    """The closure from scratch by each system.
+def recompute_closure(end: int, edges: pa.Table, pairs: int, verdict: Verdict) -> Iterator[Row]:
+    """Compute the closure from scratch in each system; yield a row of the table for each.
 
     Args:
-        end: After how many transactions.
-        edges: Those that are there then.
-        pairs: How many pairs there should be.
-        verdict: Is told of each answer.
+        end: The number of transactions so far.
+        edges: The edges after them.
+        pairs: The true number of pairs of the closure.
+        verdict: Collects the answers.
     """
     database = Recomputed({"e": edges}, {}, threads=1)
     systems: dict[str, Callable[[], int]] = {
         "this engine, a new view": lambda: _new_view(edges),
-        "this engine, a query": question(edges),
+        "this engine, a query": prepare_query(edges),
         "DuckDB": lambda: database.answer(SQL),
     }
     if find_spec("clingo") is not None:
@@ -70,15 +71,15 @@ def _new_view(edges: pa.Table) -> int:
     return int(compile_datalog(RULES, {"e": SCHEMA}).step({"e": edges})["depends"].num_rows)
 
 
-def question(edges: pa.Table) -> Callable[[], int]:
-    """A circuit that keeps the edges, to be asked."""
+def prepare_query(edges: pa.Table) -> Callable[[], int]:
+    """Load the edges into a circuit; return a function that queries it for the closure."""
     circuit = compile_datalog("kept(x, z) :- e(x, z).", {"e": SCHEMA}, materialize=["e"])
     circuit.step({"e": edges})
     return lambda: int(circuit.query(RULES).num_rows)
 
 
 def _grounded(edges: pa.Table) -> int:
-    """The closure by clingo's grounder."""
+    """Count the pairs of the closure by clingo's grounder."""
     import clingo
 
     control = clingo.Control(["--warn=none"])

@@ -1,9 +1,9 @@
-"""Tables and plots of the documentation, rendered from ``results/*.json``; no figure is ever typed.
+"""Renders the tables and plots of the documentation from the result files ``results/*.json``.
 
 README.md gets one plot and one table, docs/benchmarks.md the tables of `benchmarks.selections`, and
-benchmarks/README.md every table and every plot (`benchmarks.charts`). The text between two markers
+benchmarks/README.md all tables and all plots (`benchmarks.charts`). The text between two markers
 is replaced. ``--check`` changes nothing and exits with status 1 if a file differs from the result
-files. It does not draw the plots again: each contains a digest of its data.
+files. It does not draw the plots again, because each contains a digest of its data.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from benchmarks.charts import CHARTS, Chart
-from benchmarks.plots import draw, is_drawn, names
+from benchmarks.plots import draw, file_names, is_drawn
 from benchmarks.result import Cell, Result, Row, terminal, text
 from benchmarks.selections import HEADLINES, PAGE_TABLES, README_CHART, SECTIONS, Selection
 
@@ -24,14 +24,14 @@ BEGIN = "<!-- benchmarks: begin (python -m benchmarks.report) -->"
 END = "<!-- benchmarks: end -->"
 
 _HERE = Path(__file__).parent
-_FOLDED_ROWS = 12  # rows of a table that is folded
-_MAX_ROWS = 1_000  # rows of a table that is shown at all
+_MAX_UNFOLDED_ROWS = 12  # a longer table is folded
+_MAX_ROWS = 1_000  # a longer table is left out
 _MACHINE = {"processor": "", "cores": "cores", "memory GB": "GB of memory"}
 _FACTS = ("commit", "date", "processor", "cores", "memory GB")
 
 
 class MarkerError(Exception):
-    """A page has no place for the tables."""
+    """A page lacks the markers between which the tables go."""
 
 
 def main(
@@ -66,30 +66,31 @@ def main(
     for path, after in changed.items():
         path.write_text(after)
         console.print(f"changed {path.relative_to(root)}")
-    for one in (one for one in PAGE_TABLES if one.result in results and not one.rows(results)):
-        console.print(f"[yellow]nothing to show[/] of {one.result}: {one.table}")
+    for selection in PAGE_TABLES:
+        if selection.result in results and not selection.rows(results):
+            console.print(f"[yellow]nothing to show[/] of {selection.result}: {selection.table}")
 
 
 def read_results(folder: Path) -> dict[str, Result]:
-    """The results of a folder by the names of their files, in the order of the sections."""
-    found = {path.stem: Result.read(path) for path in sorted(folder.glob("*.json"))}
-    order = [name for name in SECTIONS if name in found]
-    return {name: found[name] for name in [*order, *(n for n in found if n not in order)]}
+    """Read the results of a folder, named after their files, in the order of the sections."""
+    results = {path.stem: Result.read(path) for path in sorted(folder.glob("*.json"))}
+    order = [name for name in SECTIONS if name in results]
+    return {name: results[name] for name in [*order, *(n for n in results if n not in order)]}
 
 
 def charts_with_data(results: Mapping[str, Result]) -> list[Chart]:
-    """The charts that have something to show."""
+    """Return the charts whose tables have rows."""
     return [chart for chart in CHARTS if chart.panels(results)]
 
 
 def obsolete_plots(results: Mapping[str, Result], folder: Path) -> list[Path]:
-    """Plots of what is not there any more."""
-    wanted = {name for chart in charts_with_data(results) for name in names(chart)}
+    """Return the plots in the folder that belong to no chart with data."""
+    wanted = {name for chart in charts_with_data(results) for name in file_names(chart)}
     return [path for path in sorted(folder.glob("*.*")) if path.name not in wanted]
 
 
 def readme_section(results: Mapping[str, Result]) -> str:
-    """One plot and one table: the section of README.md."""
+    """Render the section of README.md: one plot and one table."""
     rows = [row for one in HEADLINES for row in one.rows(results)]
     shown = dict.fromkeys(one.result for one in HEADLINES if one.rows(results))
     lines = [
@@ -103,7 +104,7 @@ def readme_section(results: Mapping[str, Result]) -> str:
 
 
 def page_tables(results: Mapping[str, Result]) -> str:
-    """The tables that decide, and the plots beside them: the page docs/benchmarks.md."""
+    """Render the tables and plots of docs/benchmarks.md."""
     lines: list[str] = []
     for name in dict.fromkeys(one.result for one in PAGE_TABLES):
         tables = [one for one in PAGE_TABLES if one.result == name and one.rows(results)]
@@ -121,12 +122,12 @@ def page_tables(results: Mapping[str, Result]) -> str:
 
 
 def all_tables(results: Mapping[str, Result]) -> str:
-    """Every result: its claim, conditions, plots and tables."""
+    """Render benchmarks/README.md: claim, conditions, plots and tables of every result."""
     return "\n".join(_section(name, result, results) for name, result in results.items())
 
 
 def with_tables(readme: str, tables: str, name: str = "README.md") -> str:
-    """The text with what stands between the markers replaced.
+    """Replace the text between the markers.
 
     Raises:
         MarkerError: A marker is missing, or they are in the wrong order.
@@ -157,7 +158,7 @@ def _section(name: str, result: Result, results: Mapping[str, Result]) -> str:
 
 
 def _machines(results: list[Result]) -> Iterator[str]:
-    """On which machines, and from when to when."""
+    """Yield a line for each machine, with the first and the last date."""
     machines = [tuple(one.machine.get(fact) for fact in _MACHINE) for one in results]
     for machine in dict.fromkeys(machines):
         dates = [
@@ -193,21 +194,21 @@ def _conditions(name: str, result: Result) -> Iterator[str]:
 
 
 def _origins(machine: Mapping[str, Cell]) -> list[str]:
-    """Which tables are of another run, and of which.
+    """Describe the tables that were copied from another run, and name that run.
 
     >>> _origins({"BULK by": "one", "cores": 2, "Plans by": "one", "LIVE by": "two"})
     ['BULK, Plans by one', 'LIVE by two']
     """
     tables: dict[str, list[str]] = {}
-    for name, said in machine.items():
+    for name, origin in machine.items():
         if name.endswith(" by"):
-            tables.setdefault(text(said), []).append(name.removesuffix(" by"))
-    return [f"{', '.join(names)} by {said}" for said, names in tables.items()]
+            tables.setdefault(text(origin), []).append(name.removesuffix(" by"))
+    return [f"{', '.join(names)} by {origin}" for origin, names in tables.items()]
 
 
 def _picture(chart: Chart, folder: str) -> str:
-    """The plot, light or dark as the reader's page is."""
-    light, dark = names(chart)
+    """Return the HTML of a plot, which is light or dark as the reader prefers."""
+    light, dark = file_names(chart)
     return (
         f'<picture><source media="(prefers-color-scheme: dark)" srcset="{folder}/{dark}">'
         f'<img alt="{chart.title}" src="{folder}/{light}"></picture>'
@@ -215,7 +216,7 @@ def _picture(chart: Chart, folder: str) -> str:
 
 
 def _table_or_fold(title: str, rows: list[Row]) -> list[str]:
-    if len(rows) <= _FOLDED_ROWS:
+    if len(rows) <= _MAX_UNFOLDED_ROWS:
         return [f"**{title}**", "", _table(rows)]
     if len(rows) > _MAX_ROWS:
         return [f"**{title}**: {len(rows):,} rows, in the result file only.", ""]
@@ -224,9 +225,9 @@ def _table_or_fold(title: str, rows: list[Row]) -> list[str]:
 
 
 def _table(rows: list[Row]) -> str:
-    """A Markdown table; columns without any value are left out."""
-    known = dict.fromkeys(name for row in rows for name in row)
-    columns = [name for name in known if any(row.get(name) is not None for row in rows)]
+    """Render a Markdown table; columns without any value are left out."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = [name for name in names if any(row.get(name) is not None for row in rows)]
     lines = [
         f"| {' | '.join(columns)} |",
         f"|{'|'.join(' --: ' if _is_number(rows, name) else ' --- ' for name in columns)}|",

@@ -1,9 +1,9 @@
-"""Result: what a benchmark found, as tables of plain rows; written as JSON, shown by rich.
+"""The result of a benchmark: tables of plain rows, written as JSON and shown on the terminal.
 
-One schema for all benchmarks: the terminal, the JSON file, the Markdown pages and the plots are
-renderings of the same rows, so no figure is ever typed. A file says where its figures come from:
-machine, load, versions, date, the command as it was given, how long it ran, and the commit, with a
-mark if the sources had changed since (rendered files are no sources).
+All benchmarks use this format. The terminal, the JSON file, the Markdown pages and the plots are
+rendered from the same rows, so no figure is typed by hand. A file also has the machine, its load,
+the versions, the date, the command, the duration and the commit, with a mark if source files had
+changed since the commit (rendered files do not count).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rich.table import Table
 Cell = str | int | float | bool | None
 Row = dict[str, Cell]
 
-# The engine's own, then the peers'; those that are not installed are not named.
+# The versions of these packages are recorded, if they are installed.
 _PACKAGES = (
     *("numpy", "numba", "pyarrow", "pyspark"),
     *(
@@ -44,7 +44,7 @@ _PACKAGES = (
     ),
 )
 _ROOT = Path(__file__).parents[1]
-_ROW_DEPTH = 2  # fields, tables, table; what is deeper is a row
+_ROW_DEPTH = 2  # of the JSON file: fields, tables and rows of a table; a row is one line
 _RENDERED = (
     ":!benchmarks/results",
     ":!README.md",
@@ -56,7 +56,7 @@ _RENDERED = (
 
 @dataclass(frozen=True)
 class Result:
-    """Named tables with the claim they test and the machine they ran on."""
+    """The tables of a benchmark, the claim that they test, and the machine."""
 
     benchmark: str
     claim: str
@@ -65,7 +65,7 @@ class Result:
     begun: float = field(default_factory=perf_counter, repr=False, compare=False)
 
     def write(self, path: Path) -> None:
-        """As JSON, with the seconds since the result was begun."""
+        """Write the result as JSON, with the seconds since the object was created."""
         machine = {**self.machine, "run seconds": round(perf_counter() - self.begun)}
         fields = {
             "benchmark": self.benchmark,
@@ -78,7 +78,7 @@ class Result:
 
     @classmethod
     def read(cls, path: Path) -> Result:
-        """What `write` wrote."""
+        """Read a result that `write` has written."""
         return cls(**json.loads(path.read_text()))
 
     def show(self, console: Console | None = None) -> None:
@@ -93,7 +93,7 @@ class Result:
 
 
 def as_json(fields: Mapping[str, Any]) -> str:
-    """The fields of a result as JSON, a line for each row of a table.
+    """Format the fields of a result as JSON, with a line for each row of a table.
 
     >>> tables = {"Times": [{"n": 1}, {"n": 2}], "Sizes": []}
     >>> print(as_json({"benchmark": "race", "tables": tables}))
@@ -125,31 +125,31 @@ def as_json(fields: Mapping[str, Any]) -> str:
     return encode(fields, 0) + "\n"
 
 
-def keep(result: Result, before: Result) -> None:
-    """Keep the tables of the parts that were not run now, and say for each where it is from.
+def copy_missing_tables(result: Result, before: Result) -> None:
+    """Copy the tables of an earlier result that this one lacks, and record their origin.
 
     >>> old = Result("peers", "", {"BULK": [{"n": 1}], "LIVE": [{"n": 2}]}, {"commit": "a1"})
     >>> new = Result("peers", "", {"BULK": [{"n": 3}]}, {"commit": "b2"})
-    >>> keep(new, old)
+    >>> copy_missing_tables(new, old)
     >>> new.tables, new.machine["LIVE by"]
     ({'BULK': [{'n': 3}], 'LIVE': [{'n': 2}]}, 'None, commit a1, None')
     """
-    was = before.machine
-    said = f"{was.get('command')}, commit {was.get('commit')}, {was.get('date')}"
+    machine = before.machine
+    origin = f"{machine.get('command')}, commit {machine.get('commit')}, {machine.get('date')}"
     for name, rows in before.tables.items():
         if name not in result.tables:
             result.tables[name] = rows
-            result.machine[f"{name} by"] = was.get(f"{name} by", said)
+            result.machine[f"{name} by"] = machine.get(f"{name} by", origin)
 
 
 def terminal() -> Console:
-    """The terminal; wide enough for a table when the output is none."""
+    """Return a console; if the output is not a terminal, one that is wide enough for a table."""
     console = Console(highlight=False)
     return console if console.is_terminal else Console(width=160, highlight=False)
 
 
 def conditions() -> dict[str, Cell]:
-    """Machine, load, versions, commit and command at this moment."""
+    """Return machine, load, versions, commit and command at this moment."""
     versions = {name: _version(name) for name in _PACKAGES}
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -166,9 +166,10 @@ def conditions() -> dict[str, Cell]:
 
 
 def commit(root: Path = _ROOT) -> str | None:
-    """The commit that is checked out, "+ changes" if a source differs; None without a repository.
+    """Return the commit, with "+ changes" if a source file differs; None without a repository.
 
-    Result files, pages and plots are left out, or of several benchmarks only the first were clean.
+    Changes of result files, pages and plots are ignored, because the first of several benchmarks
+    changes them.
     """
     name = _git(root, "describe", "--always", "--tags", "--abbrev=10")
     if name is None:
@@ -178,7 +179,7 @@ def commit(root: Path = _ROOT) -> str | None:
 
 
 def command() -> str:
-    """What was typed, with paths that are told from the checkout: none names this machine.
+    """Return the command line, with paths relative to the checkout and none of this machine.
 
     >>> command().startswith("python ")
     True
@@ -186,12 +187,12 @@ def command() -> str:
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
     script = Path(sys.argv[0]).name
-    began = ["-m", spec.name.removesuffix(".__main__")] if spec is not None else [script]
-    return shlex.join(["python", *began, *map(portable, sys.argv[1:])])
+    program = ["-m", spec.name.removesuffix(".__main__")] if spec is not None else [script]
+    return shlex.join(["python", *program, *map(portable, sys.argv[1:])])
 
 
 def portable(argument: str) -> str:
-    """An argument as it could be typed in any checkout.
+    """Return an argument as one would type it in any checkout.
 
     >>> portable("--threads"), portable(str(_ROOT / "benchmarks")), portable("/elsewhere/graph")
     ('--threads', 'benchmarks', '…/graph')
@@ -204,7 +205,7 @@ def portable(argument: str) -> str:
 
 
 def text(cell: Cell) -> str:
-    """A cell for people: three digits that matter, thousands apart, nothing for None.
+    """Format a cell: three significant digits, separators for thousands, "" for None.
 
     >>> text(1234567), text(0.012345), text(43.21), text(4321.5), text(None), text(True)
     ('1,234,567', '0.0123', '43.2', '4,322', '', 'yes')

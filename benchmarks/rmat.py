@@ -1,14 +1,14 @@
-"""RMAT: random graphs with the skew of real ones, one bit of both ends per round.
+"""Generates RMAT graphs: random graphs with the skew of real graphs.
 
-Each round chooses a quadrant of the adjacency matrix with probabilities (a, b, c, d) and so
-fixes one bit of the source and one of the target [1]. Loops are dropped, duplicates removed,
-nodes not renamed. ``edges`` counts samples before that: 8,000,000 samples at scale 20 leave
-about 7.80 million edges, 2,000,000 at scale 18 leave about 1.93 million.
+Each round chooses a quadrant of the adjacency matrix with probabilities (a, b, c, d), which
+determines one bit of the source and one bit of the target [1]. Loops and duplicates are dropped.
+``edges`` is the number of samples before that: 8,000,000 samples at scale 20 leave about 7.80
+million edges, 2,000,000 at scale 18 leave about 1.93 million.
 
-`candidates` says how hard a graph is for a triangle view: the values that the smallest proposers
-of the three delta terms hold. At scale 20 it is 401 per edge (134 for each term).
+`candidates` measures how hard a graph is for a triangle view: the number of values that the atoms
+with the fewest extensions propose in the three delta terms. At scale 20 it is 401 per edge.
 
-Memory: the largest moment is four bytes for each end and sample plus one packed int64 key.
+Memory: at most four bytes for each end of each sample, plus one packed int64 key per sample.
 
 References:
     [1] Chakrabarti, Zhan, Faloutsos. R-MAT: a recursive model for graph mining. SDM 2004.
@@ -28,7 +28,7 @@ Column = NDArray[np.int64]
 SKEWED = (0.57, 0.19, 0.19, 0.05)
 UNIFORM = (0.25, 0.25, 0.25, 0.25)
 
-_ROUND = 1 << 20  # samples drawn at once: the random numbers then stay in the cache
+_CHUNK = 1 << 20  # samples drawn at once: the random numbers then stay in the cache
 
 
 def rmat(
@@ -38,16 +38,16 @@ def rmat(
     seed: int = 0,
     quadrants: tuple[float, float, float, float] = SKEWED,
 ) -> tuple[Column, Column]:
-    """Distinct loop-free edges among ``2**scale`` nodes, sorted, from ``edges`` samples.
+    """Generate distinct loop-free edges among ``2**scale`` nodes, sorted, from ``edges`` samples.
 
-    Deterministic for a seed. Raises ValueError where a packed pair of nodes would not fit 62 bits.
+    Deterministic for a seed. Raises ValueError if a packed pair of nodes would not fit 62 bits.
     """
     if not 1 <= scale <= 31:
         raise ValueError(f"scale {scale} is outside 1..31: a pair of nodes must fit one int64")
     generator = np.random.default_rng(seed)
     keys = np.empty(edges, np.int64)
-    for start in range(0, edges, _ROUND):
-        part = keys[start : start + _ROUND]
+    for start in range(0, edges, _CHUNK):
+        part = keys[start : start + _CHUNK]
         part[:] = _sample(generator, scale, len(part), quadrants)
     keys.sort()
     source, target = keys >> scale, keys & ((1 << scale) - 1)
@@ -57,10 +57,10 @@ def rmat(
 
 
 def candidates(source: Column, target: Column) -> float:
-    """Values held by the smallest proposers of the three delta terms, mean per edge.
+    """Return the values that the three delta terms propose for an edge, in the mean.
 
-    With the delta at ``e(a, b)`` it is the smaller of b's and a's successors, at ``e(b, c)`` of
-    b's and c's predecessors, at ``e(a, c)`` of a's successors and c's predecessors.
+    For a changed edge at ``e(a, b)`` these are the successors of a or of b, whichever are fewer; at
+    ``e(b, c)`` the predecessors of b or of c; at ``e(a, c)`` a's successors or c's predecessors.
     """
     nodes = int(max(source.max(), target.max())) + 1
     out, into = np.bincount(source, minlength=nodes), np.bincount(target, minlength=nodes)

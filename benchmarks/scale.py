@@ -1,19 +1,20 @@
-"""Scale: what it costs and brings to cut a view's joins into the cells of a HyperCube.
+"""Measures the cost and the benefit of dividing joins into the cells of a HyperCube.
 
-Claim: with 8 cells none has more than 1.3 times the mean load on the real graph, and with a hub of
-half of all edges never more than twice; rows are sent as often as the theory says within 5 %; a
-micro-batch without rows takes at most 0.4 s with 2 cells; and what distributed views give out is
-what embedded ones do, everywhere.
+A cell is a circuit on an executor that has a part of the rows. Claim: with 8 cells, no cell has
+more than 1.3 times the mean load on the real graph, and no more than twice the mean load on a graph
+in which half of all edges leave one node (a hub). Rows are sent as often as the theory says, within
+5 %. A micro-batch without rows takes at most 0.4 s with 2 cells. Distributed views publish the same
+deltas as embedded views.
 
 Parts, each in a module of its own:
 
 cells      `benchmarks.scale_cells`: load of cells, and copies of a row against theory
 bytes      `benchmarks.scale_bytes`: bytes shuffled, against plans of binary joins
-speed      `benchmarks.scale_speed`: the work of every cell, counted, and the speed-up it allows
+speed      `benchmarks.scale_speed`: the counted work of every cell, and the speed-up it allows
 batches    `benchmarks.scale_batches`: micro-batches on Spark with this machine's cores
 
-Inputs: a real graph, RMAT graphs, and one of which half of all edges leave one node. Patterns are
-directed triangles and 4-cliques. A real graph that is not there is left out, and said so.
+Inputs: a real graph, RMAT graphs, and a graph with a hub. Patterns are directed triangles and
+4-cliques. If the real graph is missing, the run says so and leaves it out.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ import typer
 from pyspark.sql import SparkSession
 
 from benchmarks.engine import warm_up
-from benchmarks.graph import Graph, generated, read
-from benchmarks.options import known
-from benchmarks.result import Result, Row, keep, terminal
+from benchmarks.graph import Graph, generate_graph, read_graph
+from benchmarks.options import check_names
+from benchmarks.result import Result, Row, copy_missing_tables, terminal
 from benchmarks.scale_batches import micro_batches
-from benchmarks.scale_bytes import shuffled
-from benchmarks.scale_cells import CLIQUES, TRIANGLES, Pattern, cells_of, hub
-from benchmarks.scale_speed import Scaling, speed_ups
+from benchmarks.scale_bytes import measure_shuffled_bytes
+from benchmarks.scale_cells import CLIQUES, TRIANGLES, Pattern, generate_hub_graph, measure_cells
+from benchmarks.scale_speed import Scaling, measure_speed_ups
 from benchmarks.verdict import Verdict
 from streaming import start_session
 
@@ -57,7 +58,7 @@ Numbers = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much of everything; numbers of cells by kind of graph and pattern."""
+    """The sizes of all parts; numbers of cells by kind of graph and pattern."""
 
     rmat: tuple[int, int]
     large: tuple[int, int]
@@ -123,11 +124,11 @@ def main(
         typer.Option(help="Write the result here; tables of other parts that are there stay."),
     ] = None,
 ) -> None:
-    """Measure; exit status 1 when an answer is wrong."""
-    known(part, PARTS, "part")
+    """Measure; exit status 1 if an answer is wrong."""
+    check_names(part, PARTS, "part")
     real = None
     if not quick and graph.is_file():
-        real = read(graph)
+        real = read_graph(graph)
     else:
         why = "small sizes were asked for" if quick else f"there is no {graph.name}"
         terminal().print(f"the real graph is left out: {why}")
@@ -154,35 +155,37 @@ def measure(
     json: Path | None,
     start: Callable[[Path], SparkSession],
 ) -> None:
-    """The parts, those without Spark before its session starts."""
+    """Run the parts; those without Spark run before its session starts."""
     verdict = Verdict()
     named = zip(PARTS, (CELLS, BYTES, SPEED, BATCHES), strict=True)
     tables: dict[str, list[Row]] = {name: [] for one, name in named if one in part}
     result = Result("scale", CLAIM, tables)
     say = terminal().print
     patterns = {pattern.name: pattern for pattern in (TRIANGLES, CLIQUES)}
-    small = generated(*sizes.rmat, seed)
-    graphs = {"real": real, "rmat": small, "hub": hub(*sizes.hub, seed)}
+    small = generate_graph(*sizes.rmat, seed)
+    graphs = {"real": real, "rmat": small, "hub": generate_hub_graph(*sizes.hub, seed)}
     if "cells" in part:
-        large = generated(*sizes.large, seed)
+        large = generate_graph(*sizes.large, seed)
         for kind, graph in {**graphs, "rmat": large}.items():
             if graph is None:
                 continue
             for name, cells in sizes.cells.items():
                 say(f"cells of {name} of {graph.name} ...")
                 for most in cells:
-                    tables[CELLS] += cells_of(patterns[name], graph, most, kind=kind, seed=seed)
+                    tables[CELLS] += measure_cells(
+                        patterns[name], graph, most, kind=kind, seed=seed
+                    )
     if "bytes" in part:
         for kind in ("real", "rmat"):
             for pattern in patterns.values():
                 tables[BYTES] += _bytes(pattern, graphs[kind], sizes, seed)
     if "speed" in part:
-        kinds = {**graphs, "fewer": generated(*sizes.fewer, seed)}
+        kinds = {**graphs, "fewer": generate_graph(*sizes.fewer, seed)}
         for (kind, name), scaling in sizes.speed.items():
             graph = kinds[kind]
             if graph is not None:
                 say(f"speed-up of {name} of {graph.name} ...")
-                tables[SPEED] += speed_ups(
+                tables[SPEED] += measure_speed_ups(
                     patterns[name], graph, scaling, seed=seed, verdict=verdict
                 )
     if "batches" in part:
@@ -203,14 +206,14 @@ def measure(
                 verdict=verdict,
             )
     if json is not None and json.exists():
-        keep(result, Result.read(json))
+        copy_missing_tables(result, Result.read(json))
     verdict.close(result, json)
 
 
 def _bytes(pattern: Pattern, graph: Graph | None, sizes: Sizes, seed: int) -> list[Row]:
     if graph is None:
         return []
-    return shuffled(pattern, graph, sizes.bytes, rows=sizes.sampled, seed=seed)
+    return measure_shuffled_bytes(pattern, graph, sizes.bytes, rows=sizes.sampled, seed=seed)
 
 
 if __name__ == "__main__":

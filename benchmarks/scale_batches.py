@@ -1,12 +1,11 @@
-"""Micro-batches: a distributed sink on this machine's cores against the embedded one.
+"""Measures micro-batches of a distributed sink against the embedded sink, on the same cores.
 
-Cells share the cores that the embedded engine has to itself, so what is seen is what cells cost:
-jobs of Spark, rows sent and kept several times. How often and in how many bytes a row of the load
-was shuffled is what Spark counted, how full cells are what their manifests say. A sink loads most
-of a graph by its first micro-batch, gets a few that are not timed, and then some of new edges and
-some without rows. Sinks take turns, so whatever else the machine does meets all of them alike. All
-give out the same, micro-batch by micro-batch, and in the end it is the count of an independent
-program.
+The cells share the cores that the embedded engine has alone, so the figures show the overhead of
+cells: Spark's jobs, and rows that are sent and kept several times. Spark counts the shuffled rows
+and bytes; the load of the cells is read from their manifests. Each sink loads most of a graph in
+its first micro-batch, gets a few micro-batches that are not timed, and then some with new edges and
+some without rows. Sinks take turns, so that other work on the machine affects all of them alike.
+After each micro-batch all sinks must have the same count; the last count is checked independently.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from benchmarks.graph import Graph
 from benchmarks.result import Row
 from benchmarks.scale_cells import Pattern
 from benchmarks.scale_speed import COUNTERS
-from benchmarks.sink_graph import changes, counted
+from benchmarks.sink_graph import changes_table, count_change
 from benchmarks.verdict import Verdict
 from circuits import Circuit, compile_sql
 from circuits.runtime.incrementalize import incrementalize
@@ -35,13 +34,13 @@ from streaming.state.files import LocalFiles
 
 IDLE_TARGET = 0.4
 IDLE_TARGET_CELLS = 2  # cells
-SETTLED = 0.5  # seconds until Spark has counted what it did
+STATUS_DELAY_S = 0.5  # seconds until Spark's counters are up to date
 SCHEMA = pa.schema([pa.field("src", pa.int64(), False), pa.field("dst", pa.int64(), False)])
 
 
 @dataclass(frozen=True)
 class Shuffled:
-    """Rows and bytes that stages of Spark have written for others to read, as Spark counts them."""
+    """Shuffled rows and bytes, as Spark counts them, and the id of the last stage."""
 
     rows: int
     bytes: int
@@ -49,11 +48,11 @@ class Shuffled:
 
     @staticmethod
     def since(session: SparkSession, stage: int) -> Shuffled:
-        """By the stages after one; bytes are compressed."""
+        """Add up the stages with a larger id than ``stage``; bytes are compressed."""
         context = session.sparkContext
         store, jvm = context._jsc.sc().statusStore(), context._jvm
         assert jvm is not None and context._gateway is not None
-        time.sleep(SETTLED)
+        time.sleep(STATUS_DELAY_S)
         quantiles = context._gateway.new_array(jvm.double, 0)
         found = store.stageList(None, False, False, quantiles, jvm.java.util.ArrayList())
         stages = [found.apply(place) for place in range(found.size())]
@@ -65,7 +64,7 @@ class Shuffled:
 
 @dataclass
 class Turn:
-    """A sink, the count that it has come to, and seconds of its micro-batches."""
+    """A sink, the sum of its deltas, and the seconds of its micro-batches."""
 
     cells: int | None
     place: Path
@@ -79,14 +78,14 @@ class Turn:
     idle: list[float] = field(default_factory=list)
 
     def step(self, session: SparkSession, table: pa.Table) -> float:
-        """Give it a micro-batch; the seconds that it took."""
+        """Pass a micro-batch to the sink; return the seconds that it took."""
         frame = session.createDataFrame(table)
         begun = time.perf_counter()
         self.sink(frame, self.batch)
         spent = time.perf_counter() - begun
         self.batch += 1
         assert self.sink.last is not None
-        self.found += counted(self.sink.last.outputs["n"])
+        self.found += count_change(self.sink.last.outputs["n"])
         return spent
 
 
@@ -112,8 +111,8 @@ def micro_batches(
         graph: The edges.
         cells: Numbers of cells.
         rows: New edges in a micro-batch.
-        rounds: How many of these are timed, ...
-        warm: ... after how many that are not.
+        rounds: Number of timed micro-batches.
+        warm: Number of micro-batches before them that are not timed.
         seed: Of the order of edges.
         verdict: Compares counts.
     """
@@ -121,7 +120,7 @@ def micro_batches(
     new = rows * (rounds + warm) + rounds
     kept = mixed.take(slice(new, None))
     truth = f"{pattern.name} of {graph.name}"
-    verdict.truth(truth, COUNTERS[pattern.name](graph.source, graph.target))
+    verdict.set_truth(truth, COUNTERS[pattern.name](graph.source, graph.target))
     turns = []
     for most in (None, *cells):
         place = folder / f"{pattern.name}-{graph.name}-{most}"
@@ -132,7 +131,7 @@ def micro_batches(
         turns.append(Turn(most, place, sink))
     last = Shuffled.since(session, -1).last
     for turn in turns:
-        turn.load = turn.step(session, changes(kept.source, kept.target))
+        turn.load = turn.step(session, changes_table(kept.source, kept.target))
         turn.shuffled = Shuffled.since(session, last)
         last = turn.shuffled.last
     at = 0
@@ -140,15 +139,15 @@ def micro_batches(
         edges = mixed.take(slice(at, at + rows))
         at += rows
         for turn in turns:
-            seconds = turn.step(session, changes(edges.source, edges.target))
+            seconds = turn.step(session, changes_table(edges.source, edges.target))
             if number >= warm:
                 turn.full.append(seconds)
         _compare(verdict, f"{truth} by the embedded sink, micro-batch {number}", turns)
     for _ in range(rounds):
         edge, at = mixed.take(slice(at, at + 1)), at + 1
         for turn in turns:
-            turn.one.append(turn.step(session, changes(edge.source, edge.target)))
-            turn.idle.append(turn.step(session, changes(edge.source[:0], edge.target[:0])))
+            turn.one.append(turn.step(session, changes_table(edge.source, edge.target)))
+            turn.idle.append(turn.step(session, changes_table(edge.source[:0], edge.target[:0])))
     stages = _stages(circuit_of(pattern))
     found = []
     for turn in turns:
@@ -161,9 +160,9 @@ def micro_batches(
 
 
 def _compare(verdict: Verdict, truth: str, turns: list[Turn]) -> None:
-    """Compare what the distributed sinks have come to with the embedded one."""
+    """Compare the counts of the distributed sinks with that of the embedded one."""
     embedded, *others = turns
-    verdict.truth(truth, embedded.found)
+    verdict.set_truth(truth, embedded.found)
     for turn in others:
         verdict.compare(f"{turn.cells} cells", truth, turn.found)
 
@@ -213,7 +212,7 @@ def _row(
 
 
 def _sent(turn: Turn, rows: int) -> Row:
-    """What Spark has shuffled for a row of the load, whose stages after the join get few rows."""
+    """Return the shuffled copies and bytes of a row of the load."""
     if turn.shuffled is None or not turn.shuffled.rows:
         return {"copies by Spark": None, "bytes by Spark": None}
     return {
@@ -223,7 +222,7 @@ def _sent(turn: Turn, rows: int) -> Row:
 
 
 def _uneven(turn: Turn, stages: tuple[Stage, ...]) -> float | None:
-    """Rows of the fullest cell of the join, by the mean."""
+    """Return the rows of the fullest cell of the join, divided by the mean."""
     cells = read_newest_cells(LocalFiles(turn.place))
     if cells is None:
         return None

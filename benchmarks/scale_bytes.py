@@ -1,15 +1,15 @@
-"""Bytes: what is shuffled for a changed row, by HyperCube and by plans of binary joins.
+"""Computes the bytes shuffled for a changed row, by HyperCube and by plans of binary joins.
 
 ::
 
-    HyperCube    copies of the row, each with its cell and its roles; nothing in between
-    broadcast    the row once to each of p workers; what a join of two gives goes on to the next one
+    HyperCube    copies of the row, each with its cell and its roles; no intermediate rows
+    broadcast    the row once to each of p workers; intermediate rows to the next join
     partitioned  the row once for each delta term, by the key of its first join; then likewise
 
-A plan of binary joins has a delta term for each atom. In each it joins next what gives the fewest
-rows, counted by the engine, which is more than an optimiser knows; state lies where each join wants
-it. What the last join gives is the result and is not counted, in any plan. A row is 8 bytes for
-each column and for its weight, a cell and the roles 4 each.
+A plan of binary joins has a delta term for each atom. Each term next joins the atom that gives the
+fewest rows, as counted by the engine; an optimizer has only estimates. The state is assumed to be
+where each join needs it. The rows of the result are not counted, in any plan. A row has 8 bytes for
+each column and for its weight; a cell number and the roles of a row have 4 bytes each.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from benchmarks.engine import weight
+from benchmarks.engine import count_of
 from benchmarks.graph import Graph
 from benchmarks.result import Row
-from benchmarks.scale_cells import Pattern, grids
+from benchmarks.scale_cells import Pattern, build_grids
 from dbsp_wcoj import ZSet, generic_join
 from streaming.distributed.execution.placement import place_rows
 
@@ -29,15 +29,15 @@ EDGE = 24
 ADDRESS = 8
 
 
-def shuffled(
+def measure_shuffled_bytes(
     pattern: Pattern, graph: Graph, cells: tuple[int, ...], *, rows: int, seed: int
 ) -> list[Row]:
-    """A row for each number of cells, over a sample of changed rows."""
+    """Return a row of the table for each number of cells, over a sample of changed rows."""
     sample = graph.shuffled(seed).take(slice(0, rows))
     between = _between(pattern, graph, sample)
     found: list[Row] = []
     for most in cells:
-        grid = grids(pattern, graph, most)["spread"]
+        grid = build_grids(pattern, graph, most)["spread"]
         columns = [pa.array(sample.source), pa.array(sample.target)]
         copies = len(place_rows("e", columns, grid).rows) / sample.edges
         own = copies * (EDGE + ADDRESS)
@@ -60,7 +60,7 @@ def shuffled(
 
 
 def _between(pattern: Pattern, graph: Graph, sample: Graph) -> float:
-    """Bytes of intermediate rows for a changed row, all delta terms together."""
+    """Return the bytes of intermediate rows for a changed row, over all delta terms."""
     relations = {name: _rows(edges) for name, edges in (("e", graph), ("d", sample))}
     total = 0
     for first in pattern.edges:
@@ -77,9 +77,9 @@ def _between(pattern: Pattern, graph: Graph, sample: Graph) -> float:
 
 
 def _count(edges: list[str], relations: Mapping[str, ZSet]) -> int:
-    """Rows of a join of edges, the first of which is a changed one."""
+    """Count the rows of a join of edges whose first edge is a changed row."""
     atoms = [f"{'e' if place else 'd'}({x}, {y})" for place, (x, y) in enumerate(edges)]
-    return weight(generic_join(f"n() :- {', '.join(atoms)}", relations))
+    return count_of(generic_join(f"n() :- {', '.join(atoms)}", relations))
 
 
 def _rows(graph: Graph) -> ZSet:

@@ -1,8 +1,9 @@
-"""Cells: how even the cells of a grid are, and how many copies of a row they want, against theory.
+"""Measures the load of the cells of a grid, and the copies of a row, and compares with theory.
 
-A cell's load is the rows that it keeps, for all atoms together. Copies are what is sent: an edge
-goes once to a cell, whatever number of atoms wants it there. Theory is `Shares.copies`, for rows
-with heavy values that of their kind; rows are a random sample, the load is that of all edges.
+The load of a cell is the number of rows that it keeps, for all atoms together. Copies are counted
+as sent: an edge is sent once to a cell, even if several atoms need it there. The theory is
+`Shares.copies`; for rows with heavy values, it depends on which values are heavy. Copies are
+measured on a random sample, the load on all edges.
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.graph import Graph, generated
+from benchmarks.graph import Graph, generate_graph
 from benchmarks.result import Row
 from streaming.distributed.execution.placement import Integers, find_cells, hash_values, place_rows
 from streaming.distributed.planning.grid import Grid
 from streaming.distributed.planning.shares import JoinInput, choose_shares
 from streaming.distributed.planning.skew import count_values, skew_grid
 
-TARGET = 1.3  # of real graphs, with so many cells:
+TARGET = 1.3  # largest load by the mean, on real graphs with TARGET_CELLS cells
 TARGET_CELLS = 8
-HUB_TARGET = 2.0  # of graphs with a hub of half of all edges, spread
-COPIES_TARGET = 5.0  # per cent
+HUB_TARGET = 2.0  # largest load by the mean, on graphs with a hub whose rows are spread
+COPIES_TARGET = 5.0  # difference from theory in per cent
 SAMPLE = 50_000
 _CHUNK = 1 << 16
 
@@ -51,9 +52,9 @@ TRIANGLES = Pattern("triangles", ("ab", "bc", "ac"))
 CLIQUES = Pattern("4-cliques", ("ab", "bc", "ac", "ad", "bd", "cd"))
 
 
-def hub(scale: int, samples: int, seed: int) -> Graph:
-    """An RMAT graph, and as many edges again that all leave one node."""
-    graph = generated(scale, samples, seed)
+def generate_hub_graph(scale: int, samples: int, seed: int) -> Graph:
+    """Generate an RMAT graph, and add as many edges again that all leave one node."""
+    graph = generate_graph(scale, samples, seed)
     nodes = np.setdiff1d(np.arange(1 << scale), graph.target[graph.source == 0])
     chosen = nodes[nodes > 0][: graph.edges]
     if len(chosen) < graph.edges:
@@ -62,8 +63,8 @@ def hub(scale: int, samples: int, seed: int) -> Graph:
     return Graph(f"hub-{scale}-{samples}", source, np.concatenate([graph.target, chosen]))
 
 
-def grids(pattern: Pattern, graph: Graph, cells: int) -> dict[str, Grid]:
-    """The grid without and with its heavy values spread."""
+def build_grids(pattern: Pattern, graph: Graph, cells: int) -> dict[str, Grid]:
+    """Build two grids: all values hashed, and heavy values spread over several cells."""
     shares = choose_shares(pattern.atoms, cells)
     ends = [count_values([pa.array(column)]) for column in (graph.source, graph.target)]
     counts = {
@@ -74,20 +75,20 @@ def grids(pattern: Pattern, graph: Graph, cells: int) -> dict[str, Grid]:
     return {"hashed": Grid(shares), "spread": skew_grid(shares, counts)}
 
 
-def cells_of(pattern: Pattern, graph: Graph, cells: int, *, kind: str, seed: int) -> list[Row]:
-    """A row for each way to treat heavy values.
+def measure_cells(pattern: Pattern, graph: Graph, cells: int, *, kind: str, seed: int) -> list[Row]:
+    """Return a row of the table for each of the two grids.
 
     Args:
         pattern: The join.
         graph: Its edges.
-        cells: How many cells there may be.
-        kind: Of the graph: "real" and "hub" have targets.
-        seed: Of the sample.
+        cells: Maximum number of cells.
+        kind: Kind of graph; "real" and "hub" have targets.
+        seed: Seed of the sample.
     """
     rows: list[Row] = []
     sample = graph.shuffled(seed).take(slice(0, SAMPLE))
-    for way, grid in grids(pattern, graph, cells).items():
-        load = loads(pattern, graph, grid)
+    for way, grid in build_grids(pattern, graph, cells).items():
+        load = count_cell_rows(pattern, graph, grid)
         measured = len(place_rows("e", _columns(sample), grid).rows) / sample.edges
         theory = expected_copies(grid, sample)
         off = 100 * abs(measured / theory - 1)
@@ -116,8 +117,8 @@ def cells_of(pattern: Pattern, graph: Graph, cells: int, *, kind: str, seed: int
     return rows
 
 
-def loads(pattern: Pattern, graph: Graph, grid: Grid) -> Integers:
-    """The rows that each cell keeps."""
+def count_cell_rows(pattern: Pattern, graph: Graph, grid: Grid) -> Integers:
+    """Count the rows that each cell keeps."""
     load = np.zeros(grid.cells, np.int64)
     for start in range(0, graph.edges, _CHUNK):
         columns = _columns(graph.take(slice(start, start + _CHUNK)))
@@ -127,7 +128,7 @@ def loads(pattern: Pattern, graph: Graph, grid: Grid) -> Integers:
 
 
 def expected_copies(grid: Grid, graph: Graph) -> float:
-    """Copies of an edge by theory: those of each kind of edge, by which of its values are heavy."""
+    """Return the copies of an edge by theory, averaged over which of its values are heavy."""
     shares, columns = grid.shares, _columns(graph)
     kinds: dict[tuple[str, tuple[int, ...]], Integers] = {}
     for heavy in grid.heavy:

@@ -1,11 +1,11 @@
-"""Speed-up: the work of each cell of a grid, done here one after the other.
+"""Counts the work of each cell of a grid, and computes the speed-up that it allows.
 
-Some of the edges, one in ten or in a hundred, are inserted into the others. Each cell's embedded
-engine gets the rows that the cell wants and counts what it does: candidates (proposals and
-intersections), and the rows it was sent. The speed-up of p cells is the work of one engine with all
-rows divided by that of the cell with most; what Spark costs beside it is in the table of
-micro-batches. The changes that the cells find must add up to the one engine's, and that to an
-independent count's, where that does not take longer than all the rest.
+A tenth or a hundredth of the edges is inserted into the others. The engine of each cell gets the
+rows of the cell, and its work is counted: proposals, intersections, and the rows that it received.
+The speed-up of p cells is the work of one engine with all rows, divided by the work of the busiest
+cell. Spark's own cost is in the table of micro-batches. The changes that the cells find must add up
+to the change that one engine finds; unless it would take too long, that is compared with an
+independent count.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.counter import count, count_cliques
-from benchmarks.engine import weight
+from benchmarks.engine import count_of
 from benchmarks.graph import Graph
 from benchmarks.result import Row
-from benchmarks.scale_cells import CLIQUES, TRIANGLES, Pattern, grids
+from benchmarks.scale_cells import CLIQUES, TRIANGLES, Pattern, build_grids
 from benchmarks.verdict import Verdict
 from dbsp_wcoj import DeltaQuery, Relations, ZSet
 from streaming.distributed.execution.placement import Integers, find_cells
@@ -55,32 +55,32 @@ class Sorted:
 
 @dataclass(frozen=True)
 class Scaling:
-    """For which numbers of cells, how many edges there are for a new one, whether to count too."""
+    """Numbers of cells, edges for each new edge, and whether to check by an independent count."""
 
     cells: tuple[int, ...]
     edges: int = 10
     counted: bool = True
 
 
-def speed_ups(
+def measure_speed_ups(
     pattern: Pattern, graph: Graph, scaling: Scaling, *, seed: int, verdict: Verdict
 ) -> list[Row]:
-    """A row for each number of cells, with heavy values spread and not."""
+    """Return a row of the table for each number of cells, with heavy values spread and hashed."""
     mixed = graph.shuffled(seed)
     new = mixed.edges // scaling.edges
     delta, kept = mixed.take(slice(0, new)), mixed.take(slice(new, None))
-    alone, found = worked(pattern, Grid(choose_shares(pattern.atoms, 1)), kept, delta)
+    alone, found = count_work(pattern, Grid(choose_shares(pattern.atoms, 1)), kept, delta)
     whole = None
     if scaling.counted:
         counted = COUNTERS[pattern.name]
         whole = counted(mixed.source, mixed.target) - counted(kept.source, kept.target)
     truth = f"{pattern.name} that come to {graph.name}"
-    verdict.truth(truth, whole, found)
+    verdict.set_truth(truth, whole, found)
     rows: list[Row] = []
     for most in scaling.cells:
         work, spread = {}, 0
-        for way, grid in grids(pattern, graph, most).items():
-            work[way], found = worked(pattern, grid, kept, delta)
+        for way, grid in build_grids(pattern, graph, most).items():
+            work[way], found = count_work(pattern, grid, kept, delta)
             verdict.compare(f"{grid.cells} cells, {way}", truth, found)
             spread = sum(len(heavy.hashes) for heavy in grid.heavy)
         times = {way: float(alone.sum() / one.max()) for way, one in work.items()}
@@ -104,8 +104,8 @@ def speed_ups(
     return rows
 
 
-def worked(pattern: Pattern, grid: Grid, kept: Graph, delta: Graph) -> tuple[Integers, int]:
-    """The work of each cell, and by how much the count changes in all of them together."""
+def count_work(pattern: Pattern, grid: Grid, kept: Graph, delta: Graph) -> tuple[Integers, int]:
+    """Return the work of each cell, and the change of the count summed over all cells."""
     before, changed = (
         [_sorted(atom, graph, grid) for atom in range(len(pattern.edges))]
         for graph in (kept, delta)
@@ -116,7 +116,7 @@ def worked(pattern: Pattern, grid: Grid, kept: Graph, delta: Graph) -> tuple[Int
         view = DeltaQuery(pattern.query, relations=relations)
         relations.stage({f"e{n}": rows.of(cell) for n, rows in enumerate(before)}).commit()
         given = {f"e{n}": rows.of(cell) for n, rows in enumerate(changed)}
-        change = weight(view.evaluate(relations.stage(given)))
+        change = count_of(view.evaluate(relations.stage(given)))
         sent = sum(rows.rows(cell) for rows in changed)
         return view.stats.proposals + view.stats.intersections + sent, change
 

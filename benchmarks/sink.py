@@ -1,19 +1,19 @@
-"""Sink: what durability costs in time and bytes, through Spark and without it.
+"""Measures the cost of durable state in time and bytes, through Spark and without it.
 
-Claim: a `ViewSink` with its state on the local disk takes at most 1.5 times a function that only
-fetches the rows of each micro-batch, plus 30 ms; it restarts with 10 million rows, and does its
-next micro-batch, in under 2 seconds; over 1,000 micro-batches of 1,000 rows it writes at most 12
-bytes for each byte of change.
+Claim: a `ViewSink` with its state on the local disk takes at most 1.5 times as long as a function
+that only fetches the rows of each micro-batch, plus 30 ms. With 10 million rows of state it
+restarts and completes its next micro-batch in under 2 seconds. Over 1,000 micro-batches of 1,000
+rows it writes at most 12 bytes for each byte of change.
 
 Parts, each in a module of its own:
 
 overhead   `benchmarks.sink_overhead`: both functions take turns on one stream
 stream     `benchmarks.sink_stream`: live triangles of real messages, in events per second
-restart    `benchmarks.sink_restart`: by rows of state
-writes     `benchmarks.sink_writes`: bytes written, and micro-batches that stall
+restart    `benchmarks.sink_restart`: restart time, by rows of state
+writes     `benchmarks.sink_writes`: bytes written, and micro-batches that take long
 
-Every delta, count and state is compared with what it must be. ``--quick`` runs all of it at small
-sizes, to see that it works; its figures mean little.
+Every delta, count and state is compared with an independent one. ``--quick`` runs all parts at
+small sizes, to check that they work; its figures mean little.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ import typer
 from pyspark.sql import SparkSession
 
 import dbsp_wcoj
-from benchmarks.options import known
+from benchmarks.options import check_names
 from benchmarks.result import Result, Row, terminal
-from benchmarks.sink_overhead import overhead
-from benchmarks.sink_restart import restart
-from benchmarks.sink_stream import generated, real, stream
-from benchmarks.sink_writes import writes
+from benchmarks.sink_overhead import measure_overhead
+from benchmarks.sink_restart import measure_restart
+from benchmarks.sink_stream import generate_stream, measure_stream, read_stream
+from benchmarks.sink_writes import measure_writes
 from benchmarks.verdict import Verdict
 from streaming import start_session
 
@@ -53,11 +53,11 @@ _EVENTS = _SHARED / "data" / "sx-mathoverflow" / "sx-mathoverflow-window-events.
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much of everything; ``most`` bounds the micro-batches of a size of the stream."""
+    """The sizes of all parts."""
 
     overhead: dict[int, int]  # rows of a micro-batch: rounds
     warm: int
-    stream: dict[int, int]  # events of a micro-batch: most
+    stream: dict[int, int]  # events of a micro-batch: maximum number of micro-batches
     generated: int
     restart: tuple[int, ...]
     texts: int
@@ -97,8 +97,8 @@ def main(
     seed: int = 0,
     json: Annotated[Path | None, typer.Option(help="Write the result here.")] = None,
 ) -> None:
-    """Measure; exit status 1 when an answer is wrong."""
-    known(part, PARTS, "part")
+    """Measure; exit status 1 if an answer is wrong."""
+    check_names(part, PARTS, "part")
     dbsp_wcoj.warm_up()
     with tempfile.TemporaryDirectory(prefix="dbsp-wcoj-sink-", dir=folder) as place:
         measure(
@@ -122,7 +122,7 @@ def measure(
     json: Path | None,
     start: Callable[[Path], SparkSession],
 ) -> None:
-    """The parts, those without Spark before its session starts."""
+    """Run the parts; those without Spark run before its session starts."""
     verdict = Verdict()
     tables: dict[str, list[Row]] = {OVERHEAD: [], STREAM: [], RESTART: [], WRITES: []}
     result = Result("sink", CLAIM, tables)
@@ -132,13 +132,13 @@ def measure(
             progress.print(f"restart, {rows:,} rows{' of strings' if texts else ''} ...")
             place = folder / f"restart-{rows}-{texts}"
             tables[RESTART].append(
-                restart(place, rows=rows, texts=texts, seed=seed, verdict=verdict)
+                measure_restart(place, rows=rows, texts=texts, seed=seed, verdict=verdict)
             )
     if "writes" in part:
         for rows, batches in sizes.writes.items():
             progress.print(f"writes, {batches:,} micro-batches of {rows:,} rows ...")
             has_target = rows == sizes.target_rows
-            tables[WRITES] += writes(
+            tables[WRITES] += measure_writes(
                 folder / f"writes-{rows}",
                 rows=rows,
                 batches=batches,
@@ -154,19 +154,19 @@ def measure(
             for rows, rounds in sizes.overhead.items():
                 progress.print(f"overhead, micro-batches of {rows:,} rows ...")
                 place = folder / f"overhead-{rows}"
-                tables[OVERHEAD] += overhead(
+                tables[OVERHEAD] += measure_overhead(
                     session, place, rows=rows, rounds=rounds, warm=sizes.warm, verdict=verdict
                 )
         if "stream" in part:
             if events.is_file():
-                given = real(events)
+                given = read_stream(events)
             else:
                 progress.print(f"no stream at {events}: a generated one takes its place")
-                given = generated(sizes.generated, folder, seed)
+                given = generate_stream(sizes.generated, folder, seed)
             for size, most in sizes.stream.items():
                 progress.print(f"stream, {size:,} events in a micro-batch ...")
                 tables[STREAM].append(
-                    stream(session, folder, given, size=size, most=most, verdict=verdict)
+                    measure_stream(session, folder, given, size=size, most=most, verdict=verdict)
                 )
     verdict.close(result, json)
 

@@ -22,24 +22,24 @@ TRIANGLES: Final = """
 """
 
 
-def handed(table: pa.Table) -> Any:
-    """Rows in place of the DataFrame of a micro-batch, of a session without a context."""
+def micro_batch_of(table: pa.Table) -> Any:
+    """Wrap rows as a stand-in for the DataFrame of a micro-batch, so that no Spark is needed."""
     return SimpleNamespace(toArrow=lambda: table, sparkSession=SimpleNamespace())
 
 
-def triangles(values: pa.DataType | None = None) -> Circuit:
+def triangles_circuit(values: pa.DataType | None = None) -> Circuit:
     """The circuit of the view ``triangles`` over ``e(src, dst)``, int64 unless another is given."""
     column = pa.int64() if values is None else values
     schema = pa.schema([pa.field("src", column, False), pa.field("dst", column, False)])
     return compile_sql(TRIANGLES, {"e": schema}, name="triangles")
 
 
-def changes(source: Integers, target: Integers, weight: Integers | int = 1) -> pa.Table:
-    """The table of changed rows."""
+def changes_table(source: Integers, target: Integers, weight: Integers | int = 1) -> pa.Table:
+    """Return the table of changed edges with their weights."""
     weights = np.broadcast_to(np.asarray(weight, np.int64), len(source))
     return pa.table({"src": source, "dst": target, "weight": np.ascontiguousarray(weights)})
 
 
-def counted(table: pa.Table) -> int:
-    """By how much the count changes; the row of the old count leaves, that of the new comes."""
+def count_change(table: pa.Table) -> int:
+    """Return the change of the count: its delta deletes the old count and inserts the new one."""
     return int(table["n"].to_numpy() @ table["weight"].to_numpy())

@@ -1,12 +1,12 @@
-"""Overhead: a durable sink against a function that only fetches the rows of each micro-batch.
+"""Measures a durable sink against a function that only fetches the rows of each micro-batch.
 
-One stream, one session, and the functions take turns: micro-batch ``b`` goes to function
-``b % functions``, so whatever else the machine does at a time meets all of them alike. Each sink
-has its own state directory and gets ids of its own, 0, 1, 2 ... The view keeps one row in a hundred
-or every second one, and has no state: what is measured is the way in and out, and the files.
+In one stream and one session, the functions take turns: micro-batch ``b`` is passed to function ``b
+% functions``, so that other work on the machine affects all of them alike. Each sink has its own
+state directory, and gets the batch ids 0, 1, 2 ... The view keeps one row in a hundred, or every
+second one, and has no state. So the figures show the cost of reading and writing rows and files.
 
-Both times of a micro-batch are shown: the function alone, and Spark's whole trigger around it. The
-target is for the function, where nothing of Spark's own work hides the sink's.
+Two times of a micro-batch are shown: the function alone, and Spark's whole trigger around it. The
+target is for the function alone, because Spark's own work would hide the sink's.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from circuits import compile_sql
 from streaming import ViewSink
 
 SCHEMA = pa.schema([("timestamp", pa.timestamp("us", tz="UTC")), ("value", pa.int64())])
-#: What a view keeps: every so many-th row.
+#: The share of the rows that a view keeps, and the divisor of their values.
 EVERY = {"1 %": 100, "50 %": 2}
 PHASES = ("read", "decode", "step", "write", "publish")
 FACTOR, MILLISECONDS = 1.5, 30.0  # the target
@@ -35,7 +35,7 @@ FACTOR, MILLISECONDS = 1.5, 30.0  # the target
 
 @dataclass
 class Turn:
-    """One of the functions, and the seconds of each micro-batch that it got."""
+    """One of the functions, with the seconds and the ids of its micro-batches."""
 
     name: str
     function: Callable[[DataFrame, int], object]
@@ -45,7 +45,7 @@ class Turn:
     batches: list[int] = field(default_factory=list)
 
 
-def overhead(
+def measure_overhead(
     session: SparkSession,
     folder: Path,
     *,
@@ -54,7 +54,7 @@ def overhead(
     warm: int,
     verdict: Verdict,
 ) -> list[Row]:
-    """A row for each sink, at one size of micro-batches; ``warm`` rounds go before."""
+    """Return a row for each sink, at one size of micro-batches; the first rounds are a warm-up."""
     turns = [Turn("bare", lambda df, _: df.toArrow())]
     counted: list[int] = []
     for name, every in EVERY.items():
@@ -67,7 +67,7 @@ def overhead(
         assert turn.sink is not None
         every = EVERY[turn.name]
         what = f"{rows:,} rows, a view of {turn.name}"
-        verdict.truth(what, sum(_kept(rows, batch, every) for batch in turn.batches))
+        verdict.set_truth(what, sum(_kept(rows, batch, every) for batch in turn.batches))
         given = [metrics.rows_out["view"] for metrics in turn.sink.metrics]
         verdict.compare("its deltas", what, sum(given))
         if turn.on_delta:
@@ -93,7 +93,7 @@ def _sink(name: str, every: int, folder: Path, counted: list[int] | None = None)
 def _run(
     session: SparkSession, turns: Sequence[Turn], folder: Path, *, rows: int, rounds: int
 ) -> list[float]:
-    """Stream until every function had its turn so often; the seconds of each trigger."""
+    """Stream until every function has had ``rounds`` turns; return the seconds of each trigger."""
     wanted = rounds * len(turns)
     done = threading.Event()
 
@@ -128,16 +128,16 @@ def _run(
 
 
 def _kept(rows: int, batch: int, every: int) -> int:
-    """How many of a micro-batch's values, which count up from 0, are divisible."""
-    upto = [-(-value // every) for value in (batch * rows, (batch + 1) * rows)]
-    return upto[1] - upto[0]
+    """Count the values of a micro-batch that ``every`` divides; values count up from 0."""
+    first, end = batch * rows, (batch + 1) * rows
+    return -(-end // every) - -(-first // every)
 
 
 def _row(rows: int, bare: Turn, turn: Turn, triggers: list[float], number: int, warm: int) -> Row:
     assert turn.sink is not None
     metrics = list(turn.sink.metrics)[warm:]
     mine, other = _median(turn.seconds[warm:]), _median(bare.seconds[warm:])
-    # A function of one's own is a job of Spark's, whose time is not the sink's: no target.
+    # Counting the rows in ``on_delta`` runs a Spark job, so such a sink has no target.
     target = None if turn.on_delta else FACTOR * other + MILLISECONDS
     return {
         "rows/batch": rows,

@@ -1,13 +1,13 @@
-"""Restart: from a state directory to a sink that has done its next micro-batch.
+"""Measures the time from a state directory to a sink that has completed its next micro-batch.
 
 The view of triangles over random edges ``e(src, dst)`` is built in twenty micro-batches, so that
-there are several pieces of each arrangement. Then everything is made anew, as in a new process: the
-circuit from its pickled definition, the store, the sink; the files are mapped, their checksums
-compared, and a micro-batch of 100 rows is done. Cold is the same after the pages of the files were
-given back, so that they come from the disk. What a rebuild takes is one step with all rows, which
-are in memory already: no source is read again.
+each arrangement consists of several files. Then the circuit, the store and the sink are created
+again, as in a new process: the files are mapped, their checksums are compared, and a micro-batch of
+100 rows is processed. "Cold" is the same after the operating system has dropped the files from
+memory, so that they are read from disk. "Rebuild" is one step with all rows, which are in memory
+already; no source is read.
 
-After it the view must count what the rebuilt one counts.
+At the end the restarted view and the rebuilt view must have the same count.
 """
 
 from __future__ import annotations
@@ -22,7 +22,13 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.result import Row
-from benchmarks.sink_graph import Integers, changes, counted, handed, triangles
+from benchmarks.sink_graph import (
+    Integers,
+    changes_table,
+    count_change,
+    micro_batch_of,
+    triangles_circuit,
+)
 from benchmarks.verdict import Verdict
 from circuits import Circuit
 from streaming import ViewSink
@@ -33,18 +39,18 @@ TARGET_ROWS, TARGET_SECONDS = 10_000_000, 2.0
 DEGREE = 4
 
 
-def restart(folder: Path, *, rows: int, texts: bool, seed: int, verdict: Verdict) -> Row:
+def measure_restart(folder: Path, *, rows: int, texts: bool, seed: int, verdict: Verdict) -> Row:
     """Build, restart warm and cold, and rebuild."""
     random = np.random.default_rng(seed)
     nodes = max(rows // DEGREE, 20)
     source, target = (random.integers(0, nodes, rows + 2 * SMALL) for _ in range(2))
-    circuit = triangles(pa.string() if texts else None)
+    circuit = triangles_circuit(pa.string() if texts else None)
     definition = pickle.dumps(circuit.definition)
     begun = time.perf_counter()
     sink = ViewSink(circuit, state_dir=folder)
     total = 0
     for number, places in enumerate(np.array_split(np.arange(rows), BATCHES)):
-        sink(handed(_table(source[places], target[places], texts)), number)
+        sink(micro_batch_of(_table(source[places], target[places], texts)), number)
         total += _change(sink)
     built = time.perf_counter() - begun
     size = sum(path.stat().st_size for path in (folder / "data").iterdir())
@@ -60,7 +66,7 @@ def restart(folder: Path, *, rows: int, texts: bool, seed: int, verdict: Verdict
         table = _table(source[more], target[more], texts)
         begun = time.perf_counter()
         sink = ViewSink(Circuit(pickle.loads(definition)), state_dir=folder)
-        sink(handed(table), BATCHES + turn)
+        sink(micro_batch_of(table), BATCHES + turn)
         done = time.perf_counter() - begun
         measured.append((done - _after_load(sink), done))
         total += _change(sink)
@@ -73,7 +79,7 @@ def restart(folder: Path, *, rows: int, texts: bool, seed: int, verdict: Verdict
     output = rebuilt.step({"e": everything})
     rebuild = time.perf_counter() - begun
     what = f"triangles of {rows:,} rows of {'strings' if texts else 'int64'}, rebuilt"
-    verdict.truth(what, counted(output["triangles"]))
+    verdict.set_truth(what, count_change(output["triangles"]))
     verdict.compare("built in pieces and restarted twice", what, total)
     (warm, warm_step), (cold_load, _) = measured
     return {
@@ -100,11 +106,11 @@ def _after_load(sink: ViewSink) -> float:
 
 def _change(sink: ViewSink) -> int:
     assert sink.last is not None
-    return counted(sink.last.outputs["triangles"])
+    return count_change(sink.last.outputs["triangles"])
 
 
 def _table(source: Integers, target: Integers, texts: bool) -> pa.Table:
-    table = changes(source, target)
+    table = changes_table(source, target)
     if not texts:
         return table
     for place in range(2):

@@ -1,15 +1,16 @@
-"""Stream: live triangles of a real stream of messages, through Spark into durable state.
+"""Measures live triangles of a real stream of messages, with and without Spark and durable state.
 
-sx-mathoverflow in a window of 30 days: every message is an edge that comes, and leaves again. All
-before a certain event is one micro-batch, so that the graph has its size, and is not measured; then
-micro-batches of one size go to the view of undirected triangles, in three ways:
+The stream is sx-mathoverflow in a window of 30 days: every message is an edge that is inserted, and
+deleted 30 days later. The first micro-batch has most of the stream, so that the graph has its usual
+size; it is not measured. Micro-batches of one size follow. The view of undirected triangles gets
+them in three ways:
 
 engine     the circuit alone, its state in memory
-sink       the sink with its state on the local disk, handed the rows as tables
+sink       the sink with its state on the local disk; it gets the rows as tables
 Spark      the same sink at the end of a stream of files, one for each micro-batch
 
-At the end of each the count must be that of the oracle beside the stream, where there is one, and
-of an independent count of the live edges.
+At the end the count must equal an independent count of the live edges and, if there is a file of
+expected counts beside the stream, the expected count.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from pyspark.sql import DataFrame, SparkSession
 from benchmarks.counter import count
 from benchmarks.result import Row
 from benchmarks.rmat import rmat
-from benchmarks.sink_graph import Integers, changes, counted, handed
+from benchmarks.sink_graph import Integers, changes_table, count_change, micro_batch_of
 from benchmarks.verdict import Verdict
 from circuits import Circuit, compile_sql
 from streaming import ViewSink
@@ -52,14 +53,14 @@ PLACE = 0.6  # of the stream: about here the measured micro-batches end
 
 @dataclass(frozen=True)
 class Events:
-    """A stream, and after how many of its changes the triangles are known to be how many."""
+    """A stream, and the known number of triangles by the number of changes so far."""
 
     name: str
     stream: ChangeStream
     known: dict[int, int]
 
 
-def real(path: Path) -> Events:
+def read_stream(path: Path) -> Events:
     """The stream of a file ``<name>-window-events.parquet`` and the oracle beside it."""
     stream = read_events(path)
     oracle = path.with_name(path.name.replace("-events", "-oracle"))
@@ -70,7 +71,7 @@ def real(path: Path) -> Events:
     return Events(path.stem.removesuffix("-window-events"), stream, known)
 
 
-def generated(edges: int, folder: Path, seed: int) -> Events:
+def generate_stream(edges: int, folder: Path, seed: int) -> Events:
     """Edges of an RMAT graph; each leaves when as many as a third of them have come after it."""
     scale = max(5, int(edges / 8).bit_length())
     source, target = rmat(scale, edges, seed=seed)
@@ -92,7 +93,7 @@ def generated(edges: int, folder: Path, seed: int) -> Events:
     return Events(f"{edges:,} generated edges", read_events(path), {})
 
 
-def stream(
+def measure_stream(
     session: SparkSession,
     folder: Path,
     events: Events,
@@ -107,9 +108,9 @@ def stream(
     batches = min(most, (end - 1) // size)
     cuts = np.arange(end - size * batches, end + 1, size)
     what = f"triangles of {events.name} after {end:,} events"
-    verdict.truth(what, _counted(events.stream, end), events.known.get(end))
+    verdict.set_truth(what, _counted(events.stream, end), events.known.get(end))
     tables = [
-        changes(*(column[begin:cut] for column in _columns(events.stream)))
+        changes_table(*(column[begin:cut] for column in _columns(events.stream)))
         for begin, cut in zip([0, *cuts[:-1].tolist()], cuts.tolist(), strict=True)
     ]
     ways: dict[str, Sequence[float]] = {}
@@ -120,7 +121,7 @@ def stream(
 
     taken("engine", *_each(tables, _engine(_circuit())))
     sink = ViewSink(_circuit(), state_dir=folder / f"{size}-sink")
-    taken("sink", *_each(tables, lambda table, number: _given(sink, handed(table), number)))
+    taken("sink", *_each(tables, lambda table, number: _given(sink, micro_batch_of(table), number)))
     sink.close()
     write_files(events.stream, cuts, folder / f"{size}-files")
     durable = ViewSink(_circuit(), state_dir=folder / f"{size}-state")
@@ -162,13 +163,13 @@ def _each(
 
 
 def _engine(circuit: Circuit) -> Callable[[pa.Table, int], int]:
-    return lambda table, _: counted(circuit.step({"e": table})["triangles"])
+    return lambda table, _: count_change(circuit.step({"e": table})["triangles"])
 
 
 def _given(sink: ViewSink, df: Any, number: int) -> int:
     sink(df, number)
     assert sink.last is not None
-    return counted(sink.last.outputs["triangles"])
+    return count_change(sink.last.outputs["triangles"])
 
 
 def _through_spark(session: SparkSession, files: Path, sink: ViewSink) -> tuple[int, list[float]]:

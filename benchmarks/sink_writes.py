@@ -1,12 +1,12 @@
-"""Writes: bytes that a sink writes for each byte of change, and whether any micro-batch stalls.
+"""Measures the bytes that a sink writes for each byte of change, and its longest micro-batches.
 
-A thousand micro-batches of new edges of an RMAT graph go into the view of triangles; after them a
-thousand of which one half inserts and the other deletes rows that are there. No Spark: the rows are
-handed to the sink as tables.
+The view of triangles gets a thousand micro-batches with new edges of an RMAT graph. Then it gets a
+thousand micro-batches in which half of the rows are inserts and half are deletes. The sink gets the
+rows as tables, without Spark.
 
-Counted is every byte given to the file system: pieces of the state (``data``), what the view gives
-out (``outputs``), ``manifests``, and all else (the lines of metrics, the identity). A changed row
-is 24 bytes: two columns and a weight, eight bytes each.
+Every byte written to the file system is counted: files of the state (``data``), deltas of the view
+(``outputs``), ``manifests``, and all others (metrics, the identity of the directory). A changed row
+has 24 bytes: two columns and a weight, eight bytes each.
 """
 
 from __future__ import annotations
@@ -23,7 +23,13 @@ import pyarrow as pa
 from benchmarks.counter import count
 from benchmarks.result import Row
 from benchmarks.rmat import rmat
-from benchmarks.sink_graph import Integers, changes, counted, handed, triangles
+from benchmarks.sink_graph import (
+    Integers,
+    changes_table,
+    count_change,
+    micro_batch_of,
+    triangles_circuit,
+)
 from benchmarks.verdict import Verdict
 from streaming import ViewSink
 from streaming.state.files import Bytes, LocalFiles
@@ -51,7 +57,7 @@ class CountedFiles:
         self._files.append(name, text)
 
 
-def writes(
+def measure_writes(
     folder: Path,
     *,
     rows: int,
@@ -61,7 +67,7 @@ def writes(
     seed: int,
     verdict: Verdict,
 ) -> list[Row]:
-    """A row for the inserts, and with ``deletes`` one for the mix that follows them."""
+    """Return a row for the inserts, and with ``deletes`` one for the mixed micro-batches."""
     # As many edges as are inserted in all, and some for the duplicates and loops that are dropped.
     inserts = rows * batches + (rows // 2) * batches * deletes
     scale = max(6, int(inserts / 8).bit_length())
@@ -69,7 +75,7 @@ def writes(
     chosen = np.random.default_rng(seed).permutation(len(source))[:inserts]
     source, target = source[chosen], target[chosen]
     files = CountedFiles(folder)
-    sink = ViewSink(triangles(), state_dir=files)
+    sink = ViewSink(triangles_circuit(), state_dir=files)
     live = np.arange(rows * batches)
     found = 0
     results = []
@@ -82,11 +88,11 @@ def writes(
             steps = _mix(source, target, chosen, gone)
         first = 0 if kind == "inserts" else batches
         for number, table in enumerate(steps, first):
-            sink(handed(table), number)
+            sink(micro_batch_of(table), number)
             assert sink.last is not None
-            found += counted(sink.last.outputs["triangles"])
+            found += count_change(sink.last.outputs["triangles"])
         what = f"triangles after {batches:,} micro-batches of {rows:,} rows, {kind}"
-        verdict.truth(what, count(source[live], target[live]))
+        verdict.set_truth(what, count(source[live], target[live]))
         verdict.compare("the sum of the deltas", what, found)
         results.append(_row(kind, rows, batches, list(sink.metrics), files.written, target))
     sink.close()
@@ -95,13 +101,13 @@ def writes(
 
 def _inserts(source: Integers, target: Integers, rows: int, batches: int) -> Iterator[pa.Table]:
     for first in range(0, rows * batches, rows):
-        yield changes(source[first : first + rows], target[first : first + rows])
+        yield changes_table(source[first : first + rows], target[first : first + rows])
 
 
 def _exchanged(
     live: Integers, end: int, rows: int, batches: int, seed: int
 ) -> tuple[Integers, Integers, Integers]:
-    """Per micro-batch the edges that come and those that go, and what is live in the end."""
+    """Return the inserted and deleted edges of each micro-batch, and the live edges at the end."""
     half = rows // 2
     coming = np.arange(end - half * batches, end).reshape(batches, half)
     random = np.random.default_rng(seed + 1)
@@ -122,7 +128,7 @@ def _mix(
     for inserted, deleted in zip(coming, going, strict=True):
         both = np.concatenate([inserted, deleted])
         weight = np.repeat([1, -1], [len(inserted), len(deleted)])
-        yield changes(source[both], target[both], weight)
+        yield changes_table(source[both], target[both], weight)
 
 
 def _row(

@@ -1,7 +1,7 @@
-"""A stream of steps through a maintained count, each step timed for itself.
+"""Runs a stream of steps through a maintained count, and times each step.
 
-A step is what a user pays for: two columns and weights -> `ZSet` -> `DeltaQuery.step` -> the
-number. Preparing the arrays of the whole stream is not counted.
+The time of a step includes everything that a user pays for: two columns and weights -> `ZSet` ->
+`DeltaQuery.step` -> the number. The preparation of the arrays of the whole stream is not timed.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.cost import Clock, Cost
-from benchmarks.engine import weight
+from benchmarks.engine import count_of
 from benchmarks.graph import Graph
 from dbsp_wcoj import DeltaQuery, ZSet
 
 
 @dataclass(frozen=True, eq=False)
 class Phase:
-    """What it cost to put ``rows`` edges through a view: in all, and wall seconds by step."""
+    """The cost of ``rows`` edges through a view, the wall seconds by step, the count's change."""
 
     rows: int
     change: int
@@ -39,7 +39,7 @@ class Phase:
         return self.rows / self.cost.cpu
 
     def quantile(self, share: float) -> float:
-        """Milliseconds of wall time of a step; the largest for 1."""
+        """Return a quantile of the steps' wall milliseconds; the largest for 1."""
         return float(np.quantile(self.steps, share, method="higher")) * 1000
 
 
@@ -65,6 +65,6 @@ def _run(view: DeltaQuery, edges: Graph, batch: int, sign: int) -> Phase:
         rows = slice(step * batch, (step + 1) * batch)
         columns = [source[rows], target[rows]]
         delta = view.step({"e": ZSet.from_columns(columns, weights[: len(columns[0])])})
-        change += weight(delta)
+        change += count_of(delta)
         seconds[step] = time.perf_counter() - begun
     return Phase(edges.edges, change, clock.read(), seconds)

@@ -1,4 +1,4 @@
-"""Styles: the colour, marker, dash and hatch of each line or bar; no two of a plot are the same.
+"""Chooses the colour, marker, dash and hatch of each line or bar; no two in a plot are the same.
 
 A system has the same style in every plot. Systems of one family share a colour and differ in
 marker, dash and hatch. Other labels take the first styles that are free, in their order, so no two
@@ -111,14 +111,14 @@ def styles_of(labels: Iterable[str]) -> dict[str, Style]:
     """
     labels = list(dict.fromkeys(labels))
     styles = {label: SYSTEMS[label] for label in labels if label in SYSTEMS}
-    taken: dict[tuple[str, str], str] = {}
+    label_by_look: dict[tuple[str, str], str] = {}
     for label, style in styles.items():
-        other = taken.setdefault((style.colour, style.hatch), label)
+        other = label_by_look.setdefault((style.colour, style.hatch), label)
         if other != label and style == styles[other]:
             raise ValueError(
                 f"{other!r} and {label!r} have one style in benchmarks/styles.py: give one its own"
             )
-    free = (one for one in _free() if (one.colour, one.hatch) not in taken)
+    free = (style for style in _more_styles() if (style.colour, style.hatch) not in label_by_look)
     for label in labels:
         if label not in styles:
             style = next(free, None)
@@ -131,8 +131,8 @@ def styles_of(labels: Iterable[str]) -> dict[str, Style]:
     return {label: styles[label] for label in labels}
 
 
-def _free() -> Iterable[Style]:
-    """Styles for labels that are no system: the colours in turn, then each with the next hatch."""
-    for turn, place in product(range(len(_HATCHES)), range(len(_COLOURS))):
-        shifted = (place + turn) % len(_COLOURS)
-        yield Style(_COLOURS[place], _MARKERS[shifted], _DASHES[shifted], _HATCHES[turn])
+def _more_styles() -> Iterable[Style]:
+    """Yield styles for other labels: all colours without a hatch, then with each hatch."""
+    for hatch, colour in product(range(len(_HATCHES)), range(len(_COLOURS))):
+        shifted = (colour + hatch) % len(_COLOURS)
+        yield Style(_COLOURS[colour], _MARKERS[shifted], _DASHES[shifted], _HATCHES[hatch])

@@ -1,4 +1,4 @@
-"""Verdict: every answer of a run compared with the truth; a difference ends it with status 1."""
+"""Compares every answer of a benchmark with the truth; a difference ends it with status 1."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from benchmarks.result import Result, terminal
 
 @dataclass
 class Verdict:
-    """Known truths, the number of comparisons made, and what differed.
+    """The truths by name, the number of comparisons, and the differences.
 
     >>> verdict = Verdict()
-    >>> verdict.truth("graph", 3)
+    >>> verdict.set_truth("graph", 3)
     >>> verdict.compare("engine", "graph", 4)
     >>> verdict.differences
     ['engine: 4, but graph is 3']
@@ -25,21 +25,21 @@ class Verdict:
     comparisons: int = 0
     differences: list[str] = field(default_factory=list)
 
-    def truth(self, name: str, *sources: int | None) -> None:
-        """Learn a truth from sources that must agree; None is a source that does not know."""
-        known = [source for source in sources if source is not None]
-        self.truths[name] = known[0]
-        for other in known[1:]:
+    def set_truth(self, name: str, *sources: int | None) -> None:
+        """Set a truth from sources that must agree; a source without a value is None."""
+        values = [source for source in sources if source is not None]
+        self.truths[name] = values[0]
+        for other in values[1:]:
             self.compare(f"{name} by another source", name, other)
 
-    def compare(self, what: str, truth: str, found: int) -> None:
-        """Compare an answer with a truth that is known."""
+    def compare(self, what: str, truth: str, answer: int) -> None:
+        """Compare an answer with the truth of a name."""
         self.comparisons += 1
-        if found != self.truths[truth]:
-            self.differences.append(f"{what}: {found}, but {truth} is {self.truths[truth]}")
+        if answer != self.truths[truth]:
+            self.differences.append(f"{what}: {answer}, but {truth} is {self.truths[truth]}")
 
     def close(self, result: Result, path: Path | None) -> None:
-        """Show the result and write it, or exit with status 1 when any answer differed."""
+        """Show the result, and write it, or exit with status 1 if an answer differs."""
         console = terminal()
         result.show(console)
         for difference in self.differences:

@@ -1,12 +1,12 @@
-"""Counted work: what small maintained queries do, exactly, against what is recorded.
+"""Counts the work of small maintained queries, and compares it with the recorded counts.
 
-Claim: no count grows. Candidates (proposals, intersections), joins, rows sorted, put into runs and
-moved by merging, runs and bytes of state are the same on every machine and in every run, so one
-more is a change of the engine and not noise; times are for the other benchmarks.
+Claim: no count grows. The counts are proposals, intersections, joins, rows sorted, rows put into
+runs, rows moved by merging, runs, and bytes of state. They are the same on every machine and in
+every run, so a difference is a change of the engine and not noise. Other benchmarks measure time.
 
-Inputs: `benchmarks.work_cases`. What is recorded stands in ``results/work.json``. More than that,
-or another answer, ends the run with status 1; less is an improvement, to be
-recorded by ``--record`` (which renders the tables, too), as is a growth that is meant.
+Inputs: `benchmarks.work_cases`. The record is ``results/work.json``. A larger count, or another
+answer, ends the run with status 1. ``--record`` records a smaller count, or a larger one that is
+intended, and renders the tables.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import typer
 
 from benchmarks import report
 from benchmarks.result import Cell, Result, Row, terminal
-from benchmarks.work_cases import COUNTED, cases, worked
+from benchmarks.work_cases import COUNTED, case_names, count_work
 
 CLAIM = "Counted work, the same on every machine: no count grows"
 TABLE = "Counted work"
@@ -30,17 +30,19 @@ def main(
     only: Annotated[str, typer.Option(help="Cases with this in their name.")] = "",
     json: Annotated[Path, typer.Option(help="Where the record is.")] = RECORD,
 ) -> None:
-    """Count; exit status 1 when a count has grown."""
+    """Count; exit status 1 if a count has grown."""
     console = terminal()
-    chosen = [case for case in cases() if only in case]
+    chosen = [case for case in case_names() if only in case]
     if not chosen:
-        raise typer.BadParameter(f"no case with {only!r}; cases are {'; '.join(cases())}")
+        raise typer.BadParameter(f"unknown case {only!r}; cases: {'; '.join(case_names())}")
     if record and only:
         raise typer.BadParameter("record all cases together, without --only")
-    rows = [worked(case).row(case) for case in chosen]
+    rows = [count_work(case).row(case) for case in chosen]
     result = Result("work", CLAIM, {TABLE: rows})
-    known = recorded(json)
-    changes = [change for row in rows for change in compared(row, known.get(str(row["case"])))]
+    known = read_record(json)
+    changes = [
+        change for row in rows for change in compare_counts(row, known.get(str(row["case"])))
+    ]
     result.show(console)
     Result("work", CLAIM, {"Changes": changes}).show(console)
     grown = [change for change in changes if change["is"] != "better"]
@@ -61,17 +63,17 @@ def main(
         console.print("an improvement: python -m benchmarks.work --record")
 
 
-def recorded(path: Path) -> dict[str, Row]:
-    """The record by case; nothing if there is none."""
+def read_record(path: Path) -> dict[str, Row]:
+    """Read the recorded counts by case; empty without a record."""
     if not path.is_file():
         return {}
     return {str(row["case"]): row for row in Result.read(path).tables[TABLE]}
 
 
-def compared(row: Row, known: Row | None) -> list[Row]:
-    """What differs from the record.
+def compare_counts(row: Row, known: Row | None) -> list[Row]:
+    """Return the differences from the record.
 
-    >>> compared({"case": "a", "joins": 3}, {"case": "a", "joins": 4})
+    >>> compare_counts({"case": "a", "joins": 3}, {"case": "a", "joins": 4})
     [{'case': 'a', 'count': 'joins', 'recorded': 4, 'now': 3, 'is': 'better'}]
     """
     if known is None:

@@ -1,8 +1,8 @@
-"""The counted cases: small maintained queries over generated graphs, and how much each does.
+"""Runs small maintained queries over generated graphs, and counts their work.
 
-Every case loads most of a skewed graph in one step, then inserts the rest in steps of 1 and of 32
-rows, deletes as many in another order, and last moves edges (a step that deletes and inserts). Same
-seeds, same rows, same steps: every count is the same on every machine.
+Every case loads most of a skewed graph in one step. Then it inserts the other edges in steps of 1
+and of 32 rows, deletes them in another order, and at last replaces edges in steps that delete and
+insert. Seeds, rows and steps are fixed, so every count is the same on every machine.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.graph import Graph, generated
+from benchmarks.graph import Graph, generate_graph
 from benchmarks.result import Row
 from circuits import compile_sql
 from dbsp_wcoj import DeltaQuery, Trace, ZSet
@@ -49,7 +49,7 @@ _SINGLES, _BATCHES, _BATCH = 24, 12, 32
 
 @dataclass(frozen=True)
 class Work:
-    """What a stream of steps did, and the absolute weights that came out, which is the answer."""
+    """The counted work of a stream of steps, and the sum of the absolute weights of its deltas."""
 
     out: int
     joins: int
@@ -81,7 +81,7 @@ class Work:
 COUNTED: Final = tuple(Work(*([0] * 9)).row(""))[2:]
 
 
-def worked(case: str) -> Work:
+def count_work(case: str) -> Work:
     """Run a case."""
     if case == SQL_NAME:
         return _circuit(_graph())
@@ -89,13 +89,13 @@ def worked(case: str) -> Work:
     return _query(query, formula, _graph())
 
 
-def cases() -> tuple[str, ...]:
-    """All names."""
+def case_names() -> tuple[str, ...]:
+    """Return the names of all cases."""
     return (*QUERIES, SQL_NAME)
 
 
 def steps(graph: Graph) -> Iterator[tuple[Graph, int | list[int]]]:
-    """The edges of each step, with their weight or weights."""
+    """Yield the edges of each step, with their weight or weights."""
     changed = _SINGLES + _BATCHES * _BATCH
     kept, rest = graph.take(slice(changed, None)), graph.take(slice(0, changed))
     sizes = [1] * _SINGLES + [_BATCH] * _BATCHES
@@ -106,7 +106,7 @@ def steps(graph: Graph) -> Iterator[tuple[Graph, int | list[int]]]:
             yield edges.take(slice(at, at + size)), sign
             at += size
     for at in range(0, 4 * _BATCH, _BATCH):
-        # The edges of the first half move to where those of the second half come from.
+        # Delete some of the loaded edges, and insert as many of the others.
         gone = kept.take(slice(at, at + _BATCH // 2))
         came = rest.take(slice(at, at + _BATCH // 2))
         both = Graph(
@@ -118,7 +118,7 @@ def steps(graph: Graph) -> Iterator[tuple[Graph, int | list[int]]]:
 
 
 def _graph() -> Graph:
-    return generated(8, 2_400, 11).shuffled(1)
+    return generate_graph(8, 2_400, 11).shuffled(1)
 
 
 def _query(query: str, formula: str, graph: Graph) -> Work:
@@ -149,7 +149,7 @@ def _counted(
     step: Callable[[Graph, list[int]], int],
     held: Callable[[], tuple[list[DeltaQuery], object]],
 ) -> Work:
-    """Run all steps; no time is taken, the profiler only counts."""
+    """Run all steps and count their work; the profiler gets a constant clock, so it only counts."""
     out = 0
     with Profiler(lambda: 0.0) as profiler:
         for edges, weight in steps(graph):

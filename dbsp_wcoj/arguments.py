@@ -1,8 +1,8 @@
-"""Arguments of public functions: one check of their Python types, with one error.
+"""A check of the Python types of arguments of public functions.
 
-The rule of the package: an argument of the wrong Python type raises `ArgumentTypeError`, which is a
-``TypeError`` and a `DbspWcojError`; an invalid value raises the subclass of `DbspWcojError` that
-names the fault. A public function raises nothing else.
+All public functions follow this rule: an argument of the wrong Python type raises
+`ArgumentTypeError`, which is a ``TypeError`` and a `DbspWcojError`; an invalid value raises the
+subclass of `DbspWcojError` that names the fault. They raise no other errors.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def check_type(name: str, value: object, kinds: type | tuple[type, ...], what: s
     """
     if isinstance(value, kinds) and not (isinstance(value, bool) and kinds is int):
         return
-    shown = repr(value)
-    if len(shown) > _MAX_VALUE_CHARACTERS:
-        shown = f"{shown[:_MAX_VALUE_CHARACTERS]}..."
-    raise ArgumentTypeError(f"{name} is {shown}, of type {type(value).__name__}: give {what}")
+    excerpt = repr(value)
+    if len(excerpt) > _MAX_VALUE_CHARACTERS:
+        excerpt = f"{excerpt[:_MAX_VALUE_CHARACTERS]}..."
+    raise ArgumentTypeError(f"{name} is {excerpt}, of type {type(value).__name__}: give {what}")

@@ -3,17 +3,17 @@
 ::
 
     delta_query.step({"e": delta})
-        for each term of the formula that is not zero:     formulas.terms
-            run it as one generic join over old, delta and new views
-        sum the terms; then add the delta to the traces
+        for each term of the formula that is not zero:     formulas.delta_terms
+            run it as one generic join over old relations, deltas and new relations
+        sum the results; then add the deltas to the traces
 
-Old, delta and new are chosen per atom and are lists of immutable runs, so a self-join reads exactly
-the versions that its formula names. Everything that can fail happens before the first change of
-state: a step happens as a whole or not at all. Terms with an empty view are skipped, so a backfill
-(all rows in the first step) is one generic join.
+A term names a version (old, delta or new) for each atom, not for each relation. So a self-join can
+read the old version of a relation in one atom and the new one in another. Everything that can fail
+happens before the first change of state: a step takes effect completely or not at all. Terms with
+an empty factor are skipped, so a backfill (all rows in the first step) is one generic join.
 
-State: the relations' traces in the column orders that the terms need, and nothing else; no
-intermediate result is kept from one step to the next.
+State: only the traces of the relations, which are their rows in the column orders that the terms
+need. No intermediate result is kept from one step to the next.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from dbsp_wcoj.planning.formula_candidates import FormulaName, parse_formula
 from dbsp_wcoj.planning.planner import check_constants, normalize_body
 from dbsp_wcoj.query import Query
 from dbsp_wcoj.storage.relations import Relations, RelationsStep
-from dbsp_wcoj.storage.run import WHOLE, Ranges, value_ranges
+from dbsp_wcoj.storage.run import ALL_VALUES, Ranges, value_ranges
 from dbsp_wcoj.storage.trace import Staged, Trace, TraceStep
 from dbsp_wcoj.zset import ZSet, accumulate
 
@@ -55,11 +55,11 @@ class Stats:
     """Counters of a view, and the size of its state.
 
     Attributes:
-        joins: Binary joins run so far: a product of k views counts k - 1.
-        proposals: Values that were proposed, or passed to an innermost intersection, so far.
-        intersections: Look-ups of proposed values in other atoms so far.
-        rows_by_run: Rows of each run, oldest first, by arrangement.
-        bytes: Bytes of all runs.
+        joins: The number of binary joins so far; a term of k factors counts as k - 1.
+        proposals: The number of values that were proposed, or passed to an innermost intersection.
+        intersections: The number of look-ups of proposed values in other atoms.
+        rows_by_run: The number of rows of each run, oldest first, by arrangement.
+        bytes: The bytes of all runs.
     """
 
     joins: int
@@ -70,7 +70,7 @@ class Stats:
 
 
 class PreparedStep(Staged):
-    """A step that is computed and not committed.
+    """A step that is computed, but not committed.
 
     Attributes:
         delta: The view's delta.
@@ -100,23 +100,23 @@ class PreparedStep(Staged):
 class DeltaQuery:
     """A maintained conjunctive query.
 
-    A view computes one step at a time: a second thread gets an error, not a wrong answer. A view
-    has no other protection against concurrent threads; `circuits.Circuit` has.
+    One thread at a time may compute a step; a second thread gets an error. For concurrent readers
+    use `circuits.Circuit`.
 
     Args:
         query: The query, or its text.
-        formula: Name of the delta formula (`Formula`); or "auto", which chooses one for each step
-            by counted work (`dbsp_wcoj.planning.formula_candidates`); or a list of terms, which is
-            accepted if it is exact (`dbsp_wcoj.formulas.CustomFormula`).
+        formula: The name of the delta formula (`Formula`); or "auto", which chooses one for each
+            step by counted work (`dbsp_wcoj.planning.formula_candidates`); or a list of terms,
+            which is accepted if it is exact (`dbsp_wcoj.formulas.CustomFormula`).
         executor: Runs parts of large steps in parallel; the engine creates no threads.
         parts: The number of parts of a large step; a few per thread balance the load.
-        relations: Traces that the view shares with others; the view then only has `evaluate`,
-            and the caller commits the shared step once.
+        relations: Relations that several views share. Such a view only evaluates steps
+            (`evaluate`); the caller stages and commits each step once for all views.
 
     Raises:
         QuerySyntaxError, UnsafeVariableError, ArityError: As `Query.parse`.
         ColumnTypeError: A constant of the query is not an int64.
-        FormulaError: There is no such formula, or the terms do not add up to the delta.
+        FormulaError: The formula is unknown, or its terms do not add up to the delta.
 
     >>> view = DeltaQuery("tri(a, b, c) :- e(a, b), e(b, c), e(a, c)")
     >>> view.step({"e": ZSet.from_rows([(1, 2), (2, 3), (1, 3)])})
@@ -146,12 +146,12 @@ class DeltaQuery:
         self._executor = executor
         self._parts = parts
         self._joins = 0
-        self._shared = relations is not None
+        self._shares_relations = relations is not None
         self._lock = Lock()
         self._relations = relations or Relations()
         self._plan_cache = PlanCache(self.query, body, self.formula, self._relations)
         self._small = None
-        if not (self._shared or self._is_never_true or self.query.head):
+        if not (self._shares_relations or self._is_never_true or self.query.head):
             self._small = SmallSteps(self._plan_cache, self._relations)
 
     def step(self, deltas: Mapping[str, ZSet]) -> ZSet:
@@ -167,9 +167,10 @@ class DeltaQuery:
             UnknownRelationError: A name is not a relation of the query.
             ArityError: A delta has another arity than its relation.
             WeightOverflowError: A weight, or a sum or product on the way to it, leaves int64.
-                Formulas compute different sums: close to the limit one may raise, another not.
+                The intermediate sums depend on the formula, so close to the limit only some
+                formulas raise this error.
             DbspWcojError: Another step of the view is being computed.
-            After an error the state is as before the step.
+            After any error the state is as before the step.
 
         Complexity:
             O(terms * AGM(query with the delta as one atom) * log N), independent of earlier steps;
@@ -178,10 +179,11 @@ class DeltaQuery:
         self._acquire()
         try:
             if self._small is not None:
-                found = self._small.step(deltas)
-                if found is not None:
-                    self._joins += found[1]
-                    return ZSet.scalar(found[0])
+                result = self._small.step(deltas)
+                if result is not None:
+                    total, joins = result
+                    self._joins += joins
+                    return ZSet.scalar(total)
             step = self._stage(deltas)
             delta = self._evaluate(step)
             step.commit()
@@ -190,21 +192,22 @@ class DeltaQuery:
         return delta
 
     def prepare(self, deltas: Mapping[str, ZSet]) -> PreparedStep:
-        """Compute a step without committing it, for callers with more work before the commit.
+        """Compute a step without committing it.
 
         Args:
-            deltas: As `step`.
+            deltas: As for `step`.
 
         Raises:
-            As `step`.
+            The errors of `step`.
         """
         step = self._stage(deltas)
         return PreparedStep(self.evaluate(step), step)
 
     def evaluate(self, step: RelationsStep, budget: Budget | None = None) -> ZSet:
-        """Compute the view's delta of a staged step of its relations, without a change of state.
+        """Compute the view's delta in a staged step of its relations, without a change of state.
 
-        For views that share their relations: `Relations.stage`, evaluate each view, commit.
+        For views that share relations: call `Relations.stage`, `evaluate` each view, and commit the
+        step.
 
         Args:
             step: The staged step.
@@ -213,8 +216,8 @@ class DeltaQuery:
         Raises:
             WeightOverflowError: A weight of the result leaves int64.
             LimitError: The step uses more than the budget allows.
-            DbspWcojError: The step is of other relations or of an earlier version of them, or
-                another step of the view is being computed.
+            DbspWcojError: The step was staged for other relations or for an earlier version of
+                them, or another step of the view is being computed.
         """
         check_type("step", step, RelationsStep, "the result of Relations.stage")
         step.check(self._relations)
@@ -225,17 +228,17 @@ class DeltaQuery:
             self._lock.release()
 
     def step_chunks(self, deltas: Mapping[str, ZSet]) -> Iterator[ZSet]:
-        """As `step`, in Z-sets of at most 65,536 rows whose sum is the delta of the view.
+        """Like `step`, but yield Z-sets of at most 65,536 rows whose sum is the delta of the view.
 
         For steps whose output may be larger than memory; one thread computes it. The step is
-        committed when the iterator is exhausted; if the caller closes it earlier, nothing changes.
-        Until then the view cannot run another step.
+        committed when the iterator is exhausted. If the caller closes the iterator earlier, nothing
+        changes. Until then the view cannot run another step.
 
         Args:
-            deltas: As `step`.
+            deltas: As for `step`.
 
         Raises:
-            As `step`; wrong deltas in this call, an overflow while the caller iterates.
+            The errors of `step`: for wrong deltas at once, for an overflow during the iteration.
         """
         return self._step_chunks(self._stage(deltas))
 
@@ -260,12 +263,15 @@ class DeltaQuery:
                 which is safe only in the thread that runs its steps.
         """
         plan_cache = self._plan_cache
-        known = plan_cache.traces if traces is None else {n: traces[n] for n in plan_cache.traces}
-        return explain(self.query, plan_cache.formula, plan_cache.terms, known)
+        if traces is None:
+            traces = plan_cache.traces
+        else:
+            traces = {name: traces[name] for name in plan_cache.traces}
+        return explain(self.query, plan_cache.formula, plan_cache.terms, traces)
 
     @property
     def terms(self) -> tuple[BoundTerm, ...]:
-        """The terms planned so far, for observers; any thread may ask while another one plans."""
+        """The terms planned so far; any thread may read them while another one plans."""
         return self._plan_cache.terms
 
     @property
@@ -292,9 +298,10 @@ class DeltaQuery:
 
     @property
     def plans(self) -> dict[str, Any] | None:
-        """The variable orders of the terms as lists and dicts, for `resume`; None as in a new view.
+        """The variable orders of the terms as lists and dicts, for `resume`.
 
-        The same object until a term is planned again.
+        None while all orders are those of a new view. The result is the same object until a term is
+        planned again.
         """
         return self._plan_cache.plans
 
@@ -302,7 +309,7 @@ class DeltaQuery:
         """Plan the terms again after the relations have been loaded (`Trace.load`).
 
         Args:
-            plans: The `plans` of the view whose rows were stored, of the same query and formula;
+            plans: The `plans` of the view whose rows were stored, with the same query and formula;
                 None to plan with statistics of the relations.
 
         Complexity:
@@ -311,18 +318,18 @@ class DeltaQuery:
         self._plan_cache.resume(plans)
 
     def _stage(self, deltas: Mapping[str, ZSet]) -> RelationsStep:
-        if self._shared:
+        if self._shares_relations:
             raise DbspWcojError(
                 "the view shares its relations: stage the step there, evaluate all views, commit"
             )
         return self._relations.stage(deltas)
 
     def _acquire(self) -> None:
-        # The join buffers and the delta slots serve one step at a time.
+        # A step uses the join buffers and the delta slots of the plan cache, which exist once.
         if not self._lock.acquire(blocking=False):
             raise DbspWcojError(
-                "another step of this view is being computed, or read in chunks; one at a time: "
-                "wait for it, or exhaust or close its chunks"
+                "another step of this view is being computed or read in chunks; a view runs one "
+                "at a time: wait for it, or exhaust or close its chunks"
             )
 
     def _evaluate(self, step: RelationsStep, budget: Budget | None = None) -> ZSet:
@@ -339,20 +346,22 @@ class DeltaQuery:
                 observer.end_phase(0)
 
     def _total(self, steps: Mapping[str, TraceStep], budget: Budget | None) -> int:
-        """The weight of the empty row."""
+        """The weight of the empty row in the view's delta."""
         if self._is_never_true:
             return 0
         bound_terms = self._plan_cache.bind_step(steps)
-        # The call that runs all terms does not pause to check the time.
-        in_one_call = budget is None or not budget.has_deadline
-        if bound_terms.is_sum and in_one_call and (self._parts == 1 or not _is_large(steps)):
-            found = bound_terms.total()
-            if found is not None:
-                self._joins += found[1]
+        # One kernel call can run all terms, but it does not check the time.
+        has_deadline = budget is not None and budget.has_deadline
+        is_split = self._parts > 1 and _is_large(steps)
+        if bound_terms.is_sum and not has_deadline and not is_split:
+            result = bound_terms.total()
+            if result is not None:
+                total, joins = result
+                self._joins += joins
                 self._plan_cache.record_cost()
-                return found[0]
-        products = self._products(bound_terms, steps, budget)
-        return sum([physical.total(ranges, pool, budget) for physical, ranges, pool in products])
+                return total
+        terms = self._runnable_terms(bound_terms, steps, budget)
+        return sum([physical.total(ranges, pool, budget) for physical, ranges, pool in terms])
 
     def _chunks(
         self, steps: Mapping[str, TraceStep], budget: Budget | None, *, parallel: bool = True
@@ -361,12 +370,12 @@ class DeltaQuery:
         if self._is_never_true:
             return
         bound_terms = self._plan_cache.bind_step(steps)
-        for physical, ranges, executor in self._products(
+        for physical, ranges, executor in self._runnable_terms(
             bound_terms, steps, budget, parallel=parallel
         ):
             yield from physical.chunks(ranges, executor, budget)
 
-    def _products(
+    def _runnable_terms(
         self,
         bound_terms: BoundTerms,
         steps: Mapping[str, TraceStep],
@@ -374,9 +383,12 @@ class DeltaQuery:
         *,
         parallel: bool = True,
     ) -> Iterator[tuple[PhysicalTerm, Ranges, Executor | None]]:
-        """Yield the products of the step that are not zero and add to ``D_n``, ready to run.
+        """Yield the terms of the step that are not zero and add to ``D_n``, ready to run.
 
-        The products of partial deltas run here, before the terms that read them.
+        The terms of partial deltas run here, before the terms that read them.
+
+        Yields:
+            A term bound to runs, the value ranges of its parts, and the executor for these parts.
         """
         atoms = len(self.query.body)
         partials: dict[int, list[ZSet]] = {}
@@ -391,7 +403,7 @@ class DeltaQuery:
                 continue
             self._joins += term.joins
             physical = term.physical
-            ranges, executor = WHOLE, None
+            ranges, executor = ALL_VALUES, None
             if term.partial is not None and partial is not None:
                 self._plan_cache.deltas[term.partial] = partial.address(
                     physical.plan.factors[0].order

@@ -1,4 +1,4 @@
-"""The errors of the relational core, one small tree.
+"""The errors of the relational core.
 
 Every message shows three things: the value, the limit that it breaks, and how to fix it. Catch
 ``DbspWcojError`` for all of them, or the one that you can handle.
@@ -74,7 +74,7 @@ def _syntax_error(message: str, line: int, column: int) -> QuerySyntaxError:
 
 
 class UnsafeVariableError(DbspWcojError):
-    """A variable has to be bound where it is used, and no atom of the body binds it."""
+    """A variable is used in the head or in a comparison, and no atom of the body binds it."""
 
 
 class UnknownRelationError(DbspWcojError):
@@ -94,7 +94,7 @@ class WeightError(DbspWcojError):
 
 
 class WeightOverflowError(DbspWcojError, ArithmeticError):
-    """A weight leaves int64; it never wraps around silently."""
+    """A weight does not fit in int64; weights never wrap around."""
 
 
 class ColumnTypeError(DbspWcojError):

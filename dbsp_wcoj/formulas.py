@@ -1,22 +1,27 @@
 """The delta formulas of an n-way join, as data: six built-in ones, and formulas of the user.
 
-A join is multilinear in its atoms, so the delta of ``R_1 ⋈ … ⋈ R_n`` is a sum of products. With
-the old relation ``O_i``, its delta ``d_i`` and the new relation ``N_i = O_i + d_i``, every formula
-here equals ``N_1 ⋈ … ⋈ N_n - O_1 ⋈ … ⋈ O_n``. Which one to use is only a matter of cost.
+A join is linear in each of its atoms, so the delta of ``R_1 ⋈ … ⋈ R_n`` is a sum of products. Let
+``O_i`` be the old relation of atom i, ``d_i`` its delta and ``N_i = O_i + d_i`` the new relation.
+Then every formula equals ``N_1 ⋈ … ⋈ N_n - O_1 ⋈ … ⋈ O_n``; for two atoms::
 
-A term names the view (old, delta or new) of each atom that it multiplies; it does not join. The
-executor runs each term as one generic join. A formula must never be applied level by level inside
-the join: that multiplies differences per variable, which is not the difference of the products.
+    collapsed     D2 += d1 N2      D2 += O1 d2
+    flipped       D2 += d1 O2      D2 += N1 d2
 
-The views express the rule "merge ``d_i`` right after term ``i``" of the flipped formulas: before
-the merge a factor is old, after it the factor is new. So one version of each trace is enough when
-the terms run in the order of `terms`.
+The formulas differ only in their cost. Each line is a term: a product of factors that is added to
+a partial delta, here ``D2``. A factor is one version (old, delta or new) of one atom. Terms are
+only data; `dbsp_wcoj.delta_query` runs each of them as one generic join. A formula must not be
+applied level by level inside of a join: that would multiply the differences per variable, and this
+product is not the difference of the products.
 
-A `CustomFormula` is a list of terms that a user writes. It is accepted only if it is exact: with
-``N_i = O_i + d_i`` and each partial delta replaced by its terms, the sum is a polynomial in which
-each product that has at least one delta occurs once, and the product of the old relations not at
-all. This is the expansion of ``N_1 … N_n - O_1 … O_n``, so an accepted formula is right for all
-relations, and a rejected one is wrong for some.
+The flipped formulas need only one version of each trace in memory, if ``d_i`` is merged into
+relation i right after term i: before the merge the trace is old, after it new. The order of
+`delta_terms` allows this.
+
+A `CustomFormula` is a list of terms that a user writes. It is accepted only if it is exact. To
+check this, ``N_i`` is replaced by ``O_i + d_i``, and each partial delta by its terms. In the
+resulting sum, each product with at least one delta must occur once, and the product of the old
+relations not at all, as in the expansion of ``N_1 … N_n - O_1 … O_n``. So an accepted formula is
+right for all relations, and a rejected one is wrong for some.
 
 References:
     Budiu, Chajed, McSherry, Ryzhyk, Tannen. DBSP. PVLDB 16(7), 2023 (deltas of bilinear
@@ -45,9 +50,9 @@ __all__ = [
     "DeltaTerm",
     "Factor",
     "Formula",
-    "View",
-    "joins",
-    "terms",
+    "Version",
+    "count_joins",
+    "delta_terms",
 ]
 
 # An expansion over n atoms has 2^n products.
@@ -103,7 +108,7 @@ class Formula(StrEnum):
             name: A formula or its name.
 
         Raises:
-            FormulaError: There is no such formula; the message lists them.
+            FormulaError: The name is unknown; the message lists the formulas.
 
         >>> Formula.of("best")
         Traceback (most recent call last):
@@ -127,8 +132,8 @@ flipped, recursive, recursive_collapsed, recursive_flipped
         return self.startswith("recursive")
 
 
-class View(StrEnum):
-    """A relation before the step, the change of the step, and the relation after it."""
+class Version(StrEnum):
+    """Which rows of a relation a factor reads: those before the step, its delta, those after it."""
 
     old = auto()
     delta = auto()
@@ -137,35 +142,45 @@ class View(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """One view of one atom (from 0); or ``PARTIAL``, the previous partial delta.
+    """A factor of a term: one version of one atom; or ``PARTIAL``, the previous partial delta.
 
-    >>> str(Factor(0, View.new)), str(PARTIAL)
+    Attributes:
+        atom: The index of the atom, from 0; -1 for ``PARTIAL``.
+        version: The version that the factor reads.
+
+    >>> str(Factor(0, Version.new)), str(PARTIAL)
     ('N1', 'D')
     """
 
     atom: int
-    view: View
+    version: Version
 
     def __str__(self) -> str:
         if self.atom < 0:
             return "D"
-        return {View.old: "O", View.delta: "d", View.new: "N"}[self.view] + str(self.atom + 1)
+        return {Version.old: "O", Version.delta: "d", Version.new: "N"}[self.version] + str(
+            self.atom + 1
+        )
 
 
-PARTIAL: Final = Factor(-1, View.delta)
-_VIEW_LETTERS: Final = {"O": View.old, "d": View.delta, "N": View.new}
+PARTIAL: Final = Factor(-1, Version.delta)
+_VERSION_LETTERS: Final = {"O": Version.old, "d": Version.delta, "N": Version.new}
 _TERM_TEXT: Final = re.compile(r"D([1-9]\d{0,3})\s*\+=((?:\s+[DdNO][1-9]\d{0,3})+)")
 
 
 @dataclass(frozen=True, slots=True)
 class DeltaTerm:
-    """One product, to be added to the partial delta ``D_target``.
+    """One product of a delta formula, which is added to the partial delta ``D_target``.
 
-    ``target`` counts from 1. The one-shot formulas add all their terms to ``D_n``. In the
-    recursions ``PARTIAL`` in a term for ``D_i`` means ``D_{i-1}``, which is complete by then.
-    ``PARTIAL`` comes first, then the atoms in ascending order. ``D_n`` is the delta of the join.
+    ``D_n`` is the delta of the join. The formulas without recursion add all their terms to ``D_n``.
+    In a recursion, ``PARTIAL`` in a term of ``D_i`` means ``D_{i-1}``, all of whose terms run
+    before.
 
-    >>> term = DeltaTerm(2, (PARTIAL, Factor(1, View.old)))
+    Attributes:
+        target: The number of the partial delta, from 1.
+        factors: ``PARTIAL`` first, if the term has it, then the atoms in ascending order.
+
+    >>> term = DeltaTerm(2, (PARTIAL, Factor(1, Version.old)))
     >>> print(term, term.joins)
     D2 += D1 O2 1
     """
@@ -178,24 +193,24 @@ class DeltaTerm:
         """Read a term as ``str`` writes it.
 
         Raises:
-            FormulaError: The text is not a term; the message shows the form of one.
+            FormulaError: The text is not a term; the message shows an example.
 
-        >>> DeltaTerm.parse("D2 += D1 O2") == DeltaTerm(2, (PARTIAL, Factor(1, View.old)))
+        >>> DeltaTerm.parse("D2 += D1 O2") == DeltaTerm(2, (PARTIAL, Factor(1, Version.old)))
         True
         """
         check_type("text", text, str, "a term, such as 'D2 += d1 N2'")
-        found = _TERM_TEXT.fullmatch(text.strip())
-        if found is None:
+        match = _TERM_TEXT.fullmatch(text.strip())
+        if match is None:
             raise FormulaError(
                 f"{text.strip()!r} is not a term; write a sum into a partial delta, such as "
                 f"'D3 += O1 d2 N3' or 'D3 += D2 O3'"
             )
-        target = int(found[1])
+        target = int(match[1])
         factors = []
-        for name in found[2].split():
+        for name in match[2].split():
             letter, number = name[0], int(name[1:])
             if letter != "D":
-                factors.append(Factor(number - 1, _VIEW_LETTERS[letter]))
+                factors.append(Factor(number - 1, _VERSION_LETTERS[letter]))
             elif number == target - 1:
                 factors.append(PARTIAL)
             else:
@@ -205,23 +220,25 @@ class DeltaTerm:
                 )
         return DeltaTerm(target, tuple(factors))
 
-    def when(self, changed: Collection[int]) -> DeltaTerm:
-        """The same product when only these atoms change: new views of other atoms become old ones.
+    def simplify_for(self, changed: Collection[int]) -> DeltaTerm:
+        """The same product if only these atoms change: other atoms are read as old, not as new.
 
-        >>> print(DeltaTerm.parse("D3 += d1 N2 N3").when({0, 2}))
+        >>> print(DeltaTerm.parse("D3 += d1 N2 N3").simplify_for({0, 2}))
         D3 += d1 O2 N3
         """
         return DeltaTerm(
             self.target,
             tuple(
-                Factor(f.atom, View.old) if f.view is View.new and f.atom not in changed else f
+                Factor(f.atom, Version.old)
+                if f.version is Version.new and f.atom not in changed
+                else f
                 for f in self.factors
             ),
         )
 
     @property
     def joins(self) -> int:
-        """Binary joins of the product: its factors less one."""
+        """The number of binary joins of the product: the number of its factors minus 1."""
         return len(self.factors) - 1
 
     def __str__(self) -> str:
@@ -233,8 +250,8 @@ class DeltaTerm:
 class CustomFormula:
     """A delta formula that a user writes, as terms.
 
-    Each term of ``D_i`` multiplies one view of each of the atoms 1 … i, or the partial delta
-    ``D_{i-1}`` and one view of atom i. The order of terms and factors does not matter.
+    Each term of ``D_i`` multiplies one version of each of the atoms 1 … i, or the partial delta
+    ``D_{i-1}`` and one version of atom i. The order of terms and factors does not matter.
 
     Args:
         terms: The terms, or their texts as `DeltaTerm.parse` reads them. The number of atoms is the
@@ -262,16 +279,16 @@ join of 2 atoms contains it once: remove it from a term
 
     def __init__(self, terms: Iterable[DeltaTerm | str]) -> None:
         check_type("terms", terms, Iterable, "a list of terms")
-        found = []
+        normalized = []
         for term in terms:
             check_type(
                 "a term", term, (DeltaTerm, str), "a DeltaTerm, or a text such as 'D2 += d1 N2'"
             )
-            found.append(_normalized(DeltaTerm.parse(term) if isinstance(term, str) else term))
-        if not found:
+            normalized.append(_normalize(DeltaTerm.parse(term) if isinstance(term, str) else term))
+        if not normalized:
             raise FormulaError("a formula has at least one term, such as 'D1 += d1'; got none")
-        found.sort(key=lambda term: term.target)
-        object.__setattr__(self, "terms", tuple(found))
+        normalized.sort(key=lambda term: term.target)
+        object.__setattr__(self, "terms", tuple(normalized))
         _check_expansion(self.terms, self.atoms)
 
     @staticmethod
@@ -298,13 +315,13 @@ join of 2 atoms contains it once: remove it from a term
         return "; ".join(map(str, self.terms))
 
 
-def terms(
+def delta_terms(
     formula: Formula | CustomFormula | str, n: int, *, changed: Collection[int] | None = None
 ) -> tuple[DeltaTerm, ...]:
     """The terms of a formula over ``n`` atoms, in the order in which they run.
 
-    A term is left out if it is zero, because it reads the delta of an unchanged atom or a partial
-    delta without terms. With no atom changed there are no terms.
+    Terms that are always zero are left out: those that read the delta of an unchanged atom, or a
+    partial delta without terms. So there are no terms if no atom changes.
 
     Args:
         formula: One of the six, or a formula of the user.
@@ -312,20 +329,20 @@ def terms(
         changed: Atoms (from 0) whose delta may be non-empty; by default all.
 
     Returns:
-        The terms. Targets never descend.
+        The terms, in ascending order of their targets.
 
     Raises:
-        FormulaError: Unknown formula, ``n < 1``, a changed atom outside ``0 … n-1``, more than 16
-            changed atoms in ``expanded``, or a formula of the user for another number of atoms.
+        FormulaError: The formula is unknown or has another number of atoms, ``n < 1``, a changed
+            atom is outside ``0 … n-1``, or ``expanded`` has more than 16 changed atoms.
 
     Complexity:
         O(terms * n).
 
-    >>> [str(term) for term in terms(Formula.collapsed, 3)]
+    >>> [str(term) for term in delta_terms(Formula.collapsed, 3)]
     ['D3 += d1 N2 N3', 'D3 += O1 d2 N3', 'D3 += O1 O2 d3']
-    >>> [str(term) for term in terms("recursive_flipped", 3)]
+    >>> [str(term) for term in delta_terms("recursive_flipped", 3)]
     ['D1 += d1', 'D2 += D1 O2', 'D2 += N1 d2', 'D3 += D2 O3', 'D3 += N1 N2 d3']
-    >>> [str(term) for term in terms("recursive", 3, changed={1})]
+    >>> [str(term) for term in delta_terms("recursive", 3, changed={1})]
     ['D2 += O1 d2', 'D3 += D2 O3']
     """
     if not isinstance(formula, CustomFormula):
@@ -338,26 +355,30 @@ def terms(
     if isinstance(formula, CustomFormula):
         if formula.atoms != n:
             raise FormulaError(
-                f"the formula {_shortened(str(formula))!r} is for joins of {formula.atoms} atoms, "
-                f"and the join has {n}; end in terms of D{n}"
+                f"the formula {_shorten(str(formula))!r} is for joins of {formula.atoms} atoms, "
+                f"and the join has {n}; its last terms must add to D{n}"
             )
         return _nonzero(formula.terms, atoms)
     if formula is Formula.expanded:
         return tuple(_expanded(n, atoms))
     if formula.is_recursive:
         return tuple(_recursive(formula, n, atoms))
-    before, after = (View.old, View.new) if formula is Formula.collapsed else (View.new, View.old)
+    before, after = (
+        (Version.old, Version.new) if formula is Formula.collapsed else (Version.new, Version.old)
+    )
     # Σ_i  before_1 … before_{i-1}  d_i  after_{i+1} … after_n
     return tuple(
-        DeltaTerm(n, (*_views(before, 0, i), Factor(i, View.delta), *_views(after, i + 1, n)))
+        DeltaTerm(
+            n, (*_factors(before, 0, i), Factor(i, Version.delta), *_factors(after, i + 1, n))
+        )
         for i in atoms
     )
 
 
-def joins(
+def count_joins(
     formula: Formula | CustomFormula | str, n: int, *, changed: Collection[int] | None = None
 ) -> int:
-    """Binary joins of all terms of a formula: the cost model of ``Formula``'s table.
+    """Count the binary joins of all terms of a formula, as in the table of ``Formula``.
 
     Args:
         formula: One of the six, or a formula of the user.
@@ -365,31 +386,31 @@ def joins(
         changed: Atoms (from 0) whose delta may be non-empty; by default all.
 
     Raises:
-        FormulaError: As ``terms``.
+        FormulaError: As ``delta_terms``.
 
-    >>> [joins(Formula.recursive, n) for n in range(2, 9)]
+    >>> [count_joins(Formula.recursive, n) for n in range(2, 9)]
     [3, 7, 12, 18, 25, 33, 42]
-    >>> joins("collapsed", 5, changed={0, 3})
+    >>> count_joins("collapsed", 5, changed={0, 3})
     8
     """
-    return sum(term.joins for term in terms(formula, n, changed=changed))
+    return sum(term.joins for term in delta_terms(formula, n, changed=changed))
 
 
-def _views(view: View, start: int, stop: int) -> tuple[Factor, ...]:
-    return tuple(Factor(atom, view) for atom in range(start, stop))
+def _factors(version: Version, start: int, stop: int) -> tuple[Factor, ...]:
+    return tuple(Factor(atom, version) for atom in range(start, stop))
 
 
 def _expanded(n: int, changed: list[int]) -> Iterator[DeltaTerm]:
     # Σ over ∅≠S⊆changed of  Π_{i∈S} d_i · Π_{i∉S} O_i
     if len(changed) > MAX_EXPANDED_ATOMS:
         raise FormulaError(
-            f"expanded over {len(changed)} changed atoms has 2^{len(changed)}-1 terms; the bound "
+            f"expanded over {len(changed)} changed atoms has 2^{len(changed)}-1 terms; the limit "
             f"is {MAX_EXPANDED_ATOMS} atoms, use collapsed"
         )
     for size in range(1, len(changed) + 1):
         for chosen in combinations(changed, size):
             yield DeltaTerm(
-                n, tuple(Factor(i, View.delta if i in chosen else View.old) for i in range(n))
+                n, tuple(Factor(i, Version.delta if i in chosen else Version.old) for i in range(n))
             )
 
 
@@ -398,41 +419,41 @@ def _recursive(formula: Formula, n: int, changed: list[int]) -> Iterator[DeltaTe
     # recursive_collapsed  D_i = D_{i-1} N_i               + O_1 … O_{i-1} d_i
     # recursive_flipped    D_i = D_{i-1} O_i               + N_1 … N_{i-1} d_i
     extended = {
-        Formula.recursive: (View.delta, View.old),
-        Formula.recursive_collapsed: (View.new,),
-        Formula.recursive_flipped: (View.old,),
+        Formula.recursive: (Version.delta, Version.old),
+        Formula.recursive_collapsed: (Version.new,),
+        Formula.recursive_flipped: (Version.old,),
     }[formula]
-    before = View.new if formula is Formula.recursive_flipped else View.old
+    before = Version.new if formula is Formula.recursive_flipped else Version.old
     partial_is_zero = True
     for i in range(n):
         if not partial_is_zero:
-            for view in extended:
-                if view is not View.delta or i in changed:
-                    yield DeltaTerm(i + 1, (PARTIAL, Factor(i, view)))
+            for version in extended:
+                if version is not Version.delta or i in changed:
+                    yield DeltaTerm(i + 1, (PARTIAL, Factor(i, version)))
         if i in changed:
-            yield DeltaTerm(i + 1, (*_views(before, 0, i), Factor(i, View.delta)))
+            yield DeltaTerm(i + 1, (*_factors(before, 0, i), Factor(i, Version.delta)))
             partial_is_zero = False
 
 
 def _nonzero(terms: Sequence[DeltaTerm], changed: Collection[int]) -> tuple[DeltaTerm, ...]:
-    """The terms that can be non-zero when only these atoms change, and whose sums are read."""
+    """The terms that can be non-zero if only these atoms change, and whose target is needed."""
     if not changed:
         return ()
     written: set[int] = set()
-    found: list[DeltaTerm] = []
+    nonzero: list[DeltaTerm] = []
     for term in terms:
         is_zero = any(
             term.target - 1 not in written
             if factor == PARTIAL
-            else factor.view is View.delta and factor.atom not in changed
+            else factor.version is Version.delta and factor.atom not in changed
             for factor in term.factors
         )
         if not is_zero:
             written.add(term.target)
-            found.append(term)
+            nonzero.append(term)
     read = {terms[-1].target}
     needed: list[DeltaTerm] = []
-    for term in reversed(found):
+    for term in reversed(nonzero):
         if term.target in read:
             needed.append(term)
             if PARTIAL in term.factors:
@@ -440,11 +461,11 @@ def _nonzero(terms: Sequence[DeltaTerm], changed: Collection[int]) -> tuple[Delt
     return tuple(reversed(needed))
 
 
-def _normalized(term: DeltaTerm) -> DeltaTerm:
+def _normalize(term: DeltaTerm) -> DeltaTerm:
     """The term with its factors in ascending order, each atom once.
 
     Raises:
-        FormulaError: The term does not multiply one view of each of its atoms.
+        FormulaError: The term does not multiply one version of each of its atoms.
     """
     target = term.target
     check_type("the target of a term", target, int, "the number of a partial delta")
@@ -455,8 +476,9 @@ def _normalized(term: DeltaTerm) -> DeltaTerm:
     expected = Counter([*([0] if PARTIAL in term.factors else []), *range(first, target + 1)])
     if target < 1 or (PARTIAL in term.factors and target < 2) or numbers != expected:
         raise FormulaError(
-            f"the term {_shortened(str(term))!r} is not a product for D{target}: multiply one view "
-            f"of each of the atoms 1 … {target}, or D{target - 1} and one view of atom {target}"
+            f"the term {_shorten(str(term))!r} is not a product for D{target}: multiply one "
+            f"version of each of the atoms 1 … {target}, or D{target - 1} and one version of atom "
+            f"{target}"
         )
     return DeltaTerm(target, tuple(sorted(term.factors, key=lambda factor: factor.atom)))
 
@@ -465,11 +487,11 @@ def _check_expansion(terms: Sequence[DeltaTerm], n: int) -> None:
     """Compare the expansion of the terms with that of ``N_1 … N_n - O_1 … O_n``.
 
     A product over the atoms 1 … i is the set of atoms whose delta it reads, as the bits of a
-    number; it reads the old view of the others. An expansion is the coefficient of each product.
-    No coefficient is negative, so nothing cancels.
+    number; it reads the old version of the others. The expansion of a partial delta counts how
+    often it contains each product. No count is negative, so products never cancel.
 
     Raises:
-        FormulaError: The first product with another coefficient.
+        FormulaError: A product occurs too often or too rarely; the message names the first one.
     """
     if n > MAX_EXPANDED_ATOMS:
         raise FormulaError(
@@ -485,28 +507,29 @@ def _check_expansion(terms: Sequence[DeltaTerm], n: int) -> None:
                 products = dict(expansions[term.target - 1])
                 continue
             bit = 1 << factor.atom
-            # d_i: O_i:  N_i = O_i + d_i
-            if factor.view is View.delta:
+            # d_i adds atom i to each product; O_i changes nothing; N_i = O_i + d_i does both.
+            if factor.version is Version.delta:
                 products = {product | bit: times for product, times in products.items()}
-            elif factor.view is View.new:
+            elif factor.version is Version.new:
                 products |= {product | bit: times for product, times in products.items()}
         expansion = expansions[term.target]
         for product, times in products.items():
             expansion[product] += times
     for product in range(1 << n):
-        expected, found = int(product > 0), expansions[n][product]
-        if found == expected:
+        expected, count = int(product > 0), expansions[n][product]
+        if count == expected:
             continue
         name = " ".join(
-            str(Factor(atom, View.delta if product >> atom & 1 else View.old)) for atom in range(n)
+            str(Factor(atom, Version.delta if product >> atom & 1 else Version.old))
+            for atom in range(n)
         )
-        occurs = "once" if found == 1 else f"{found} times"
+        occurs = "once" if count == 1 else f"{count} times"
         if not expected:
             raise FormulaError(
                 f"the terms contain the product {name} {occurs}, and the delta of a join of {n} "
                 f"atoms does not contain it: remove it from a term"
             )
-        if not found:
+        if not count:
             raise FormulaError(
                 f"the terms contain the product {name} 0 times, and the delta of a join of {n} "
                 f"atoms contains it once: add it to a term"
@@ -517,5 +540,5 @@ def _check_expansion(terms: Sequence[DeltaTerm], n: int) -> None:
         )
 
 
-def _shortened(text: str, size: int = 60) -> str:
+def _shorten(text: str, size: int = 60) -> str:
     return text if len(text) <= size else f"{text[:size]}..."

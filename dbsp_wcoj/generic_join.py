@@ -1,8 +1,8 @@
-"""The generic join of given relations: one function, two engines.
+"""The generic join of some relations, computed once: one function, two engines.
 
-The compiled engine runs the kernel that delta terms run (`dbsp_wcoj.kernels.join.join`). The
-reference engine is the readable one (`dbsp_wcoj.reference.join`); it shares no code with the
-compiled engine and accepts any ordered Python values.
+The compiled engine runs the same kernel as the terms of a maintained join
+(`dbsp_wcoj.kernels.join.join`). The reference engine (`dbsp_wcoj.reference.join`) is readable
+Python; it shares no code with the compiled engine, so that their results can be compared.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from dbsp_wcoj.planning.planner import (
 )
 from dbsp_wcoj.query import Query
 from dbsp_wcoj.reference.join import reference_join
-from dbsp_wcoj.storage.run import WHOLE, Ranges, Run, value_ranges
+from dbsp_wcoj.storage.run import ALL_VALUES, Ranges, Run, value_ranges
 from dbsp_wcoj.storage.trace import ColumnOrder, Trace, build_run
 from dbsp_wcoj.zset import (
-    LIMIT,
+    MAX_INT64,
     Int64Array,
     ZSet,
     accumulate,
@@ -46,27 +46,29 @@ from dbsp_wcoj.zset import (
 
 __all__ = [
     "MIN_PARALLEL_ROWS",
-    "Views",
+    "JoinInputs",
     "generic_join",
     "generic_join_chunks",
     "parse_query",
-    "view_to_zset",
+    "relation_to_zset",
 ]
 
-View = ZSet | Trace
-Views = Sequence[View] | Mapping[str, View]
+# The rows of one relation.
+JoinInput = ZSet | Trace
+# One for each atom, in body order; or one for each relation, by name.
+JoinInputs = Sequence[JoinInput] | Mapping[str, JoinInput]
 Engine = Literal["compiled", "reference"]
 
-# Fewer rows, in total or in one part, are not worth another thread.
+# A join is split into parts only if each part has so many rows,
 MIN_PARALLEL_ROWS = 4096
-# Neither is a join with fewer proposals (about a millisecond), or a part with fewer.
+# the join so many proposals (which take some milliseconds), and each part so many.
 MIN_PARALLEL_PROPOSALS = 1 << 22
 MIN_PART_PROPOSALS = 1 << 19
 
 
 def generic_join(
     query: Query | str,
-    views: Views,
+    relations: JoinInputs,
     *,
     order: Sequence[str] | None = None,
     engine: Engine = "compiled",
@@ -81,10 +83,11 @@ def generic_join(
 
     Args:
         query: Conjunctive query, or its text.
-        views: One Z-set per atom in body order, or one per relation by name. A `Trace` is read
-            as the sum of its deltas; it is not copied if it has the arrangement of the plan.
-        order: A permutation of the query's variables; by default planned.
-        engine: "compiled", or "reference" for the readable join, to compare with.
+        relations: A Z-set for each atom, in body order; or for each relation, by name. A `Trace`
+            can take the place of a Z-set; it is not copied if it has the arrangement that the plan
+            needs.
+        order: A permutation of the query's variables; by default the planner chooses one.
+        engine: "compiled", or "reference" for the readable join.
         executor: Runs the parts in parallel; the kernel does not hold the GIL.
         parts: The number of parts of about equal rows into which the work is split.
         budget: Limits the compiled engine; without it there is no limit.
@@ -94,16 +97,16 @@ def generic_join(
         weights of the rows that it joins, summed over the variables that are not in the head.
 
     Raises:
-        UnknownRelationError: A relation of the query has no view.
-        ArityError: A view has another arity than its atom, or not one view per atom.
+        UnknownRelationError: A relation of the query is missing from the mapping.
+        ArityError: A relation has another arity than its atom, or there is not one for each atom.
         VariableOrderError: ``order`` is not a permutation of the variables.
         ColumnTypeError: A constant of the query is not an int64.
         WeightOverflowError: A weight leaves int64.
         LimitError: The join uses more than the budget allows.
 
     Complexity:
-        O(AGM(query) * log N) time, N = rows of the largest view; memory for the result and one
-        sorted copy of each view in each column order that the plan needs.
+        O(AGM(query) * log N) time, where N is the number of rows of the largest relation; memory
+        for the result and one sorted copy of each relation in each column order of the plan.
 
     References:
         [1] Ngo, Ré, Rudra. Skew Strikes Back. SIGMOD Record 42(4), 2013, section 3.
@@ -115,27 +118,27 @@ def generic_join(
     {(): 3}
     """
     query = parse_query(query)
-    given = _per_atom(query, views)
+    by_atom = _relation_of_each_atom(query, relations)
     check_type("engine", engine, str, "'compiled' or 'reference'")
     check_type("parts", parts, int, "a number of parts")
     if order is not None:
         check_type("order", order, Sequence, "names of variables")
     if engine == "reference":
-        return _reference(query, given, order)
+        return _join_by_reference(query, by_atom, order)
     if engine != "compiled":
         raise DbspWcojError(f"unknown engine {engine!r}; use 'compiled' or 'reference'")
-    join = _OneShot(query, given, order)
+    join = _OneShotJoin(query, by_atom, order)
     if not query.head:
         return join.total(executor, parts, budget)
     return accumulate(join.chunks(executor, parts, budget), len(query.head))
 
 
 def generic_join_chunks(
-    query: Query | str, views: Views, *, order: Sequence[str] | None = None
+    query: Query | str, relations: JoinInputs, *, order: Sequence[str] | None = None
 ) -> Iterator[ZSet]:
-    """As `generic_join`, but yield Z-sets of at most 65,536 rows whose sum is the result.
+    """Like `generic_join`, but yield Z-sets of at most 65,536 rows whose sum is the result.
 
-    It needs the memory of one chunk, regardless of the size of the result.
+    The result needs the memory of only one chunk at a time.
 
     >>> pairs = ZSet.from_columns([range(1000)])
     >>> chunks = generic_join_chunks("q(a, b) :- r(a), r(b)", {"r": pairs})
@@ -143,7 +146,7 @@ def generic_join_chunks(
     1000000
     """
     query = parse_query(query)
-    join = _OneShot(query, _per_atom(query, views), order)
+    join = _OneShotJoin(query, _relation_of_each_atom(query, relations), order)
     if not query.head:
         yield join.total(None, 1, None)
     else:
@@ -160,143 +163,170 @@ def parse_query(query: Query | str) -> Query:
     return query if isinstance(query, Query) else Query.parse(query)
 
 
-class _OneShot:
-    """A query's plan over given views, each of them sorted once per column order."""
+class _OneShotJoin:
+    """A query's plan, with the relations sorted in the column orders that it needs."""
 
-    def __init__(self, query: Query, views: Sequence[View], order: Sequence[str] | None) -> None:
+    def __init__(
+        self, query: Query, relations: Sequence[JoinInput], order: Sequence[str] | None
+    ) -> None:
         check_constants(query)
         check_order(query, order)
         body = normalize_body(query)
         self.arity = len(query.head)
         self.physical: PhysicalTerm | None = None
-        if body.is_never_true or any(_is_empty(view) for view in views):
+        if body.is_never_true or any(_is_empty(relation) for relation in relations):
             return
         plan: TermPlan = plan_term(
             body.columns,
             body.comparisons,
             query.head,
-            arranged=lambda factor, columns: _is_arranged(views[factor], columns),
+            is_arranged=lambda factor, columns: _is_arranged(relations[factor], columns),
             order=order,
         )
         self._runs: dict[tuple[int, ColumnOrder], Run] = {}
-        deltas: Int64Array = np.zeros(len(views), np.int64)
+        deltas: Int64Array = np.zeros(len(relations), np.int64)
         sources: list[Source] = []
-        for index, (view, factor) in enumerate(zip(views, plan.factors, strict=True)):
-            if isinstance(view, Trace) and view.has(factor.order):
-                sources.append((view.arrange(factor.order).spine, -1))
+        for index, (relation, factor) in enumerate(zip(relations, plan.factors, strict=True)):
+            if isinstance(relation, Trace) and relation.has_arrangement(factor.order):
+                sources.append((relation.arrange(factor.order).spine, -1))
                 continue
-            key = (id(view), factor.order)
+            key = (id(relation), factor.order)
             if key not in self._runs:
-                zset = view.to_zset() if isinstance(view, Trace) else to_storable(view)
+                zset = relation.to_zset() if isinstance(relation, Trace) else to_storable(relation)
                 self._runs[key] = build_run(zset, factor.order)
             deltas[index] = self._runs[key].address
             sources.append((None, index))
-        self._views = views
+        self._relations = relations
         self.physical = physical = PhysicalTerm(plan, sources, deltas, JoinBuffers())
-        moving = physical.closing_factor
-        if moving is not None and deltas[moving]:
-            physical.pack_closing_run(self._runs[id(views[moving]), plan.factors[moving].order])
+        closing_factor = physical.closing_factor
+        if closing_factor is not None and deltas[closing_factor]:
+            physical.pack_closing_run(
+                self._runs[id(relations[closing_factor]), plan.factors[closing_factor].order]
+            )
 
     def total(self, executor: Executor | None, parts: int, budget: Budget | None) -> ZSet:
         if self.physical is None:
             return ZSet.empty(0)
-        total = self.physical.total
-        return ZSet.scalar(sum(total(*share, budget) for share in self._shares(executor, parts)))
+        total = 0
+        for ranges, pool in self._shares(executor, parts):
+            total += self.physical.total(ranges, pool, budget)
+        return ZSet.scalar(total)
 
     def chunks(
         self, executor: Executor | None, parts: int, budget: Budget | None
     ) -> Iterator[ZSet]:
         if self.physical is None:
             return
-        for share in self._shares(executor, parts):
-            yield from self.physical.chunks(*share, budget)
+        for ranges, pool in self._shares(executor, parts):
+            yield from self.physical.chunks(ranges, pool, budget)
 
     def _shares(
         self, executor: Executor | None, parts: int
     ) -> Iterator[tuple[Ranges, Executor | None]]:
-        """Yield ranges that together cover all values, and the executor that runs them.
+        """Split the values of the variable at the plan's `split_level` into shares of the work.
 
-        The caller runs each share before it requests the next. The first share is small; its number
-        of proposals decides whether the rest is split into parts.
+        The caller runs each share before it requests the next one. The first share is small. Its
+        number of proposals decides whether the others are run in parallel.
+
+        Yields:
+            The value ranges of a share, and the executor that runs them in parallel, if any.
         """
         assert self.physical is not None
         physical, plan = self.physical, self.physical.plan
         candidates = [
-            self._runs[id(view), factor.order]
-            for view, factor in zip(self._views, plan.factors, strict=True)
-            if plan.splits(factor) and (id(view), factor.order) in self._runs
+            self._runs[id(relation), factor.order]
+            for relation, factor in zip(self._relations, plan.factors, strict=True)
+            if plan.is_split_factor(factor) and (id(relation), factor.order) in self._runs
         ]
         smallest = min(candidates, key=lambda run: run.rows, default=None)
-        pieces = -(-smallest.rows // MIN_PARALLEL_ROWS) if smallest is not None else 1
-        if parts <= 1 or smallest is None or pieces == 1:
-            yield WHOLE, None
+        max_parts = -(-smallest.rows // MIN_PARALLEL_ROWS) if smallest is not None else 1
+        if parts <= 1 or smallest is None or max_parts == 1:
+            yield ALL_VALUES, None
             return
         if executor is None:
-            yield value_ranges(smallest, min(parts, pieces)), None
+            yield value_ranges(smallest, min(parts, max_parts)), None
             return
-        low, high = value_ranges(smallest, pieces)[0]
+        low, high = value_ranges(smallest, max_parts)[0]
         before = physical.counters[:, PROPOSALS].sum()
         yield [(low, high)], None
-        proposed = pieces * int(physical.counters[:, PROPOSALS].sum() - before)
-        last = WHOLE[0][1]
-        if high == last:
+        expected_proposals = max_parts * int(physical.counters[:, PROPOSALS].sum() - before)
+        highest = ALL_VALUES[0][1]
+        if high == highest:
             return
-        parts = min(parts, pieces, proposed // MIN_PART_PROPOSALS)
-        if proposed < MIN_PARALLEL_PROPOSALS or parts <= 1:
-            yield [(high + 1, last)], None
+        parts = min(parts, max_parts, expected_proposals // MIN_PART_PROPOSALS)
+        if expected_proposals < MIN_PARALLEL_PROPOSALS or parts <= 1:
+            yield [(high + 1, highest)], None
             return
         ranges = value_ranges(smallest, parts)
-        yield [(max(least, high + 1), most) for least, most in ranges if most > high], executor
+        yield [(max(first, high + 1), last) for first, last in ranges if last > high], executor
 
 
-def _is_empty(view: View) -> bool:
-    if isinstance(view, Trace):
-        return view.is_empty
-    return len(view) == 0
+def _is_empty(relation: JoinInput) -> bool:
+    if isinstance(relation, Trace):
+        return relation.is_empty
+    return len(relation) == 0
 
 
-def view_to_zset(view: View, arity: int) -> ZSet:
-    """The rows of a view; a trace stores rows without columns with one column, which is dropped."""
-    if isinstance(view, ZSet):
-        return view
-    zset = ZSet.empty(view.arity) if view.is_empty else view.to_zset()
+def relation_to_zset(relation: JoinInput, arity: int) -> ZSet:
+    """The rows of a relation.
+
+    A trace stores a relation without columns with one column, which is dropped here.
+    """
+    if isinstance(relation, ZSet):
+        return relation
+    zset = ZSet.empty(relation.arity) if relation.is_empty else relation.to_zset()
+    if arity:
+        return zset
+    return consolidated_rows(np.empty((0, len(zset)), np.int64), zset.weight_array)
+
+
+def _is_arranged(relation: JoinInput, order: ColumnOrder) -> bool:
     return (
-        zset if arity else consolidated_rows(np.empty((0, len(zset)), np.int64), zset.weight_array)
+        relation.has_arrangement(order)
+        if isinstance(relation, Trace)
+        else order == tuple(range(len(order)))
     )
 
 
-def _is_arranged(view: View, order: ColumnOrder) -> bool:
-    return view.has(order) if isinstance(view, Trace) else order == tuple(range(len(order)))
-
-
-def _per_atom(query: Query, views: Views) -> list[View]:
-    if isinstance(views, Mapping):
+def _relation_of_each_atom(query: Query, relations: JoinInputs) -> list[JoinInput]:
+    if isinstance(relations, Mapping):
         for name in query.relations:
-            if name not in views:
+            if name not in relations:
                 raise UnknownRelationError(
-                    f"relation {name!r} of the query has no view; given: {sorted(views)}"
+                    f"relation {name!r} of the query is missing; relations: "
+                    f"{', '.join(sorted(relations)) or 'none'}"
                 )
-        given = [views[atom.relation] for atom in query.body]
+        by_atom = [relations[atom.relation] for atom in query.body]
     else:
-        check_type("views", views, Sequence, "one Z-set per atom, or a mapping from relations")
-        given = list(views)
-    if len(given) != len(query.body):
-        raise ArityError(f"{len(given)} views for {len(query.body)} atoms; give one per atom")
-    for atom, view in zip(query.body, given, strict=True):
-        check_type(f"the view of '{atom}'", view, (ZSet, Trace), "a ZSet or a Trace")
-        arity = max(atom.arity, 1) if isinstance(view, Trace) else atom.arity
-        if view.arity != arity:
-            raise ArityError(f"'{atom}' has arity {atom.arity}, its view {view.arity}")
-    return given
+        check_type(
+            "relations", relations, Sequence, "one Z-set per atom, or a mapping from relations"
+        )
+        by_atom = list(relations)
+    if len(by_atom) != len(query.body):
+        raise ArityError(f"{len(by_atom)} relations for {len(query.body)} atoms; give one per atom")
+    for atom, relation in zip(query.body, by_atom, strict=True):
+        check_type(f"the relation of '{atom}'", relation, (ZSet, Trace), "a ZSet or a Trace")
+        arity = max(atom.arity, 1) if isinstance(relation, Trace) else atom.arity
+        if relation.arity != arity:
+            raise ArityError(
+                f"'{atom}' has arity {atom.arity}, but its relation has {relation.arity}; "
+                f"project it"
+            )
+    return by_atom
 
 
-def _reference(query: Query, views: Sequence[View], order: Sequence[str] | None) -> ZSet:
-    given = [view_to_zset(view, atom.arity) for view, atom in zip(views, query.body, strict=True)]
-    result = reference_join(query, [view.to_dict() for view in given], order=order)
+def _join_by_reference(
+    query: Query, relations: Sequence[JoinInput], order: Sequence[str] | None
+) -> ZSet:
+    zsets = [
+        relation_to_zset(relation, atom.arity)
+        for relation, atom in zip(relations, query.body, strict=True)
+    ]
+    result = reference_join(query, [relation.to_dict() for relation in zsets], order=order)
     for row, weight in result.items():
-        if abs(weight) > LIMIT:
+        if abs(weight) > MAX_INT64:
             raise WeightOverflowError(
-                f"row {row} would get weight {weight}, beyond int64 ({LIMIT}); "
+                f"row {row} would get weight {weight}, beyond int64 ({MAX_INT64}); "
                 f"use dbsp_wcoj.reference.join.reference_join for exact Python integers"
             )
     return ZSet.from_rows(result.keys(), result.values(), arity=len(query.head))

@@ -1,10 +1,13 @@
-"""The part of the query grammar that other rule languages share, and its syntax errors.
+"""What the grammars of queries and of Datalog have in common, and their syntax faults.
 
-A grammar is lark text. Queries (`dbsp_wcoj.query`) and Datalog (`circuits.datalog.grammar`) have
-the same variables, quoted strings, relation names and comparison operators. Each has its own rules.
-A fault is a message with an offset; each language makes its own error of it.
+Conjunctive queries (`dbsp_wcoj.query`) and Datalog (`circuits.datalog.grammar`) have the same
+variables, quoted strings, relation names and comparison operators::
 
-lark is imported on first use, so that importing this module stays cheap.
+    reach(x, z) :- reach(x, y), edge(y, z), x != 'home'.
+
+They differ in their grammar rules. Both grammars are written for the parser library lark, which is
+imported on first use, so that importing this module stays cheap. A `SyntaxFault` is a message with
+an offset in the text; each language converts it into an error of its own.
 """
 
 from __future__ import annotations
@@ -29,11 +32,11 @@ __all__ = [
     "unquote",
 ]
 
-#: Regular expressions, to be used in terminals.
+#: Regular expressions, to be used in terminals (the words of a grammar).
 RELATION_NAME: Final = r"[$A-Za-z_][A-Za-z0-9_.\/-]*"
 COMPARISON_OPERATOR: Final = r"<=|>=|==|!=|<|>|="
 
-#: Terminals, as lark text.
+#: Terminals, in lark's notation.
 TERMINALS: Final = r"""
 VARIABLE: /\?[A-Za-z_][A-Za-z0-9_-]*|[A-Za-z_][A-Za-z0-9_]*/
 STRING: /"(\\.|[^"\\\n])*"|'(\\.|[^'\\\n])*'/
@@ -57,7 +60,7 @@ _ESCAPED: Final[Mapping[str, str]] = {"n": "\n", "t": "\t", "r": "\r", "b": "\b"
 
 
 class SyntaxFault(Exception):
-    """A fault at an offset of a text; the parser of a language makes its own error of it."""
+    """A fault at an offset of a text; the parser of each language raises its own error for it."""
 
     def __init__(self, message: str, offset: int) -> None:
         super().__init__(message)
@@ -73,14 +76,17 @@ class UnknownEscapeFault(SyntaxFault):
         self.escape = escape
 
 
-def parse_tree(parser: Lark, text: str, names: Mapping[str, str], whole: str) -> Tree[Token]:
+def parse_tree(
+    parser: Lark, text: str, terminal_names: Mapping[str, str], whole_text: str
+) -> Tree[Token]:
     """Parse a text.
 
     Args:
         parser: An LALR(1) parser.
         text: The text.
-        names: The names of the terminals in an error message.
-        whole: The name of a complete text, where the parser expects nothing in particular.
+        terminal_names: The name of each terminal in an error message.
+        whole_text: What a complete text is, such as "a query"; for error messages where the parser
+            does not know what it expects.
 
     Raises:
         SyntaxFault: The text does not follow the grammar.
@@ -100,21 +106,21 @@ def parse_tree(parser: Lark, text: str, names: Mapping[str, str], whole: str) ->
         offset, expected = cast(int, error.pos_in_stream), error.allowed or set()
     except UnexpectedInput as error:
         offset, expected = error.pos_in_stream or 0, set()
-    ways = [names.get(name, name) for name in expected]
-    raise SyntaxFault(describe_unexpected(text, offset, ways, whole), offset)
+    expected_names = [terminal_names.get(name, name) for name in expected]
+    raise SyntaxFault(describe_unexpected(text, offset, expected_names, whole_text), offset)
 
 
 def describe_unexpected(
-    text: str, offset: int, expected: Iterable[str], whole: str, found: str | None = None
+    text: str, offset: int, expected: Iterable[str], whole_text: str, found: str | None = None
 ) -> str:
-    """Return ``found X, expected Y``.
+    """Return the message ``found X, expected Y``.
 
     Args:
         text: The text.
-        offset: The place of the fault.
-        expected: Names of what the grammar allows there.
-        whole: The name of a complete text, used where ``expected`` is empty.
-        found: What the text has there; without it, the word at the offset.
+        offset: The position of the fault.
+        expected: The names of the terminals that the grammar allows there.
+        whole_text: What a complete text is, such as "a query"; used if ``expected`` is empty.
+        found: A description of the text at the offset; by default the word there.
 
     >>> describe_unexpected("e(a b)", 4, ["','", "')'"], "a query")
     "found 'b', expected ')' or ','"
@@ -122,9 +128,9 @@ def describe_unexpected(
     if found is None:
         word = re.compile(r"\w+|.|$", re.DOTALL).match(text, offset)
         found = repr(word[0]) if word and text[offset:].strip() else "the end of the text"
-    ways = sorted(set(expected))
-    wanted = ", ".join([*ways[:-2], " or ".join(ways[-2:])]) or whole
-    return f"found {found}, expected {wanted}"
+    alternatives = sorted(set(expected))
+    listed = ", ".join([*alternatives[:-2], " or ".join(alternatives[-2:])])
+    return f"found {found}, expected {listed or whole_text}"
 
 
 def unquote(token: str, start: int) -> str:
@@ -141,7 +147,7 @@ def unquote(token: str, start: int) -> str:
     'a\tb'
     """
 
-    def character(escape: re.Match[str]) -> str:
+    def decode(escape: re.Match[str]) -> str:
         code = escape[1]
         if len(code) == 5:
             return chr(int(code[1:], 16))
@@ -149,4 +155,4 @@ def unquote(token: str, start: int) -> str:
             raise UnknownEscapeFault(f"\\{code}", start + escape.start() + 1)
         return _ESCAPED.get(code, code)
 
-    return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", character, token[1:-1], flags=re.DOTALL)
+    return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", decode, token[1:-1], flags=re.DOTALL)

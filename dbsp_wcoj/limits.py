@@ -1,7 +1,7 @@
-"""Limits of one step: how many rows, bytes and seconds it may use before it is refused.
+"""Limits of one step: how many rows, bytes and seconds it may use before it raises an error.
 
-A step whose result does not fit in memory, or that never ends, would take down the whole process.
-`StepLimits` has the limits of a step, and a `Budget` counts how much of them one step uses::
+Without limits, a step whose result does not fit in memory would end the whole process. `StepLimits`
+has the limits of each step, and a `Budget` counts how much of them one step has used::
 
     rows      of one operator, before equal rows are consolidated   <= input rows + max_step_rows
     bytes     of the results of all operators together              <= input bytes + max_step_bytes

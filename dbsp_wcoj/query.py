@@ -4,16 +4,18 @@
 
     tri(a, b, c) :- e(a, b), e(b, c), e(a, c), a < b.
 
-A query has a head, then atoms and comparisons in any order. A term of an atom is a variable (``a``,
-``?a``, ``?last-name``), ``_`` for an anonymous variable, an integer or a quoted string. The dot at
-the end is optional, and ``=`` means ``==``. A query with an empty head counts: its delta is the
-weight of the empty row.
+This query finds all triangles of the edges ``e``. Before ``:-`` is the head: the name and the
+columns of the result. After it is the body: atoms (a relation with one term for each column) and
+comparisons, in any order. A term of an atom is a variable (``a``, ``?a``, ``?last-name``), ``_``
+for an anonymous variable, an integer or a quoted string. The dot at the end is optional, and ``=``
+means ``==``. A query with an empty head, such as ``n() :- e(a, b)``, counts: its result is the
+empty row, whose weight is the number of matches.
 
 Queries can also be built without text. A ``Query`` checks its invariant when it is built: at least
 one atom; each term is a variable or a constant; each variable of the head and of a comparison
 occurs in an atom; each relation has one arity. lark parses the text (LALR(1)); the parser is built
-on first use, so that importing this module stays cheap. Datalog extends these nodes and this
-grammar (`circuits.datalog.program`, `dbsp_wcoj.grammar`).
+on first use, so that importing this module stays cheap. Datalog (`circuits.datalog.program`)
+extends these classes; `dbsp_wcoj.grammar` has the part of the grammar that both share.
 
 Alternatives considered: folding equality with a constant into the atoms. ``e(a, b), a = 3`` keeps
 its comparison, so that ``str`` returns the query as written.
@@ -50,8 +52,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Atom", "Comparison", "Constant", "Query", "SyntaxNode", "Term", "Variable"]
 
-# Three rules for one thing: with a single rule, the parser would offer the followers of a term in
-# all of its places.
+# `_term`, `_left` and `_right` are equal. With one rule for all three, an error message would list
+# everything that may follow a term anywhere, not only at the position of the fault.
 GRAMMAR: Final = (
     r"""
 start: head _IMPLIES item ("," item)* "."?
@@ -79,7 +81,7 @@ EXPECTED: Final[Mapping[str, str]] = {
     "OPERATOR": "one of < <= > >= == !=",
     "$END": "the end of the query",
 }
-WHOLE: Final = "a query"
+WHOLE_TEXT: Final = "a query"
 OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -92,12 +94,14 @@ OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 
 @dataclass(frozen=True, slots=True)
 class SyntaxNode:
-    """A part of a rule, with the offset ``at`` in the text that it was read from.
+    """A part of a query or of a Datalog rule.
 
-    Equality and ``repr`` ignore the offset.
+    Attributes:
+        offset: The position of the part in the text that it was read from. Equality and ``repr``
+            ignore it.
     """
 
-    at: int = field(default=0, compare=False, repr=False, kw_only=True)
+    offset: int = field(default=0, compare=False, repr=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +178,7 @@ class Comparison(SyntaxNode):
         right: Likewise.
 
     Raises:
-        QuerySyntaxError: ``op`` is none of the six.
+        QuerySyntaxError: ``op`` is not one of the six operators.
 
     >>> comparison = Comparison(Variable("a"), "<", Constant(5))
     >>> str(comparison), comparison.variables, comparison.holds(4, 5)
@@ -187,8 +191,8 @@ class Comparison(SyntaxNode):
 
     def __post_init__(self) -> None:
         if self.op not in OPERATORS:
-            ways = " ".join(OPERATORS)
-            raise QuerySyntaxError(f"unknown comparison {self.op!r}; use one of {ways}")
+            operators = " ".join(OPERATORS)
+            raise QuerySyntaxError(f"unknown comparison {self.op!r}; use one of {operators}")
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -219,7 +223,7 @@ class Query:
         comparisons: Conditions on the bound variables.
 
     Raises:
-        QuerySyntaxError: The body has no atom, or a term is no variable and no constant.
+        QuerySyntaxError: The body has no atom, or a term is neither a variable nor a constant.
         UnsafeVariableError: A variable of the head or of a comparison is in no atom.
         ArityError: A relation is used with two arities.
 
@@ -240,22 +244,17 @@ class Query:
             raise QuerySyntaxError(f"query {self.name!r} has 0 atoms; give it at least 1")
         for term in self._terms():
             if not isinstance(term, Variable | Constant):
-                raise QuerySyntaxError(f"term {term!r} is no Variable and no Constant; use these")
+                raise QuerySyntaxError(f"term {term!r} must be a Variable or a Constant")
         bound = self.variables
-        known = ", ".join(bound) or "none"
-        for variable in self.head:
+        uses = [(variable, f"the head of {self.name!r}") for variable in self.head]
+        for comparison in self.comparisons:
+            uses += [(variable, f"'{comparison}'") for variable in comparison.variables]
+        for variable, place in uses:
             if variable not in bound:
                 raise UnsafeVariableError(
-                    f"variable {variable!r} of the head of {self.name!r} is in no atom; "
-                    f"bind it in the body or take it out (bound: {known})"
+                    f"variable {variable!r} of {place} is in no atom; use it in an atom or remove "
+                    f"it; variables of atoms: {', '.join(bound) or 'none'}"
                 )
-        for comparison in self.comparisons:
-            for variable in comparison.variables:
-                if variable not in bound:
-                    raise UnsafeVariableError(
-                        f"variable {variable!r} of '{comparison}' is in no atom; "
-                        f"bind it in the body or take it out (bound: {known})"
-                    )
         arities: dict[str, int] = {}
         for atom in self.body:
             if arities.setdefault(atom.relation, atom.arity) != atom.arity:
@@ -294,7 +293,7 @@ class Query:
         """
         check_type("query", text, str, "a text, as in 'q(a) :- e(a, b)'")
         try:
-            return _query(text, parse_tree(_parser(), text, EXPECTED, WHOLE))
+            return _to_query(text, parse_tree(_parser(), text, EXPECTED, WHOLE_TEXT))
         except UnknownEscapeFault as fault:
             expected = (f"one of the escapes {ESCAPES}",)
             found = f"escape '{fault.escape}'"
@@ -330,21 +329,26 @@ def _parser() -> Lark:
     return Lark(GRAMMAR, parser="lalr", maybe_placeholders=False)
 
 
-def _query(text: str, tree: Tree[Token]) -> Query:
+def _to_query(text: str, tree: Tree[Token]) -> Query:
     head, *items = cast("list[Tree[Token]]", tree.children)
-    fresh = _fresh_names({str(token).lstrip("?") for token in tree.scan_values(_is_variable)})
+    used_names = {str(token).lstrip("?") for token in tree.scan_values(_is_variable)}
+    anonymous_names = _fresh_names(used_names)
     atoms: list[Atom] = []
     comparisons: list[Comparison] = []
     for item in items:
-        first, *rest = cast("list[Token]", item.children)
+        tokens = cast("list[Token]", item.children)
         if item.data == "atom":
-            terms = (_term(text, token) for token in rest)
-            named = (Variable(next(fresh)) if t == Variable("_") else t for t in terms)
-            atoms.append(Atom(str(first), tuple(named)))
+            relation, *arguments = tokens
+            terms: list[Term] = []
+            for token in arguments:
+                term = _to_term(text, token)
+                is_anonymous = term == Variable("_")
+                terms.append(Variable(next(anonymous_names)) if is_anonymous else term)
+            atoms.append(Atom(str(relation), tuple(terms)))
         else:
-            op, right = rest
-            spelled = "==" if op == "=" else str(op)
-            comparisons.append(Comparison(_term(text, first), spelled, _term(text, right)))
+            left, op, right = tokens
+            normalized = "==" if op == "=" else str(op)
+            comparisons.append(Comparison(_to_term(text, left), normalized, _to_term(text, right)))
     if not atoms:
         raise _unexpected(text, len(text.rstrip()), (EXPECTED["RELATION"],))
     name, *variables = (str(token) for token in cast("list[Token]", head.children))
@@ -359,14 +363,14 @@ def _fresh_names(used: set[str]) -> Iterator[str]:
     return (name for i in count(1) if (name := f"_{i}") not in used)
 
 
-def _term(text: str, token: Token) -> Variable | Constant:
+def _to_term(text: str, token: Token) -> Variable | Constant:
     start = cast(int, token.start_pos)
     if token.type == "VARIABLE":
-        return Variable(token.removeprefix("?"), at=start)
+        return Variable(token.removeprefix("?"), offset=start)
     if token.type == "STRING":
-        return Constant(unquote(token, start), at=start)
+        return Constant(unquote(token, start), offset=start)
     try:
-        return Constant(int(token), at=start)
+        return Constant(int(token), offset=start)
     except ValueError:  # Python refuses to read integers of thousands of digits
         expected = ("an integer of fewer digits",)
         raise _unexpected(text, start, expected, f"{len(token)} digits") from None
@@ -375,9 +379,11 @@ def _term(text: str, token: Token) -> Variable | Constant:
 def _unexpected(
     text: str, offset: int, expected: Iterable[str], found: str | None = None
 ) -> QuerySyntaxError:
-    return _syntax_error(text, offset, describe_unexpected(text, offset, expected, WHOLE, found))
+    return _syntax_error(
+        text, offset, describe_unexpected(text, offset, expected, WHOLE_TEXT, found)
+    )
 
 
-def _syntax_error(text: str, offset: int, fault: str) -> QuerySyntaxError:
-    message, line, column = point_at(text, offset, fault)
+def _syntax_error(text: str, offset: int, fault_message: str) -> QuerySyntaxError:
+    message, line, column = point_at(text, offset, fault_message)
     return QuerySyntaxError(message, line=line, column=column)

@@ -14,17 +14,17 @@ MAX_EXCERPT_WIDTH: Final = 72
 
 
 def point_at(text: str, offset: int, message: str) -> tuple[str, int, int]:
-    """Return a message that shows a place of a text, with the line and the column of the place.
+    """Return a message that shows a position in a text, and its line and column.
 
     Args:
         text: The whole text.
-        offset: The place; an offset outside the text means its nearest end.
+        offset: The position; an offset outside the text means its nearest end.
         message: The fault.
 
     Returns:
-        The complete message, the line and the column, both from 1. The excerpt is the line of the
-        place. A long line is cut to a window around the place. Tabs before the place are kept, so
-        that the caret stands below it.
+        The complete message, the line and the column, both from 1. The message shows the line; of a
+        long line only the part around the position. Tabs before the position are kept, so that the
+        caret is below it.
 
     >>> message, line, column = point_at("p(x) :- q(y).", 2, "variable 'x' is unbound")
     >>> line, column
@@ -37,8 +37,8 @@ def point_at(text: str, offset: int, message: str) -> tuple[str, int, int]:
     offset = min(max(offset, 0), len(text))
     start = text.rfind("\n", 0, offset) + 1
     line, column = text.count("\n", 0, offset) + 1, offset - start + 1
-    cut = max(0, offset - start - MAX_EXCERPT_WIDTH // 2)
-    excerpt = text[start:].partition("\n")[0][cut : cut + MAX_EXCERPT_WIDTH]
-    before = excerpt[: offset - start - cut]
+    skipped = max(0, offset - start - MAX_EXCERPT_WIDTH // 2)
+    excerpt = text[start:].partition("\n")[0][skipped : skipped + MAX_EXCERPT_WIDTH]
+    before = excerpt[: offset - start - skipped]
     caret = "".join("\t" if character == "\t" else " " for character in before) + "^"
     return f"line {line}, column {column}: {message}\n  {excerpt}\n  {caret}", line, column

@@ -1,13 +1,14 @@
-"""Warm-up: compile the kernels before they are needed, at installation or before the first step.
+"""Warm-up: compile all kernels before they are needed, at installation or before the first step.
 
-The kernels are compiled once for all queries, on the first machine that uses them (about fifty
-seconds), and cached on disk beside their sources, or in ``NUMBA_CACHE_DIR``; a later process loads
-them in a fraction of a second. Without this call the first steps of a view compile them.
+Kernels are the functions that numba compiles to machine code. They are compiled once for all
+queries (about fifty seconds) and cached on disk beside their sources, or in ``NUMBA_CACHE_DIR``; a
+later process loads them in a fraction of a second. Without a warm-up, the first steps of a view
+compile them.
 
-numba compiles for the argument types of a call, including the layout of arrays. So the warm-up runs
-the kernels through the functions that run them in steps, except those of
-`dbsp_wcoj.kernels.values.digits`, whose only caller is above this layer. It leaves out the kernels
-that only a profiler runs.
+numba compiles for the argument types of a call, including the layout of arrays. So the warm-up
+calls the same functions as a step. Only the kernels of `dbsp_wcoj.kernels.values.digits` are called
+directly, because the functions that use them are in the package `circuits`. Kernels that only a
+profiler runs are left out.
 """
 
 from __future__ import annotations
@@ -73,9 +74,9 @@ def _warm_up_interners() -> None:
     names.gather(codes)
     names.prefixes(codes)
     names.truncate(1)
-    many = Interner()
-    rows = np.arange(200).reshape(1, -1)  # so many that the table grows
-    many.rows(many.intern_rows(rows))
+    interner = Interner()
+    rows = np.arange(200).reshape(1, -1)  # so many that the interner grows
+    interner.rows(interner.intern_rows(rows))
 
 
 def _warm_up_groups() -> None:
@@ -83,7 +84,7 @@ def _warm_up_groups() -> None:
     rows = ZSet.from_rows([(1, 2), (1, 3)])
     trace.update(rows)
     prefix_lookup(trace, np.array([[1]]), limit=1, step=trace.prepare(rows))
-    # Sums of groups: the number 5 of weight 1, as digits and back.
+    # Sums of groups: the number 5 of weight 1, split into digits and summed again.
     one = np.ones(1, np.int64)
     digits = np.empty((3, 8), np.int64)
     written = split_numbers(np.array([[5]]), np.empty(0, np.int64), one, *digits)

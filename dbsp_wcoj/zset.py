@@ -1,11 +1,12 @@
-"""Z-sets: finite maps from rows to non-zero integer weights, the values of every stream.
+"""Z-sets: finite maps from rows to non-zero integer weights. A relation is a Z-set, and its delta.
 
-A Z-set is immutable: one int64 array per column and one of weights, rows strictly increasing, no
-weight zero. Every constructor sorts rows and sums their weights (`consolidate`), so equal Z-sets
-have equal arrays. The Z-sets of one arity are a group under addition; a relation is a Z-set, and so
-is its delta.
+A Z-set has one int64 array per column and one of weights. The rows are in strictly ascending order
+and no weight is zero: each constructor sorts the rows and sums the weights of equal ones
+(`consolidate`), so equal Z-sets have equal arrays. Z-sets are immutable. The Z-sets with the same
+number of columns (the arity) are a group under addition.
 
-Weights lie in ``[-(2**63 - 1), 2**63 - 1]``: leaving that range is an error, never a wrong weight.
+Weights are in ``[-(2**63 - 1), 2**63 - 1]``. An operation whose result has a weight outside this
+range raises an error; it never wraps around.
 
 Reference:
     Budiu, Chajed, McSherry, Ryzhyk, Tannen. DBSP. PVLDB 16(7), 2023, section 2.
@@ -28,7 +29,7 @@ from dbsp_wcoj.observer import OBSERVERS, SORT, current_observer
 from dbsp_wcoj.storage.parallel_sort import split_rows
 
 __all__ = [
-    "LIMIT",
+    "MAX_INT64",
     "Int64Array",
     "ZSet",
     "accumulate",
@@ -39,11 +40,11 @@ __all__ = [
 
 Int64Array = npt.NDArray[np.int64]
 
-LIMIT: Final = 2**63 - 1
+MAX_INT64: Final = 2**63 - 1
 #: More columns than this are an error.
 MAX_ARITY: Final = 1 << 16
 _INT64: Final = np.dtype(np.int64)
-# Shared by small Z-sets, because nobody writes to weights.
+# The weights of small Z-sets whose weights are all 1; nobody writes to weights.
 _ONES: Final[Int64Array] = np.ones(1024, np.int64)
 _SMALL_SCRATCH: Final[Int64Array] = np.empty((1, 1), np.int64)
 _NO_COLUMNS: Final[Int64Array] = np.empty((0, 1), np.int64)
@@ -92,35 +93,41 @@ class ZSet:
         Args:
             rows: Tuples of integers, all of one length.
             weights: One integer per row; by default 1 each.
-            arity: Number of columns; only needed if there may be no rows.
+            arity: The number of columns; needed only if ``rows`` may be empty.
 
         Raises:
-            ArityError: Rows of different lengths, or no rows and no ``arity``.
+            ArityError: The rows have different lengths, or both rows and ``arity`` are missing.
             ColumnTypeError: A value is not a 64-bit integer.
-            WeightError: Not one integer weight per row.
+            WeightError: A weight is not an integer, or there is not one weight per row.
             WeightOverflowError: The sum of the weights of a row leaves int64.
 
         >>> ZSet.from_rows([(5,), (3,), (5,)], [1, 2, -1])
         ZSet({(3,): 2})
         """
-        listed = [tuple(row) for row in rows]
+        tuples = [tuple(row) for row in rows]
         if arity is None:
-            if not listed:
+            if not tuples:
                 raise ArityError(
                     "no rows, so the arity is unknown; give arity=, or ZSet.empty(arity)"
                 )
-            arity = len(listed[0])
+            arity = len(tuples[0])
         check_type("arity", arity, int, "a number of columns")
-        for row in listed:
+        for row in tuples:
             if len(row) != arity:
                 raise ArityError(
-                    f"row {row!r} has {len(row)} columns, the Z-set {arity}; make them equal"
+                    f"row {row!r} has {len(row)} columns, but the Z-set has {arity}; give all "
+                    f"rows {arity} columns"
                 )
-        columns = [_integers([row[k] for row in listed], k) for k in range(arity)]
-        given = np.ones(len(listed), np.int64) if weights is None else _weights(list(weights))
-        if len(given) != len(listed):
-            raise WeightError(f"{len(given)} weights for {len(listed)} rows; give one per row")
-        return _consolidated(columns, given)
+        columns = [_to_int64([row[k] for row in tuples], k) for k in range(arity)]
+        if weights is None:
+            weight_array = np.ones(len(tuples), np.int64)
+        else:
+            weight_array = _to_weights(list(weights))
+        if len(weight_array) != len(tuples):
+            raise WeightError(
+                f"{len(weight_array)} weights for {len(tuples)} rows; give one per row"
+            )
+        return _consolidate_columns(columns, weight_array)
 
     @staticmethod
     def from_columns(
@@ -134,9 +141,9 @@ class ZSet:
             executor: Sorts one half of a large input, while this thread sorts the other half.
 
         Raises:
-            ArityError: No columns, or columns of different lengths.
+            ArityError: ``columns`` is empty, or the columns have different lengths.
             ColumnTypeError: A column does not hold integers that fit in int64.
-            WeightError: Weights of another length or type.
+            WeightError: The weights have another length or type.
             WeightOverflowError: The sum of the weights of a row leaves int64.
 
         Complexity:
@@ -152,7 +159,7 @@ class ZSet:
         arrays = [
             column
             if type(column) is np.ndarray and column.dtype is _INT64 and column.ndim == 1
-            else _integers(column, k)
+            else _to_int64(column, k)
             for k, column in enumerate(columns)
         ]
         rows = len(arrays[0])
@@ -161,15 +168,19 @@ class ZSet:
                 raise ArityError(
                     f"column {k} has {len(arrays[k])} rows, column 0 has {rows}; give equal lengths"
                 )
-        given = None if weights is None else _weights(weights)
-        if given is not None and len(given) != rows:
-            raise WeightError(f"{len(given)} weights for {rows} rows; give one per row")
-        if executor is not None and (cut := split_rows(arrays, given)) is not None:
-            found = cut.sort(executor)
-            if found is None:
-                raise _overflow(given)
-            return ZSet(found[0], _ones(found[0].shape[1]) if found[1] is None else found[1])
-        return _consolidated(arrays, _ones(rows) if given is None else given)
+        weight_array = None if weights is None else _to_weights(weights)
+        if weight_array is not None and len(weight_array) != rows:
+            raise WeightError(f"{len(weight_array)} weights for {rows} rows; give one per row")
+        halves = None if executor is None else split_rows(arrays, weight_array)
+        if executor is None or halves is None:
+            return _consolidate_columns(
+                arrays, _ones(rows) if weight_array is None else weight_array
+            )
+        result = halves.sort(executor)
+        if result is None:
+            raise _overflow_error(weight_array)
+        sorted_rows, summed = result
+        return ZSet(sorted_rows, _ones(sorted_rows.shape[1]) if summed is None else summed)
 
     @staticmethod
     def empty(arity: int) -> ZSet:
@@ -196,9 +207,9 @@ class ZSet:
         check_type("weight", weight, (int, np.integer), "an integer")
         if weight == 0:
             return ZSet.empty(0)
-        if abs(weight) > LIMIT:
+        if abs(weight) > MAX_INT64:
             raise WeightOverflowError(
-                f"the weight of the empty row would be {weight}, beyond int64 ({LIMIT}); "
+                f"the weight of the empty row would be {weight}, beyond int64 ({MAX_INT64}); "
                 f"nothing was changed: split the step or scale the weights"
             )
         return ZSet(_NO_COLUMNS, np.array([weight]))
@@ -283,11 +294,11 @@ class ZSet:
         assert self.row_array.ndim == 2 and self.row_array.shape[1] == len(self.weight_array)
         rows = [row for row, _ in self]
         assert all(x < y for x, y in pairwise(rows))
-        assert all(w != 0 and abs(w) <= LIMIT for w in self.weight_array.tolist())
+        assert all(w != 0 and abs(w) <= MAX_INT64 for w in self.weight_array.tolist())
 
 
 def accumulate(pieces: Iterable[ZSet], arity: int) -> ZSet:
-    """Sum Z-sets, pairing those of similar size: O(rows log pieces)."""
+    """Sum Z-sets. Sums of similar size are added to each other, so it takes O(rows log pieces)."""
     stack: list[ZSet] = []
     for piece in pieces:
         stack.append(piece)
@@ -317,7 +328,7 @@ def _read_only(array: Int64Array) -> Int64Array:
     return view
 
 
-def _integers(values: Any, column: int) -> Int64Array:
+def _to_int64(values: Any, column: int) -> Int64Array:
     """Return the values of a column as a one-dimensional int64 array."""
     if type(values) is np.ndarray and values.dtype == _INT64 and values.ndim == 1:
         return values
@@ -336,10 +347,12 @@ def _integers(values: Any, column: int) -> Int64Array:
             f"{what} has shape {array.shape}; give one one-dimensional array per column"
         )
     if array.dtype.kind == "u":
-        if len(array) and int(array.max()) > LIMIT:
-            raise ColumnTypeError(f"{what} holds {array.max()}, beyond int64 ({LIMIT}); encode it")
+        if len(array) and int(array.max()) > MAX_INT64:
+            raise ColumnTypeError(
+                f"{what} holds {array.max()}, beyond int64 ({MAX_INT64}); encode it"
+            )
     elif array.dtype.kind != "i" and len(array):
-        kind = "integers beyond int64" if _all_integers(array) else f"dtype {array.dtype}"
+        kind = "integers beyond int64" if _all_to_int64(array) else f"dtype {array.dtype}"
         raise ColumnTypeError(
             f"{what} has {kind} (first value {array[0]!r}); columns are int64, "
             f"encode other values as integers, or use circuits, which encodes Arrow columns"
@@ -347,11 +360,11 @@ def _integers(values: Any, column: int) -> Int64Array:
     return array.astype(np.int64)
 
 
-def _all_integers(array: npt.NDArray[Any]) -> bool:
+def _all_to_int64(array: npt.NDArray[Any]) -> bool:
     return array.dtype == object and all(isinstance(v, int) for v in array.tolist())
 
 
-def _weights(values: Any) -> Int64Array:
+def _to_weights(values: Any) -> Int64Array:
     """Return weights as an int64 array whose negation does not overflow."""
     if type(values) is np.ndarray and values.dtype == _INT64 and values.ndim == 1:
         return _check_negatable(values.copy())  # a copy: the caller may write to the original
@@ -363,10 +376,10 @@ def _weights(values: Any) -> Int64Array:
         raise WeightError(f"weights have shape {array.shape}; give one integer per row")
     if len(array) == 0:
         return np.empty(0, np.int64)
-    if array.dtype.kind not in "iu" or (array.dtype.kind == "u" and int(array.max()) > LIMIT):
+    if array.dtype.kind not in "iu" or (array.dtype.kind == "u" and int(array.max()) > MAX_INT64):
         raise WeightError(
             f"weights have dtype {array.dtype} (first value {array[0]!r}); "
-            f"give integers in [-{LIMIT}, {LIMIT}]"
+            f"give integers in [-{MAX_INT64}, {MAX_INT64}]"
         )
     return _check_negatable(array.astype(np.int64))
 
@@ -375,21 +388,21 @@ def _check_negatable(weights: Int64Array) -> Int64Array:
     """Return the weights; raise an error if the negation of one overflows."""
     # Python's min is faster than numpy's for a few values.
     lowest = min(weights.tolist(), default=0) if len(weights) < 16 else int(weights.min())
-    if lowest < -LIMIT:
-        raise WeightError(f"weight {lowest} has no negative; give integers from -{LIMIT} on")
+    if lowest < -MAX_INT64:
+        raise WeightError(f"weight {lowest} is less than -{MAX_INT64}; scale the weights")
     return weights
 
 
-def _total(weights: Int64Array) -> int:
+def _sum_weights(weights: Int64Array) -> int:
     """The exact sum of weights; numpy computes it if it cannot wrap around."""
-    if len(weights) * int(np.abs(weights).max(initial=0)) <= LIMIT:
+    if len(weights) * int(np.abs(weights).max(initial=0)) <= MAX_INT64:
         return int(weights.sum())
     return sum(weights.tolist())
 
 
-def _consolidated(columns: list[Int64Array], weights: Int64Array) -> ZSet:
+def _consolidate_columns(columns: list[Int64Array], weights: Int64Array) -> ZSet:
     if not columns:
-        return ZSet.scalar(_total(weights))
+        return ZSet.scalar(_sum_weights(weights))
     if len(weights) == 1:
         rows = np.array(columns)  # faster for one row, though it copies more
     else:
@@ -407,14 +420,14 @@ def sort_scratch(rows: int, extra: int = 0) -> Int64Array:
 
 
 def consolidated_rows(rows: Int64Array, weights: Int64Array) -> ZSet:
-    """Return the Z-set of rows in any order; both arrays are given away."""
+    """Return the Z-set of rows in any order; the caller must not use the arrays afterwards."""
     if not len(rows):
-        return _consolidated([], weights)
+        return _consolidate_columns([], weights)
     if len(weights) == 1 and weights[0]:
         return ZSet(rows, weights)
     if not len(weights):
         return ZSet.empty(len(rows))
-    # In one layout, so that one compiled kernel does for all.
+    # Kernels are compiled for each array layout; with one layout, one of them is enough.
     rows = np.ascontiguousarray(rows)
     observer = current_observer() if OBSERVERS else None
     if observer is not None:
@@ -425,13 +438,13 @@ def consolidated_rows(rows: Int64Array, weights: Int64Array) -> ZSet:
         if observer is not None:
             observer.end_phase(len(weights))
     if status == OVERFLOW:
-        raise _overflow(weights)
+        raise _overflow_error(weights)
     return ZSet(sorted_rows, summed)
 
 
-def _overflow(weights: Int64Array | None) -> WeightOverflowError:
+def _overflow_error(weights: Int64Array | None) -> WeightOverflowError:
     largest = 1 if weights is None else np.abs(weights).max()
     return WeightOverflowError(
-        f"the weights of equal rows add up to more than int64 holds ({LIMIT}); "
-        f"the largest weight given is {largest}"
+        f"the weights of equal rows add up to more than int64 holds ({MAX_INT64}); the largest "
+        f"weight is {largest}: scale the weights"
     )

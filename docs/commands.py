@@ -1,4 +1,4 @@
-"""Pages that are made from other files when mkdocs builds the site.
+"""Generates pages from other files when mkdocs builds the site.
 
 A page with the marker ``::: dbsp-wcoj`` gets a section for each command of the command line: its
 description, its example and a table of its arguments and options, as ``--help`` prints them. A page

@@ -1,4 +1,4 @@
-"""The docstrings of the packages as Markdown, for the reference.
+"""Converts the docstrings of the packages to Markdown, for the reference.
 
 Docstrings contain examples with prompts, and drawings and tables as text after ``::`` or between
 rules. Markdown would join their lines, so each becomes a fenced block. Sentences of a section
@@ -74,7 +74,7 @@ def _fence(language: str, lines: list[str], indent: str, cut: int | None = None)
 
 
 def _end(lines: list[str], begin: int) -> int:
-    """The next line that is empty, or the end."""
+    """Return the next empty line, or the end."""
     return next((i for i in range(begin, len(lines)) if not lines[i].strip()), len(lines))
 
 

@@ -1,4 +1,4 @@
-"""The page of functions: generated from the function table, with the result of every example.
+"""Generates the page of functions from the function table, with the result of every example.
 
 ::
 

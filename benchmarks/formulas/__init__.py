@@ -1,4 +1,4 @@
-"""The six delta formulas, and the choice among them, on stars, paths, cycles and cliques.
+"""Compares the six delta formulas, and the automatic choice, on stars, paths, cycles and cliques.
 
 ``python -m benchmarks.formulas`` (`benchmarks.formulas.__main__`).
 """

@@ -1,7 +1,7 @@
-"""The six delta formulas and the choice among them: joins, proposals, intersections, and time.
+"""Compares the six delta formulas, and ``auto``, which chooses one: joins, work and time.
 
-Claim: all formulas give the same deltas, and their joins are those of the textbook; ``auto`` is
-never more than 10 % slower than the best of them.
+Claim: all formulas give the same deltas, and as many joins as `dbsp_wcoj.formulas.joins` says;
+``auto`` is never more than 10 % slower than the best of them.
 
 Inputs: stars, paths, cycles and cliques of 2 to 10 atoms over generated rows, uniform and skewed
 (RMAT); one of n relations changed, all changed, self-joins; steps of 1 to 100,000 rows
@@ -21,8 +21,8 @@ import typer
 
 from benchmarks.formulas import tables
 from benchmarks.formulas.aggregates import aggregates
-from benchmarks.formulas.claim import verdict as said
-from benchmarks.formulas.contest import FORMULAS, contest
+from benchmarks.formulas.claim import judge_claims
+from benchmarks.formulas.contest import FORMULAS, run_contest
 from benchmarks.formulas.matrix import ALL, cases
 from benchmarks.formulas.shape import SHAPES
 from benchmarks.result import Result, Row, terminal
@@ -41,10 +41,12 @@ def main(
     seed: int = 0,
     json: Annotated[Path | None, typer.Option(help="Write the result here.")] = None,
 ) -> None:
-    """Compare the formulas; exit status 1 when their deltas or joins are not as they should be."""
+    """Compare the formulas; exit status 1 if their deltas or joins are wrong."""
     unknown = set(shape or []) - set(SHAPES)
     if unknown:
-        raise typer.BadParameter(f"{', '.join(unknown)} is none of {', '.join(SHAPES)}")
+        raise typer.BadParameter(
+            f"unknown shape {', '.join(unknown)}; choose from {', '.join(SHAPES)}"
+        )
     result = Result("formulas", CLAIM, {})
     warm_up()
     verdict = Verdict()
@@ -52,15 +54,15 @@ def main(
     wanted = [case for case in cases(quick=quick) if not shape or case.shape in shape]
     console = terminal()
     for place, case in enumerate(wanted, 1):
-        rows += contest(case, FORMULAS, verdict, seed=seed)
+        rows += run_contest(case, FORMULAS, verdict, seed=seed)
         console.print(f"{place} of {len(wanted)}: {case.name}, {case.rows:,} rows")
     shown = {
-        "Verdict": said(rows),
-        "Choice": tables.choice(rows),
+        "Verdict": judge_claims(rows),
+        "Choice": tables.choice_table(rows),
         "Worst choices": tables.worst_choices(rows),
         "Joins": tables.joins_by_n(rows),
-        "Crossover": tables.crossover(rows),
-        "Times": tables.times(rows),
+        "Crossover": tables.crossover_table(rows),
+        "Times": tables.times_table(rows),
     }
     result.tables.update(shown)
     verdict.close(result, None)

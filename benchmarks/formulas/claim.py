@@ -1,9 +1,9 @@
-"""The seed's claim about the recursive formula, and what the rows of all cases say of it.
+"""Compares three claims about the recursive formulas with the measurements.
 
-The claim, as it was written: the recursive formula "does fewer joins (only about half as many)" but
-"this only amortizes after 5 relations are involved", and "the simpler formula might actually be
-faster in practice". Each sentence of the answer is put together from the counted joins, work and
-times; a difference of less than a tenth is a tie.
+The claims: a recursive formula "does fewer joins (only about half as many)", but "this only
+amortizes after 5 relations are involved", and "the simpler formula might actually be faster in
+practice". The answers are generated from the counted joins, work and times. A time within 10 % is
+a tie.
 """
 
 from __future__ import annotations
@@ -11,17 +11,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from benchmarks.formulas.tables import RECURSIVE, Contest, Key, contests, joins_by_n, ms, number
+from benchmarks.formulas.tables import (
+    RECURSIVE,
+    Contest,
+    Key,
+    as_number,
+    contests,
+    joins_by_n,
+    step_ms,
+)
 from benchmarks.result import Row
 
-__all__ = ["verdict"]
+__all__ = ["judge_claims"]
 
 FASTER = 0.9
 CLAIMED = 5
 
 
-def verdict(rows: Sequence[Row]) -> list[Row]:
-    """Claims, and what is measured."""
+def judge_claims(rows: Sequence[Row]) -> list[Row]:
+    """Return a row for each claim, with the measured answer."""
     return [
         {
             "claim": "the recursion does about half the joins, but only after 5 relations",
@@ -36,7 +44,7 @@ def verdict(rows: Sequence[Row]) -> list[Row]:
 
 
 def _joins(rows: Sequence[Row]) -> Iterator[str]:
-    """From which n on each recursion does fewer joins."""
+    """Yield from which number of relations each recursive formula does fewer joins."""
     table = joins_by_n(rows)
     for changed, said in (("all", "where all relations change"), ("one", "where one changes")):
         counted = [row for row in table if row["changed"] == changed]
@@ -44,7 +52,7 @@ def _joins(rows: Sequence[Row]) -> Iterator[str]:
             continue
         last = counted[-1]
         for name in RECURSIVE:
-            fewer = [row for row in counted if number(row[name]) < number(row["collapsed"])]
+            fewer = [row for row in counted if as_number(row[name]) < as_number(row["collapsed"])]
             if not fewer:
                 yield f"{said}, `{name}` never does fewer"
                 continue
@@ -55,12 +63,12 @@ def _joins(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _times(rows: Sequence[Row]) -> Iterator[str]:
-    """How often `collapsed` is as fast as any recursion."""
+    """Yield how often `collapsed` is as fast as the best recursive formula."""
     for few, said in ((True, f"less than {CLAIMED}"), (False, f"{CLAIMED} and more")):
         compared = [
             ratio
             for key, contest in contests(rows)
-            if (number(key[1]) < CLAIMED) == few and (ratio := _ratio(contest)) is not None
+            if (as_number(key[1]) < CLAIMED) == few and (ratio := _ratio(contest)) is not None
         ]
         if compared:
             simpler = sum(ratio >= FASTER for ratio in compared)
@@ -72,7 +80,7 @@ def _times(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _where(rows: Sequence[Row]) -> Iterator[str]:
-    """In which shapes, n and steps a recursion is faster."""
+    """Yield for each shape in how many cases a recursive formula is faster."""
     shapes: dict[str, list[tuple[Key, Contest]]] = {}
     for key, contest in contests(rows):
         if _ratio(contest) is not None:
@@ -82,7 +90,7 @@ def _where(rows: Sequence[Row]) -> Iterator[str]:
         said = f"{shape}: a recursion is faster in {len(won)} of {len(compared)} cases"
         if won:
             best = min(_ratio(contest) or 1.0 for _, contest in won)
-            ns = ", ".join(map(str, sorted({int(number(key[1])) for key, _ in won})))
+            ns = ", ".join(map(str, sorted({int(as_number(key[1])) for key, _ in won})))
             work = min(_work(contest) for _, contest in won)
             said += (
                 f" (n = {ns}), by up to {1 / best:.2g} times, and in none where `collapsed` counts "
@@ -92,12 +100,12 @@ def _where(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _ratio(contest: Contest) -> float | None:
-    """The time of the best recursion by that of `collapsed`, if both ran."""
-    plain = ms(contest, "collapsed")
-    others = [found for name in RECURSIVE if (found := ms(contest, name)) is not None]
+    """Return the time of the best recursive formula divided by that of `collapsed`, if both ran."""
+    plain = step_ms(contest, "collapsed")
+    others = [found for name in RECURSIVE if (found := step_ms(contest, name)) is not None]
     return min(others) / plain if others and plain else None
 
 
 def _work(contest: Contest) -> float:
     row = contest["collapsed"]
-    return number(row["proposals/step"]) + number(row["intersections/step"])
+    return as_number(row["proposals/step"]) + as_number(row["intersections/step"])

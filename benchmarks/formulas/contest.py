@@ -1,18 +1,18 @@
-"""A contest: the same steps given to a view of each formula, in turns.
+"""Gives the same steps to a view of each formula, in turns, and compares their times.
 
-Every formula has a view with its own relations, loaded with the same rows without a backfill (which
-would take the recursions, whose partial deltas are then joins of whole relations, very long). Then
-for each batch size the rows are inserted and taken away again, again and again, by all views
-in turns, in random order: what disturbs the machine disturbs all alike, and none always finds the
-caches as the same other one left them. Time is that of the thread, for the same reason. The deltas
-of all views must be the same, and the joins that they count those of `dbsp_wcoj.formulas.joins`.
+Every formula has a view with its own relations, loaded with the same rows. Loading does not
+evaluate the views: a recursive formula would join whole relations, which takes very long. Then for
+each batch size all views insert the rows and delete them again, many times, in turns and in random
+order. So other work on the machine affects all views alike, and no view always runs after the same
+other one. Times are CPU times of the thread, for the same reason. The deltas of all views must be
+equal, and their joins as many as `dbsp_wcoj.formulas.count_joins` says.
 
-Batch sizes ascend, and a view whose step would pass the limit if its time grew as the batch does is
-stopped: it is reported without figures for that batch size and all larger ones. The choice is
-stopped with the last formula. Where the choice seems to be slower than the fastest formula, it is
-measured again with the two fastest, for longer and on relations that are loaded anew several times,
-and the median of the ratios counts: the least of six measurements is small by luck, and where rows
-come to lie in memory makes steps of the same terms differ by a tenth and more.
+Batch sizes ascend. A view is stopped if its step would exceed the limit, assuming that its time
+grows in proportion to the batch; it gets no figures for that batch size and all larger ones.
+``auto`` is stopped with the last formula. If ``auto`` seems slower than the fastest formula, it is
+measured again with the two fastest, for longer and on several new loads, and the median of the
+ratios counts. There are two reasons: the smallest of six measurements is small by luck, and the
+position of rows in memory changes the time of the same step by a tenth and more.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from benchmarks.result import Row
 from benchmarks.rmat import SKEWED, UNIFORM, rmat
 from benchmarks.verdict import Verdict
 from dbsp_wcoj import DeltaQuery, Formula, Query, Relations, ZSet
-from dbsp_wcoj.formulas import joins
+from dbsp_wcoj.formulas import count_joins
 
-__all__ = ["AUTO", "FORMULAS", "Case", "contest"]
+__all__ = ["AUTO", "FORMULAS", "Case", "run_contest"]
 
 AUTO = "auto"
 FORMULAS = (*map(str, Formula), AUTO)
@@ -43,14 +43,14 @@ STEP_LIMIT = 0.25
 CASE_LIMIT = 5.0
 # Seconds for all views at one batch size, and rounds (an insertion and a deletion each).
 SECONDS = 0.1
-MOST_ROUNDS = 20
-LEAST_ROUNDS = 3
-# The choice is measured again on so many loads, where it seems to take longer by this.
-CLOSE = 1.05
-AGAIN = 5
-# Where so many atoms multiply the degrees of hubs, hubs are smaller.
-MANY = 5
-MILD = (0.45, 0.22, 0.22, 0.11)
+MAX_ROUNDS = 20
+MIN_ROUNDS = 3
+# ``auto`` is measured again on so many new loads, if it seems slower by this factor.
+REMEASURE_RATIO = 1.05
+REMEASURE_LOADS = 5
+# With so many atoms, which multiply the degrees of hubs, the data is less skewed.
+MANY_ATOMS = 5
+MILDLY_SKEWED = (0.45, 0.22, 0.22, 0.11)
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,8 @@ class Case:
         """The rows that stay, and those that change at each batch size, by relation."""
         kept: dict[str, ZSet] = {}
         fresh: dict[str, list[ZSet]] = {}
-        skewed = MILD if self.n >= MANY and self.shape != "clique" else SKEWED
+        has_large_powers = self.n >= MANY_ATOMS and self.shape != "clique"
+        skewed = MILDLY_SKEWED if has_large_powers else SKEWED
         most = self.batches[-1]
         for place, name in enumerate(self.query.relations):
             quadrants = UNIFORM if self.data == "uniform" else skewed
@@ -121,7 +122,7 @@ class Case:
 
 @dataclass
 class Contestant:
-    """A view and what it has done."""
+    """A view of one formula, and the times of its steps."""
 
     formula: str
     view: DeltaQuery
@@ -133,7 +134,7 @@ class Contestant:
 
     @classmethod
     def loaded(cls, query: Query, formula: str, kept: Mapping[str, ZSet]) -> Contestant:
-        """A view over these rows, planned by what they are like."""
+        """Create a view over these rows, with plans that suit them."""
         relations = Relations()
         view = DeltaQuery(query, formula=formula, relations=relations)
         relations.stage(kept).commit()
@@ -141,7 +142,7 @@ class Contestant:
         return cls(formula, view, relations)
 
     def step(self, deltas: Mapping[str, ZSet]) -> ZSet:
-        """A step of the view, timed."""
+        """Run a step of the view and record its time."""
         begun = time.thread_time()
         step = self.relations.stage(deltas)
         delta = self.view.evaluate(step)
@@ -162,7 +163,7 @@ class Contestant:
         return bool(rows) and seconds * batch / rows > STEP_LIMIT
 
 
-def contest(
+def run_contest(
     case: Case, formulas: Sequence[str], verdict: Verdict, *, seed: int = 0
 ) -> Iterator[Row]:
     """A row for each batch size and formula."""
@@ -197,7 +198,7 @@ def _at(
     times = {one.formula: one.settle() for one in running}
     fixed = {name: spent for name, spent in times.items() if name != AUTO}
     fastest = dict.fromkeys(times, min(fixed.values(), default=0.0))
-    if fixed and times.get(AUTO, 0.0) > CLOSE * min(fixed.values()):
+    if fixed and times.get(AUTO, 0.0) > REMEASURE_RATIO * min(fixed.values()):
         best = sorted(fixed, key=fixed.__getitem__)[:2]
         again = _again(case, kept, (AUTO, *best), batch, there, back)
         times |= {name: median(found) for name, found in again.items()}
@@ -234,9 +235,9 @@ def _again(
     there: Mapping[str, ZSet],
     back: Mapping[str, ZSet],
 ) -> dict[str, list[float]]:
-    """Milliseconds of a step of each, on relations that are loaded anew again and again."""
+    """Return milliseconds of a step of each formula, on each of several new loads."""
     times: dict[str, list[float]] = {name: [] for name in formulas}
-    for load in range(AGAIN):
+    for load in range(REMEASURE_LOADS):
         running = [Contestant.loaded(case.query, name, kept) for name in formulas]
         for one in running:
             for delta in (there, back, there, back):
@@ -256,7 +257,7 @@ def _warm_up(
     back: Mapping[str, ZSet],
     verdict: Verdict,
 ) -> dict[str, tuple[float, float, float]]:
-    """One step there and back of each: the answers compared, joins and work counted."""
+    """Run one insertion and one deletion in each view; compare deltas, count joins and work."""
     what = f"{case.name}, {batch:,} rows"
     counted = {}
     answer: ZSet | None = None
@@ -285,12 +286,12 @@ def _warm_up(
 def _joins_hold(case: Case, batch: int, one: Contestant, ran: int) -> bool:
     """Return whether the joins of two steps are those of the formula.
 
-    A partial delta may be empty, and is then not joined: on stars and paths none is where many rows
-    change.
+    An empty partial delta is not joined, so a recursive formula may do fewer joins. On stars and
+    paths with many changed rows no partial delta is empty.
     """
     if one.formula == AUTO:
         return True
-    wanted = 2 * joins(one.formula, case.n, changed=case.changed_atoms)
+    wanted = 2 * count_joins(one.formula, case.n, changed=case.changed_atoms)
     recursive = Formula(one.formula).is_recursive
     if recursive and (batch < 100 or case.shape not in ("star", "path")):
         return ran <= wanted
@@ -308,13 +309,13 @@ def _rounds(
     back: Mapping[str, ZSet],
     seed: int,
 ) -> None:
-    """Steps there and back by all in turns, for some time."""
+    """Run insertions and deletions in all views in turns, until the time is used up."""
     turns = random.Random(seed)
     gc.collect()
     gc.disable()
     begun = time.process_time()
-    for done in range(MOST_ROUNDS if running else 0):
-        if done >= LEAST_ROUNDS and time.process_time() - begun > SECONDS:
+    for done in range(MAX_ROUNDS if running else 0):
+        if done >= MIN_ROUNDS and time.process_time() - begun > SECONDS:
             break
         for change in (there, back):
             for one in turns.sample(list(running), len(running)):

@@ -1,13 +1,14 @@
-"""The matrix: which cases are measured, and how large.
+"""Lists the cases that are measured, and their sizes.
 
-Not the full cross product of shape, n, what changes, batch size and data. Two sets answer the
-questions: all n at small and middle batch sizes, for the crossover by n; and a few n over all batch
-sizes up to 100,000 rows, on relations that are larger than these, for the crossover by delta size.
+The full cross product of shape, n (number of atoms), changed relations, batch size and data would
+take too long. Two sets of cases answer the questions: all n at small and middle batch sizes show
+from which n a recursive formula is faster; a few n over all batch sizes, on larger relations, show
+from which batch size.
 
-Sizes are chosen so that most steps of the slowest formula stay within a second. Walks over a cycle
-grow with the degree to the power n, so the longer ones have sparser relations; and where five atoms
-or more multiply the degrees of hubs, skewed rows have smaller ones (in a star of eight the eighth
-power of a degree has to fit an int64).
+Sizes are chosen so that most steps of the slowest formula stay within a second. The walks over a
+cycle grow with the degree to the power n, so longer cycles have sparser relations. With five atoms
+and more, skewed data has smaller hubs: in a star of eight atoms, the eighth power of a degree must
+fit an int64.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The shapes of query that the formulas are compared on, as text.
+"""Writes the queries on which the formulas are compared.
 
 ::
 
@@ -7,8 +7,8 @@
     cycle    the path, closed: vn is v0
     clique   an atom for each pair of k variables: n = 3, 6, 10 for k = 3, 4, 5
 
-Counts have an empty head; of a listed shape every variable is in the head. In a self-join all atoms
-are of the relation ``e``.
+A count has an empty head; a query that ends in "listed" has all variables in its head. In a
+self-join all atoms are of the relation ``e``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def atoms_of(shape: str, n: int) -> list[tuple[str, str]]:
         case "clique":
             corners = next(k for k in range(2, 12) if k * (k - 1) // 2 >= n)
             return list(combinations(names[:corners], 2))[:n]
-    raise ValueError(f"no shape {shape!r}; there are {', '.join(SHAPES)}")
+    raise ValueError(f"unknown shape {shape!r}; shapes: {', '.join(SHAPES)}")
 
 
 def query_text(shape: str, n: int, *, selfjoin: bool) -> str:

@@ -1,7 +1,7 @@
-"""The rows of all cases as tables: joins by n, times, crossover, and the choice.
+"""Summarizes the rows of all cases in tables: joins by n, times, crossover, and ``auto``.
 
-Times are compared within one case and batch size, by the fastest of the six formulas there. Medians
-are taken of these ratios, not of times of different cases.
+Times are divided by that of the fastest of the six formulas in the same case and batch size.
+Medians are of these ratios, not of times of different cases.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from statistics import geometric_mean, median
 
 from benchmarks.formulas.contest import AUTO, FORMULAS
 from benchmarks.result import Cell, Row
-from dbsp_wcoj.formulas import joins
+from dbsp_wcoj.formulas import count_joins
 
-__all__ = ["choice", "crossover", "joins_by_n", "times", "worst_choices"]
+__all__ = ["choice_table", "crossover_table", "joins_by_n", "times_table", "worst_choices"]
 
 FIXED = tuple(name for name in FORMULAS if name != AUTO)
 RECURSIVE = tuple(name for name in FIXED if name.startswith("recursive"))
-# Less than that is a tie, for the clock.
+# A formula is faster if its time is below this share of the other's; a smaller difference is a tie.
 FASTER = 0.9
+# ``auto`` meets its target up to this multiple of the fastest formula's time.
 WITHIN = 1.1
 
 Contest = dict[str, Row]
@@ -27,40 +28,40 @@ Key = tuple[Cell, ...]
 
 
 def contests(rows: Sequence[Row]) -> Iterator[tuple[Key, Contest]]:
-    """The rows of one case and batch size by formula, under (shape, n, changed, data, batch)."""
+    """Group the rows by case and batch size; yield each key with its rows by formula."""
     names = ("shape", "n", "changed", "data", "rows", "batch")
     for key, group in groupby(rows, key=lambda row: tuple(row[name] for name in names)):
         yield (*key[:4], key[5]), {str(row["formula"]): row for row in group}
 
 
 def joins_by_n(rows: Sequence[Row]) -> list[Row]:
-    """Counted joins of a step, by n and what changes: of paths, whose partial deltas are full."""
+    """Count the joins of a step by n and changed relations, on paths with full partial deltas."""
     found: dict[Key, Row] = {}
     for (shape, n, changed, _, batch), contest in contests(rows):
-        if shape == "path" and changed != "self" and number(batch) >= 100:
+        if shape == "path" and changed != "self" and as_number(batch) >= 100:
             row = found.setdefault((changed, n), {"changed": changed, "n": n})
             for name in FIXED:
                 ran = contest[name]["joins/step"] if name in contest else None
                 row[name] = row.get(name) if ran is None else _whole(ran)
-    return [found[key] for key in sorted(found, key=lambda key: (str(key[0]), number(key[1])))]
+    return [found[key] for key in sorted(found, key=lambda key: (str(key[0]), as_number(key[1])))]
 
 
-def times(rows: Sequence[Row]) -> list[Row]:
-    """Time by the fastest formula: medians over the data and the n, by shape, change and batch."""
+def times_table(rows: Sequence[Row]) -> list[Row]:
+    """Return the median ratios to the fastest formula, by shape, n, changed relations and batch."""
     ratios: dict[Key, dict[str, list[float]]] = {}
     fastest: dict[Key, list[float]] = {}
     stopped: dict[Key, int] = {}
     for (shape, n, changed, _, batch), contest in contests(rows):
-        if not any(ms(contest, name) for name in FIXED):
+        if not any(step_ms(contest, name) for name in FIXED):
             continue
-        key = (shape, "2 to 4" if number(n) <= 4 else "5 and more", changed, batch)
+        key = (shape, "2 to 4" if as_number(n) <= 4 else "5 and more", changed, batch)
         for name in FORMULAS:
             by = contest[name]["by the fastest"] if name in contest else None
             if by is not None:
                 ratios.setdefault(key, {}).setdefault(name, []).append(float(by))
             elif name in FIXED:
                 stopped[key] = stopped.get(key, 0) + 1
-        fastest.setdefault(key, []).append(min(ms(contest, n) or 1e9 for n in FIXED))
+        fastest.setdefault(key, []).append(min(step_ms(contest, n) or 1e9 for n in FIXED))
     return [
         {
             **dict(zip(("shape", "n", "changed", "batch"), key, strict=True)),
@@ -76,23 +77,23 @@ def times(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-def crossover(rows: Sequence[Row]) -> list[Row]:
-    """From which n on the best recursive formula beats `collapsed`: in joins, and on the clock.
+def crossover_table(rows: Sequence[Row]) -> list[Row]:
+    """Return from which n on the best recursive formula beats `collapsed`: in joins, and in time.
 
     "from n" holds for that n and every larger one that was measured at the batch size.
     """
     found: dict[Key, dict[int, dict[str, tuple[bool, bool]]]] = {}
     for (shape, n, changed, data, batch), contest in contests(rows):
-        plain = ms(contest, "collapsed")
-        others = [spent for name in RECURSIVE if (spent := ms(contest, name)) is not None]
+        plain = step_ms(contest, "collapsed")
+        others = [spent for name in RECURSIVE if (spent := step_ms(contest, name)) is not None]
         if plain is None and not others:
             continue
-        atoms = {int(number(n)) // 2} if changed == "one" else None
-        least = min(joins(name, int(number(n)), changed=atoms) for name in RECURSIVE)
-        fewer = least < joins("collapsed", int(number(n)), changed=atoms)
+        atoms = {int(as_number(n)) // 2} if changed == "one" else None
+        least = min(count_joins(name, int(as_number(n)), changed=atoms) for name in RECURSIVE)
+        fewer = least < count_joins("collapsed", int(as_number(n)), changed=atoms)
         faster = plain is None or (bool(others) and min(others) < FASTER * plain)
         by_n = found.setdefault((shape, changed, batch), {})
-        by_n.setdefault(int(number(n)), {}).setdefault(str(data), (fewer, faster))
+        by_n.setdefault(int(as_number(n)), {}).setdefault(str(data), (fewer, faster))
     return [
         {
             **dict(zip(("shape", "changed", "batch"), key, strict=True)),
@@ -110,12 +111,12 @@ def crossover(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-def choice(rows: Sequence[Row]) -> list[Row]:
-    """The choice and each formula by the best formula of each case, over all cases."""
+def choice_table(rows: Sequence[Row]) -> list[Row]:
+    """Compare ``auto`` and each formula with the best formula of each case, over all cases."""
     found = [
         (key, contest)
         for key, contest in contests(rows)
-        if any(ms(contest, name) for name in FIXED)
+        if any(step_ms(contest, name) for name in FIXED)
     ]
     table: list[Row] = []
     for name in (AUTO, *FIXED):
@@ -139,13 +140,13 @@ def choice(rows: Sequence[Row]) -> list[Row]:
 
 
 def worst_choices(rows: Sequence[Row], most: int = 10) -> list[Row]:
-    """The cases in which the choice takes longest by the fastest formula."""
+    """Return the cases in which ``auto`` is slowest relative to the fastest formula."""
     found: list[Row] = []
     for (shape, n, changed, data, batch), contest in contests(rows):
         row = contest.get(AUTO)
-        if row is None or not any(ms(contest, name) for name in FIXED):
+        if row is None or not any(step_ms(contest, name) for name in FIXED):
             continue
-        best = min(FIXED, key=lambda name: ms(contest, name) or 1e9)
+        best = min(FIXED, key=lambda name: step_ms(contest, name) or 1e9)
         by = row["by the fastest"]
         found.append(
             {
@@ -155,7 +156,7 @@ def worst_choices(rows: Sequence[Row], most: int = 10) -> list[Row]:
                 "data": data,
                 "batch": batch,
                 "best formula": best,
-                "best ms": ms(contest, best),
+                "best ms": step_ms(contest, best),
                 "auto ms": row["ms/step p50"],
                 "auto runs": _as(contest),
                 "auto by the best": by,
@@ -167,7 +168,7 @@ def worst_choices(rows: Sequence[Row], most: int = 10) -> list[Row]:
 
 
 def _from(by_n: dict[int, dict[str, tuple[bool, bool]]], holds) -> Cell:  # type: ignore[no-untyped-def]
-    """The least n from which on it holds for all."""
+    """Return the smallest n from which on ``holds`` is true for every larger n; else "never"."""
     least: Cell = "never"
     for n in sorted(by_n, reverse=True):
         if not holds(by_n[n]):
@@ -177,7 +178,7 @@ def _from(by_n: dict[int, dict[str, tuple[bool, bool]]], holds) -> Cell:  # type
 
 
 def _as(contest: Contest) -> Cell:
-    """The candidate that the choice counted the same as; None where it ran both."""
+    """Return the formula with the same counted work as ``auto``; None if it used several."""
     counts = ("proposals/step", "intersections/step")
     return next(
         (
@@ -189,17 +190,17 @@ def _as(contest: Contest) -> Cell:
     )
 
 
-def ms(contest: Contest, name: str) -> float | None:
-    """Milliseconds of a step; None where it did not run."""
+def step_ms(contest: Contest, name: str) -> float | None:
+    """Return the milliseconds of a step; None if the formula did not run."""
     row = contest.get(name)
     return None if row is None or row["ms/step p50"] is None else float(row["ms/step p50"])
 
 
-def number(cell: Cell) -> float:
-    """A cell as a number; 0 where there is none."""
+def as_number(cell: Cell) -> float:
+    """Return a cell as a number; an empty cell as 0."""
     return float(cell or 0)
 
 
 def _whole(cell: Cell) -> Cell:
-    found = number(cell)
+    found = as_number(cell)
     return int(found) if found == int(found) else found

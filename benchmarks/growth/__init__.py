@@ -1,16 +1,16 @@
-"""Growth: how the cost of a step grows with state, delta, skew, views and threads.
+"""Measures how the cost of a step grows with state, delta, skew, views and threads.
 
 Claim: at a fixed delta and degree a step takes at most twice as long over 10⁸ rows of state as over
 10⁶.
 
-Inputs: random graphs of 8 edges per node whose ends have ranks by Zipf's law of an exponent (0 is
-uniform), made from packed keys (`benchmarks.growth.edges`). The view counts triangles, ``e(a, b),
-e(b, c), e(a, c)``. Steps insert rows that were left out of the state and delete them again, so
-every step meets the same state, and their changes must cancel; where the state is small, they are
-counted independently as well. The first pass there and back is not timed.
+Inputs: random graphs with 8 edges per node. The ends of the edges follow Zipf's law with a given
+exponent; 0 is uniform (`benchmarks.growth.edges`). The view counts triangles, ``e(a, b), e(b, c),
+e(a, c)``. Steps insert rows that are not in the state, and later steps delete them again. So every
+pass starts from the same state, and the changes of the count must cancel. If the state is small,
+the changes are also counted independently. The first pass is not timed.
 
-Distance to the bound: nanoseconds for each candidate that is touched (a proposal or a look-up),
-and bytes of state for each row and arrangement against 8 for each column, its values in full.
-Growth exponents are slopes of least squares in logarithms. The way not taken: steps without a
-partner, so that the state would grow while it is measured.
+Two columns show the distance to the bound: nanoseconds for each candidate (a proposal or an
+intersection), and bytes of state for each row and arrangement, divided by 8 bytes for each column.
+Growth exponents are slopes by least squares in logarithms. Alternative considered: inserts without
+deletes; the state would grow while it is measured.
 """

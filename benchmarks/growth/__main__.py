@@ -1,4 +1,4 @@
-"""``python -m benchmarks.growth``."""
+"""The command ``python -m benchmarks.growth``: runs the parts, and fits growth exponents."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import typer
 from benchmarks.engine import warm_up
 from benchmarks.growth.dimensions import (
     Setting,
-    by_delta,
-    by_skew,
-    by_state,
-    by_threads,
-    by_views,
+    measure_by_delta,
+    measure_by_skew,
+    measure_by_state,
+    measure_by_threads,
+    measure_by_views,
 )
-from benchmarks.growth.fit import fitted
-from benchmarks.options import known
+from benchmarks.growth.fit import fit_exponent
+from benchmarks.options import check_names
 from benchmarks.result import Result, Row, terminal
 from benchmarks.verdict import Verdict
 
@@ -33,7 +33,7 @@ PARTS = ("state", "delta", "skew", "views", "threads")
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much of everything: rows of state, and by rows of a step how many steps."""
+    """The sizes of all parts; the dicts map the rows of a step to the number of steps."""
 
     state: tuple[int, ...]
     skewed: tuple[int, ...]
@@ -83,13 +83,13 @@ def main(
     seed: int = 0,
     json: Annotated[Path | None, typer.Option(help="Write the result here.")] = None,
 ) -> None:
-    """Measure; exit status 1 when an answer is wrong."""
-    known(part, PARTS, "part")
+    """Measure; exit status 1 if an answer is wrong."""
+    check_names(part, PARTS, "part")
     measure(QUICK if quick else FULL, part=part, most=most, seed=seed, json=json)
 
 
 def measure(sizes: Sizes, *, part: list[str], most: int, seed: int, json: Path | None) -> None:
-    """The parts, each with its table, and the exponents of all."""
+    """Run the parts, each with its table, and fit the growth exponents."""
     verdict = Verdict()
     tables: dict[str, list[Row]] = {}
     result = Result("growth", CLAIM, tables)
@@ -101,26 +101,30 @@ def measure(sizes: Sizes, *, part: list[str], most: int, seed: int, json: Path |
         tables[STATE] = []
         for skew, states in ((0.0, sizes.state), (0.75, sizes.skewed)):
             chosen = tuple(rows for rows in states if rows <= most)
-            found = by_state(chosen, sizes.state_steps, skew=skew, setting=setting)
+            found = measure_by_state(chosen, sizes.state_steps, skew=skew, setting=setting)
             tables[STATE] += found
             for one in sizes.state_steps:
                 same = [row for row in found if row["batch"] == one]
                 what = f"{same[0]['graph']}, steps of {one:,}" if same else ""
-                fits += [fitted(what, same, "rows", "step ms")] if same else []
-            fits += [fitted(f"{same[0]['graph']}, memory", same, "rows", "MB")] if same else []
+                fits += [fit_exponent(what, same, "rows", "step ms")] if same else []
+            fits += (
+                [fit_exponent(f"{same[0]['graph']}, memory", same, "rows", "MB")] if same else []
+            )
     if "delta" in part:
-        tables[DELTA] = by_delta(size, sizes.delta_steps, setting=setting)
-        fits.append(fitted("delta", tables[DELTA], "batch", "step ms"))
+        tables[DELTA] = measure_by_delta(size, sizes.delta_steps, setting=setting)
+        fits.append(fit_exponent("delta", tables[DELTA], "batch", "step ms"))
     if "skew" in part:
-        tables[SKEW] = by_skew(size, sizes.exponents, batch, steps, setting=setting)
-        fits.append(fitted("skew", tables[SKEW], "candidates/row", "step ms"))
+        tables[SKEW] = measure_by_skew(size, sizes.exponents, batch, steps, setting=setting)
+        fits.append(fit_exponent("skew", tables[SKEW], "candidates/row", "step ms"))
     if "views" in part:
-        tables[VIEWS] = by_views(size, sizes.views, batch, steps, setting=setting)
-        fits.append(fitted("views", tables[VIEWS], "views", "step ms"))
-        fits.append(fitted("views", tables[VIEWS], "views", "MB"))
+        tables[VIEWS] = measure_by_views(size, sizes.views, batch, steps, setting=setting)
+        fits.append(fit_exponent("views", tables[VIEWS], "views", "step ms"))
+        fits.append(fit_exponent("views", tables[VIEWS], "views", "MB"))
     if "threads" in part:
-        tables[THREADS] = by_threads(size, sizes.threads, sizes.threads_steps, setting=setting)
-        fits.append(fitted("threads", tables[THREADS], "threads", "step ms"))
+        tables[THREADS] = measure_by_threads(
+            size, sizes.threads, sizes.threads_steps, setting=setting
+        )
+        fits.append(fit_exponent("threads", tables[THREADS], "threads", "step ms"))
     tables[EXPONENTS] = fits
     verdict.close(result, json)
 

@@ -1,4 +1,4 @@
-"""One table for each thing that a step's cost could grow with."""
+"""Measures steps by state, delta, skew, views and threads: a function and a table for each."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.counter import count
-from benchmarks.engine import QUERY, workers
-from benchmarks.growth.edges import Keys, columns, edges, split
-from benchmarks.growth.held import Held, Steps, peak
+from benchmarks.engine import QUERY, thread_pool
+from benchmarks.growth.edges import Keys, columns, generate_keys, split_keys
+from benchmarks.growth.held import LoadedViews, Steps, peak_memory_gb
 from benchmarks.result import Row
 from benchmarks.verdict import Verdict
 
 TARGET: Final = 2.0
-# The state that others are compared with, and the largest that is counted independently.
+# The size of state that others are compared with, and the largest that is counted independently.
 BASE: Final = 1_000_000
 COUNTED: Final = 1_000_000
 
@@ -32,21 +32,21 @@ QUERIES: Final = (
 
 @dataclass(frozen=True)
 class Setting:
-    """What all parts share: the seed of the graphs, who gets the answers and the progress."""
+    """Shared by all parts: the seed of the graphs, the verdict, and where progress is printed."""
 
     seed: int
     verdict: Verdict
     say: Callable[[str], None]
 
 
-def by_state(
+def measure_by_state(
     sizes: tuple[int, ...], batches: dict[int, int], *, skew: float, setting: Setting
 ) -> list[Row]:
-    """Steps of each batch over each size of state.
+    """Measure steps of each batch size over each size of state.
 
     Args:
         sizes: Rows of state, ascending.
-        batches: Rows of a step, and how many steps there.
+        batches: Number of steps by rows of a step.
         skew: Exponent of Zipf's law.
         setting: Seed, verdict and progress.
     """
@@ -60,7 +60,7 @@ def by_state(
             [QUERY], size, skew, setting.seed, min(most, size // 4)
         )
         for batch, steps in batches.items():
-            there = held.there_and_back(streamed, batch, steps)
+            there = held.insert_and_delete(streamed, batch, steps)
             _check(setting.verdict, f"{graph}, {size}, {batch}", there)
             if size <= COUNTED:
                 _check_count(setting.verdict, f"{graph}, {size}, {batch}", kept, streamed, there)
@@ -85,7 +85,7 @@ def by_state(
                     **_bound(there),
                     **_memory(held, size),
                     "load s": seconds,
-                    "peak GB": peak(),
+                    "peak GB": peak_memory_gb(),
                 }
             )
         del held, kept, streamed
@@ -93,14 +93,14 @@ def by_state(
     return rows
 
 
-def by_delta(size: int, batches: dict[int, int], *, setting: Setting) -> list[Row]:
-    """Steps of more and more rows over one state."""
+def measure_by_delta(size: int, batches: dict[int, int], *, setting: Setting) -> list[Row]:
+    """Measure steps of more and more rows over one state."""
     setting.say(f"delta, {size:,} rows of state ...")
     most = max(batch * steps for batch, steps in batches.items())
     held, _, streamed, _ = _loaded([QUERY], size, 0.0, setting.seed, most)
     rows: list[Row] = []
     for batch, steps in batches.items():
-        there = held.there_and_back(streamed, batch, steps)
+        there = held.insert_and_delete(streamed, batch, steps)
         _check(setting.verdict, f"delta {batch}", there)
         middle = there.quantile(0.5)
         rows.append(
@@ -117,15 +117,15 @@ def by_delta(size: int, batches: dict[int, int], *, setting: Setting) -> list[Ro
     return rows
 
 
-def by_skew(
+def measure_by_skew(
     size: int, exponents: tuple[float, ...], batch: int, steps: int, *, setting: Setting
 ) -> list[Row]:
-    """Steps over states that have ever larger hubs."""
+    """Measure steps over states with larger and larger hubs."""
     rows: list[Row] = []
     for skew in exponents:
         setting.say(f"skew, Zipf's exponent {skew:g} ...")
         held, _, streamed, _ = _loaded([QUERY], size, skew, setting.seed, batch * steps)
-        there = held.there_and_back(streamed, batch, steps)
+        there = held.insert_and_delete(streamed, batch, steps)
         _check(setting.verdict, f"skew {skew}", there)
         rows.append(
             {
@@ -141,16 +141,16 @@ def by_skew(
     return rows
 
 
-def by_views(
+def measure_by_views(
     size: int, numbers: tuple[int, ...], batch: int, steps: int, *, setting: Setting
 ) -> list[Row]:
-    """Steps through ever more views over one relation, of which four kinds take turns."""
+    """Measure steps through more and more views over one relation, of four kinds."""
     rows: list[Row] = []
     for views in numbers:
         setting.say(f"{views} views ...")
         queries = [QUERIES[k % len(QUERIES)] for k in range(views)]
         held, _, streamed, _ = _loaded(queries, size, 0.0, setting.seed, batch * steps)
-        there = held.there_and_back(streamed, batch, steps)
+        there = held.insert_and_delete(streamed, batch, steps)
         _check(setting.verdict, f"{views} views", there)
         rows.append(
             {
@@ -166,19 +166,19 @@ def by_views(
     return rows
 
 
-def by_threads(
+def measure_by_threads(
     size: int, threads: tuple[int, ...], batches: dict[int, int], *, setting: Setting
 ) -> list[Row]:
-    """Steps by one thread and by several, over a skewed state, whose hubs are hard to share out."""
+    """Measure steps by one and by several threads, over skewed state, which is hard to divide."""
     rows: list[Row] = []
     first: dict[int, float] = {}
     most = max(batch * steps for batch, steps in batches.items())
     for used in threads:
         setting.say(f"{used} threads ...")
-        with workers(used) as executor:
+        with thread_pool(used) as executor:
             held, _, streamed, _ = _loaded([QUERY], size, 0.75, setting.seed, most, executor, used)
             for batch, steps in batches.items():
-                there = held.there_and_back(streamed, batch, steps)
+                there = held.insert_and_delete(streamed, batch, steps)
                 _check(setting.verdict, f"{used} threads, {batch}", there)
                 middle = there.quantile(0.5)
                 first.setdefault(batch, middle)
@@ -197,21 +197,23 @@ def by_threads(
 
 def _loaded(
     queries: list[str], size: int, skew: float, seed: int, streamed: int, *workers: Any
-) -> tuple[Held, Keys, Keys, float]:
-    """Views over rows; the rows if they are few enough to be counted; rows to stream; seconds."""
-    held = Held(queries, *workers)
-    kept, rest = split(edges(size + streamed, exponent=skew, seed=seed), streamed, seed + 1)
+) -> tuple[LoadedViews, Keys, Keys, float]:
+    """Load views; return them, rows to count (empty if many), rows to stream, and the seconds."""
+    held = LoadedViews(queries, *workers)
+    kept, rest = split_keys(
+        generate_keys(size + streamed, exponent=skew, seed=seed), streamed, seed + 1
+    )
     seconds = held.load(kept)
     return held, kept if size <= COUNTED else kept[:0], rest, seconds
 
 
 def _bound(there: Steps) -> Row:
-    """How far from the work that must be done."""
+    """Return candidates by row, and nanoseconds by candidate."""
     return {"candidates/row": there.candidates / there.rows, "ns/candidate": there.nanoseconds}
 
 
-def _memory(held: Held, rows: int) -> Row:
-    """Bytes by row, and by row and arrangement against 8 for each of two columns."""
+def _memory(held: LoadedViews, rows: int) -> Row:
+    """Return the bytes by row, also divided by 8 for each column of each arrangement."""
     by_row = held.bytes / rows
     return {
         "MB": held.bytes / 1e6,
@@ -221,7 +223,7 @@ def _memory(held: Held, rows: int) -> Row:
 
 
 def _check(verdict: Verdict, what: str, there: Steps) -> None:
-    verdict.truth("nothing left", 0)
+    verdict.set_truth("nothing left", 0)
     verdict.compare(what, "nothing left", there.change)
 
 
@@ -229,5 +231,5 @@ def _check_count(verdict: Verdict, what: str, kept: Keys, streamed: Keys, there:
     """Compare the change of inserting with independent counts before and after."""
     after = np.concatenate([kept, streamed[: there.rows // 2]])
     truth = f"{what}, counted"
-    verdict.truth(truth, count(*columns(after)) - count(*columns(kept)))
+    verdict.set_truth(truth, count(*columns(after)) - count(*columns(kept)))
     verdict.compare(what, truth, there.changed)

@@ -5,7 +5,7 @@ take 0.8 GB and some ten seconds. Ends have ranks by Zipf's law, cut at the numb
 drawn by inverting its continuous form; ranks are scattered over the node numbers, since hubs that
 are neighbours would be in the cache together.
 
->>> keys = edges(1_000, exponent=0.0, seed=1)
+>>> keys = generate_keys(1_000, exponent=0.0, seed=1)
 >>> len(keys), bool((keys[1:] > keys[:-1]).all())
 (1000, True)
 """
@@ -22,27 +22,27 @@ Keys = NDArray[np.int64]
 DEGREE: Final = 8
 BITS: Final = 32
 
-_ROUND: Final = 1 << 20
+_CHUNK: Final = 1 << 20  # samples drawn at once
 # A prime beyond every number of nodes, so that multiplying by it permutes them.
 _SCATTER: Final = 2_147_483_647
 
 
-def edges(rows: int, *, exponent: float, seed: int) -> Keys:
-    """So many distinct edges of a graph of `DEGREE` edges per node, sorted.
+def generate_keys(rows: int, *, exponent: float, seed: int) -> Keys:
+    """Generate ``rows`` distinct edges of a graph of `DEGREE` edges per node, sorted.
 
-    Samples are drawn until there are enough; of too many, random ones go.
+    Samples are drawn until there are enough; surplus edges are dropped at random.
     """
     nodes = max(rows // DEGREE, 2)
     generator = np.random.default_rng(seed)
     keys = np.empty(0, np.int64)
     while len(keys) < rows:
         missing = rows - len(keys)
-        # After the first round most of what is missing fell on hubs, and will again.
+        # After the first round, most samples hit edges of hubs that exist, so draw twice as many.
         spare = missing if len(keys) else missing // 50
         more = np.empty(len(keys) + missing + spare + 64, np.int64)
         more[: len(keys)] = keys
-        for start in range(len(keys), len(more), _ROUND):
-            part = more[start : start + _ROUND]
+        for start in range(len(keys), len(more), _CHUNK):
+            part = more[start : start + _CHUNK]
             part[:] = _ends(generator, len(part), nodes, exponent) << BITS
             part |= _ends(generator, len(part), nodes, exponent)
         keys = distinct(more)
@@ -51,21 +51,21 @@ def edges(rows: int, *, exponent: float, seed: int) -> Keys:
 
 
 def distinct(keys: Keys) -> Keys:
-    """The keys without loops and duplicates, sorted in place first."""
+    """Sort the keys in place; return them without loops and duplicates."""
     keys.sort()
     keep = (keys >> BITS) != (keys & ((1 << BITS) - 1))
     keep[1:] &= keys[1:] != keys[:-1]
     return keys[keep]
 
 
-def split(keys: Keys, streamed: int, seed: int) -> tuple[Keys, Keys]:
-    """The keys without so many random ones, sorted, and those, in random order."""
+def split_keys(keys: Keys, streamed: int, seed: int) -> tuple[Keys, Keys]:
+    """Split off ``streamed`` random keys; return the other keys, sorted, and these, shuffled."""
     chosen = np.random.default_rng(seed).choice(len(keys), streamed, replace=False)
     return np.delete(keys, chosen), keys[chosen]
 
 
 def columns(keys: Keys) -> list[Keys]:
-    """Source and target of each key."""
+    """Return the sources and the targets of the keys."""
     return [keys >> BITS, keys & ((1 << BITS) - 1)]
 
 

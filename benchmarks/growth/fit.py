@@ -1,4 +1,4 @@
-"""Growth exponents: the slope of a line through points in logarithms, by least squares."""
+"""Fits growth exponents: the slope of a line through points in logarithms, by least squares."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.result import Row
 
 
 def exponent(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
-    """``(slope, R²)`` of log y over log x; y grows as x to the slope.
+    """Return ``(slope, R²)`` of log y over log x; y grows as x to the power of the slope.
 
     >>> exponent([1, 10, 100], [3.0, 30.0, 300.0])
     (1.0, 1.0)
@@ -22,8 +22,8 @@ def exponent(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
     return round(float(slope), 6), round(1.0 - left / whole, 6) if whole > 0 else 1.0
 
 
-def fitted(what: str, rows: Sequence[Row], x: str, y: str) -> Row:
-    """The row of the table of exponents for two columns."""
+def fit_exponent(what: str, rows: Sequence[Row], x: str, y: str) -> Row:
+    """Fit column ``y`` over column ``x``; return the row of the table of exponents."""
     points = [
         (float(row[x]), float(row[y]))
         for row in rows

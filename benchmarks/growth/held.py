@@ -1,7 +1,7 @@
-"""State that is loaded without being counted, and steps there and back over it, timed.
+"""Loads views without evaluating them, and times steps that insert rows and delete them again.
 
-The views share one `Relations`. Loading stages and commits rows and evaluates no view: what is
-measured is the steps after it, and joining 10⁸ rows would take longer than all of them.
+The views share one `Relations`. Loading stages and commits rows and evaluates no view, because only
+the later steps are measured, and a join of 10⁸ rows would take longer than all of them.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.engine import parts, weight
+from benchmarks.engine import count_of, part_count
 from benchmarks.growth.edges import Keys, columns
 from dbsp_wcoj import DeltaQuery, Relations, ZSet
 
 # Rows of a step that loads.
-PIECE: Final = 1 << 24
+LOAD_ROWS: Final = 1 << 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,13 +46,13 @@ class Steps:
         return 1e9 * self.cpu / self.candidates if self.candidates else None
 
 
-class Held:
+class LoadedViews:
     """Views over one relation ``e`` of two columns.
 
     Args:
         queries: The views.
-        executor: Threads, if any, ...
-        threads: ... and how many.
+        executor: A pool of threads, if any.
+        threads: Number of threads.
     """
 
     def __init__(
@@ -60,20 +60,22 @@ class Held:
     ) -> None:
         self.relations = Relations()
         self.views = [
-            DeltaQuery(query, relations=self.relations, executor=executor, parts=parts(threads))
+            DeltaQuery(
+                query, relations=self.relations, executor=executor, parts=part_count(threads)
+            )
             for query in queries
         ]
 
     def load(self, keys: Keys) -> float:
-        """Put rows into the state; the seconds it took."""
+        """Load rows into the state; return the seconds."""
         begun = time.perf_counter()
-        for start in range(0, len(keys), PIECE):
-            rows = ZSet.from_columns(columns(keys[start : start + PIECE]))
+        for start in range(0, len(keys), LOAD_ROWS):
+            rows = ZSet.from_columns(columns(keys[start : start + LOAD_ROWS]))
             self.relations.stage({"e": rows}).commit()
         return time.perf_counter() - begun
 
-    def there_and_back(self, keys: Keys, batch: int, steps: int) -> Steps:
-        """Insert the first keys in steps of ``batch``, delete them again; once untimed before."""
+    def insert_and_delete(self, keys: Keys, batch: int, steps: int) -> Steps:
+        """Insert the first keys in steps of ``batch``, and delete them; time the second pass."""
         streamed = keys[: batch * steps]
         self._pass(streamed, batch)
         gc.collect()
@@ -104,7 +106,7 @@ class Held:
                 weights = np.full(len(given[0]), sign, np.int64)
                 begun = time.perf_counter()
                 step = self.relations.stage({"e": ZSet.from_columns(given, weights)})
-                deltas = [weight(view.evaluate(step)) for view in self.views]
+                deltas = [count_of(view.evaluate(step)) for view in self.views]
                 step.commit()
                 seconds.append(time.perf_counter() - begun)
                 change += sum(deltas)
@@ -116,6 +118,6 @@ class Held:
         return sum(one.proposals + one.intersections for one in stats)
 
 
-def peak() -> float:
-    """The most memory that this process has had, in GB."""
+def peak_memory_gb() -> float:
+    """Return the peak memory of this process in GB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9

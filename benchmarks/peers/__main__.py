@@ -1,13 +1,13 @@
-"""The same work by this engine and by its peers: BULK, LIVE and LSQB (see `benchmarks.peers`).
+"""The command ``python -m benchmarks.peers``: BULK, LIVE and LSQB (see `benchmarks.peers`).
 
 Claim: BULK triangles and 4-cliques at least 10 times faster than Kùzu's worst-case-optimal plan on
 every graph, with 1 and 2 threads; LIVE triangles and 4-cliques in steps of 100 rows at least 100
 times faster than Pathway, 1,000 times faster than pydbsp and than delta SQL on Spark. The column
 ``met`` says whether a row meets its target; nothing is claimed of other rows. LSQB has no target.
 
-All of it takes about 40 minutes on two cores, LSQB five of them. The defaults are made for that: a
-peer that needs longer than its limit, or more memory, stands in the tables with the limit. A run of
-one part keeps the tables of the others that the result file has, and says from where.
+All parts take about 40 minutes on two cores, LSQB takes five of them. If a peer exceeds its limit
+of time or memory, the tables show the limit. A run of one part keeps the tables of the other parts
+in the result file, and records their origin.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import Annotated
 import typer
 
 from benchmarks.engine import warm_up
-from benchmarks.options import known
+from benchmarks.options import check_names
 from benchmarks.peers.bulk import Bulk, plans
 from benchmarks.peers.live import Live
 from benchmarks.peers.lsqb import Lsqb
 from benchmarks.peers.roster import BULK, LIVE, LSQB, SYSTEMS
 from benchmarks.peers.systems import System
-from benchmarks.peers.workload import bulk_cases, live_streams, missing, network
-from benchmarks.result import Result, Row, keep, terminal
+from benchmarks.peers.workload import bulk_cases, live_streams, lsqb_network, note_missing_graphs
+from benchmarks.result import Result, Row, copy_missing_tables, terminal
 from benchmarks.verdict import Verdict
 
 CLAIM = (
@@ -49,10 +49,10 @@ def main(
     threads: Annotated[list[int] | None, typer.Option(help="Of BULK; default 1 and 2.")] = None,
     limit: Annotated[float, typer.Option(help="Seconds for one count of BULK.")] = 100.0,
     plan_limit: Annotated[
-        float, typer.Option(help="Seconds for one count by a plan that is binary on purpose.")
+        float, typer.Option(help="Seconds for one count by a forced plan of binary joins.")
     ] = 400.0,
     allowance: Annotated[
-        float, typer.Option(help="Seconds of a pattern of BULK for DuckDB and each library.")
+        float, typer.Option(help="Seconds for a pattern of BULK, for DuckDB and each library.")
     ] = 20.0,
     seconds: Annotated[float, typer.Option(help="Seconds for a phase of LIVE.")] = 0.5,
     step_limit: Annotated[
@@ -70,12 +70,12 @@ def main(
     seed: int = 0,
     json: Annotated[Path | None, typer.Option(help="Write the result here.")] = None,
 ) -> None:
-    """Race the peers; exit status 1 on any wrong answer."""
+    """Compare the systems; exit status 1 on any wrong answer."""
     names = tuple(peers.split(",")) if peers else (QUICK if quick else ())
-    known(names, SYSTEMS, "peer")
-    known([part], PARTS, "part")
+    check_names(names, SYSTEMS, "peer")
+    check_names([part], PARTS, "part")
     progress = terminal()
-    if (absent := missing()) and not quick:
+    if (absent := note_missing_graphs()) and not quick:
         progress.print(absent)
     verdict = Verdict()
     tables: dict[str, list[Row]] = {}
@@ -122,9 +122,9 @@ def main(
             progress.print,
             again=not quick,
         )
-        tables["LSQB"] = lsqb.run(network(quick=quick, seed=seed), seed)
+        tables["LSQB"] = lsqb.run(lsqb_network(quick=quick, seed=seed), seed)
     if part != "all" and json is not None and json.exists():
-        keep(result, Result.read(json))
+        copy_missing_tables(result, Result.read(json))
     verdict.close(result, json)
 
 

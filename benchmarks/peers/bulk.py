@@ -1,15 +1,16 @@
-"""BULK: one count from scratch, by the engine and by each peer, checked.
+"""Measures BULK: one count from scratch, by the engine and by each peer; all answers are checked.
 
-The engine gets the edges in random order, in arrays, and pays for sorting and for its index; a
-peer gets them sorted, and its loading is not counted. The engine runs before and after the peers
-of each case, so that a change of the machine's load hits both; medians. The first count of a
-process is left out where there are more: memory that is touched for the first time is slow to come
-on a virtual machine. A peer that fails or is stopped while it counts gives a lower bound: it has
-taken so long and was not done. It is not asked for the following graphs with the same pattern,
-unless its plan is worst-case optimal: that has a target on every graph. All but Kùzu run with the
-largest number of threads only. Systems without a planner for such joins (DuckDB, the libraries)
-may use an allowance of time for each pattern; plans that are made binary on purpose run where the
-two kinds of plan are compared (`plans`), which is the experiment that Kùzu's makers published.
+The engine gets the edges in arrays, in random order, and its time includes sorting and indexing. A
+peer gets them sorted, and its loading is not timed. The engine runs before and after the peers of
+each case, so that a change of the machine's load affects both; the median counts. If a process
+counts several times, its first count is left out, because a virtual machine provides memory slowly
+at its first use.
+
+If a peer fails or is stopped while it counts, its time is a lower bound. It does not run on the
+next graphs with the same pattern, unless its plan is worst-case optimal, which has a target on
+every graph. All peers but Kùzu run with the largest number of threads only. Systems without a
+planner for such joins (DuckDB, the libraries) have a limit of time for each pattern. `plans`
+compares worst-case-optimal plans with forced plans of binary joins, as the authors of Kùzu did.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from benchmarks.cost import Cost, median
 from benchmarks.graph import Graph
 from benchmarks.peers.job import Job
 from benchmarks.peers.pattern import TRIANGLES, Pattern
-from benchmarks.peers.process import Ended, Message, run
+from benchmarks.peers.process import DriverRun, Message, run
 from benchmarks.peers.systems import ENGINE, KUZU, Edges, System
-from benchmarks.peers.truth import truth
+from benchmarks.peers.truth import count_rows
 from benchmarks.result import Cell, Row
 from benchmarks.verdict import Verdict
 
@@ -41,8 +42,8 @@ class Case:
     """A pattern on a graph.
 
     Attributes:
-        known: The count, from elsewhere.
-        binary: Whether plans that are binary on purpose take part.
+        known: The published count, if any.
+        binary: Whether forced plans of binary joins take part.
     """
 
     pattern: Pattern
@@ -53,19 +54,19 @@ class Case:
 
 @dataclass
 class Bulk:
-    """The settings of a run, and what it has learned about its peers.
+    """The settings of a run, the failures of its peers, and the time that they used.
 
     Attributes:
         peers: In the order in which they run.
         threads: Numbers of threads.
         limit: Seconds for one count.
-        plan_limit: Seconds for one count by a plan that is binary on purpose.
+        plan_limit: Seconds for one count by a forced plan of binary joins.
         allowance: Seconds that a system without a planner for such joins may use for a pattern.
         memory: Bytes for one system.
         verdict: Collects the answers.
-        progress: Told what runs.
+        progress: Prints a line of progress.
         repeat: Counts by each process, unless they are long; the first does not count.
-        again: The engine runs after the peers as well.
+        again: Whether the engine also runs after the peers.
     """
 
     peers: Sequence[System]
@@ -104,7 +105,7 @@ class Bulk:
 
     def _compare(self, case: Case, threads: int, folder: Path) -> list[Row]:
         first = self._count(case, ENGINE, threads, folder)
-        ended: list[tuple[System, Ended | str]] = []
+        ended: list[tuple[System, DriverRun | str]] = []
         for peer in self.peers:
             if peer.method == _BINARY and not case.binary:
                 continue
@@ -114,12 +115,12 @@ class Bulk:
         if self.peers and self.again:
             counted = counted + _warmed_up(self._count(case, ENGINE, threads, folder))
         engine = median([_cost(one) for one in counted]) if counted else None
-        index = min((one["wall"] for one in first.said("indexed")), default=None)
+        index = min((one["wall"] for one in first.messages_of("indexed")), default=None)
         answer = counted[0]["answer"] if counted else None
         rows = [_row(case, ENGINE, threads, engine, answer=answer, index=index, note=first.failure)]
         return rows + [_peer_row(case, peer, threads, end, engine) for peer, end in ended]
 
-    def _peer(self, case: Case, peer: System, threads: int, folder: Path) -> Ended | str:
+    def _peer(self, case: Case, peer: System, threads: int, folder: Path) -> DriverRun | str:
         """What came of it, or why it was not tried."""
         counted = peer.method not in (_WCO, _BINARY)
         key = (peer.name, case.pattern.name)
@@ -131,7 +132,7 @@ class Bulk:
         if left <= 1:
             return f"not run: its {self.allowance:.0f} s are used up"
         ended = self._count(case, peer, threads, folder, min(left, limit))
-        spent = sum(one["wall"] for one in ended.said("counted"))
+        spent = sum(one["wall"] for one in ended.messages_of("counted"))
         if ended.failure:
             spent += ended.cost.wall
             self._gone[key] = case.graph.name
@@ -140,7 +141,7 @@ class Bulk:
 
     def _count(
         self, case: Case, system: System, threads: int, folder: Path, limit: float | None = None
-    ) -> Ended:
+    ) -> DriverRun:
         used = Path(tempfile.mkdtemp(dir=folder))
         (used / "edges.npy").symlink_to(folder / "edges.npy")
         job = Job(
@@ -155,18 +156,18 @@ class Bulk:
         )
         ended = run(job, system, limit=limit or self.limit)
         name = _truth(case, system)
-        for one in ended.said("counted"):
+        for one in ended.messages_of("counted"):
             self.verdict.compare(f"{system.name}, {threads} threads", name, one["answer"])
         self.progress(f"  {system.name}: {_told(ended)}")
         return ended
 
     def _learn(self, case: Case, edges: Edges) -> None:
         known = case.known
-        self.verdict.truth(_truth(case, ENGINE), known, truth(case.pattern, edges))
+        self.verdict.set_truth(_truth(case, ENGINE), known, count_rows(case.pattern, edges))
         for peer in self.peers:
             if peer.undirected and _truth(case, peer) not in self.verdict.truths:
-                found = truth(case.pattern, edges, undirected=True)
-                self.verdict.truth(_truth(case, peer), found)
+                found = count_rows(case.pattern, edges, undirected=True)
+                self.verdict.set_truth(_truth(case, peer), found)
 
 
 def _truth(case: Case, system: System) -> str:
@@ -178,13 +179,15 @@ def _cost(message: Message) -> Cost:
     return Cost(message["wall"], message["cpu"])
 
 
-def _told(ended: Ended) -> str:
-    counted = ended.said("counted")
+def _told(ended: DriverRun) -> str:
+    counted = ended.messages_of("counted")
     fastest = f"{min(one['wall'] for one in counted):.3g} s" if counted else ""
     return ended.failure or fastest
 
 
-def _peer_row(case: Case, peer: System, threads: int, end: Ended | str, engine: Cost | None) -> Row:
+def _peer_row(
+    case: Case, peer: System, threads: int, end: DriverRun | str, engine: Cost | None
+) -> Row:
     if isinstance(end, str):
         return _row(case, peer, threads, None, engine=engine, note=end)
     counted = _warmed_up(end)
@@ -192,7 +195,7 @@ def _peer_row(case: Case, peer: System, threads: int, end: Ended | str, engine: 
         cost = median([_cost(one) for one in counted])
         answer = counted[0]["answer"]
         return _row(case, peer, threads, cost, engine=engine, answer=answer, note=end.failure)
-    if not end.said("count"):
+    if not end.messages_of("count"):
         return _row(case, peer, threads, None, engine=engine, note=end.failure)
     note = str(end.failure)
     if not note.startswith("stopped"):
@@ -200,9 +203,9 @@ def _peer_row(case: Case, peer: System, threads: int, end: Ended | str, engine: 
     return _row(case, peer, threads, end.cost, engine=engine, note=note)
 
 
-def _warmed_up(ended: Ended) -> list[Message]:
+def _warmed_up(ended: DriverRun) -> list[Message]:
     """The counts of a process without the first, if there are more."""
-    counted = ended.said("counted")
+    counted = ended.messages_of("counted")
     return list(counted[1:] or counted)
 
 
@@ -217,7 +220,7 @@ def _row(
     engine: Cost | None = None,
     note: str | None = None,
 ) -> Row:
-    """One row; where a peer was stopped its ratios are lower bounds."""
+    """Return one row; if a peer was stopped, its ratios are lower bounds."""
     faster = cost.wall / engine.wall if cost and engine else None
     target = TARGET if system.method == _WCO else None
     within = None if target is None or faster is None else faster >= target
@@ -243,7 +246,7 @@ def _row(
 
 
 def plans(rows: Sequence[Row]) -> list[Row]:
-    """Where a system ran both kinds of plan: how much longer the binary one took.
+    """Compare the two kinds of plan in the systems that ran both.
 
     A binary plan that was stopped gives a lower bound; one that failed gives none.
     """
@@ -279,11 +282,11 @@ def _ratio(dividend: Cell, divisor: Cell) -> float | None:
     return float(dividend) / float(divisor) if dividend and divisor else None
 
 
-def placed(graph: Graph, *, memory: int = 8 << 30) -> Cost:
-    """Kùzu's count of triangles, one thread, median of three: how fast a machine is.
+def time_kuzu(graph: Graph, *, memory: int = 8 << 30) -> Cost:
+    """Time Kùzu's count of triangles on one thread, median of three: the speed of this machine.
 
     Raises:
-        RuntimeError: Kùzu failed; why is in the message.
+        RuntimeError: Kùzu failed; the message says why.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
@@ -292,4 +295,4 @@ def placed(graph: Graph, *, memory: int = 8 << 30) -> Cost:
         ended = run(job, KUZU, limit=600.0)
     if ended.failure:
         raise RuntimeError(f"Kùzu {ended.failure}")
-    return median([_cost(one) for one in ended.said("counted")])
+    return median([_cost(one) for one in ended.messages_of("counted")])

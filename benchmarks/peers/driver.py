@@ -1,12 +1,11 @@
-"""Driver: the child process. Loads one system, measures it, and says so in JSON, one line each.
+"""The child process of a measurement: loads one system, measures it, and prints lines of JSON.
 
-A job is a folder with ``job.json`` and arrays. Every line tells what has begun or what it came to,
-so that the parent knows what took too long (`benchmarks.peers.process`). BULK counts until
-``repeat`` counts or ``seconds`` are spent; LIVE runs each phase for at most ``seconds`` (but one
-step at least), so a slow system takes fewer steps and says how many; all of it is done anew,
-loading included, until it was done ``repeat`` times or no phase of it is short.
-
-A job of LSQB does its steps until ``seconds`` are spent, but six of them at least.
+A job is a folder with ``job.json`` and arrays. Each line is an event: work begins, or work is
+measured. So the parent knows which work takes too long (`benchmarks.peers.process`). BULK counts
+until it has counted ``repeat`` times, or ``seconds`` are used up. LIVE runs each phase for at most
+``seconds``, but at least one step, so a slow system takes fewer steps; it repeats everything,
+including the load, until it has run ``repeat`` times or all phases together are long enough. LSQB
+runs its steps until ``seconds`` are used up, but at least six.
 
 Phases of LIVE start from the same state and lead back to it: inserts, deletes of what was
 inserted (in another order), updates (each step deletes and inserts as many edges) and their
@@ -34,21 +33,21 @@ from benchmarks.peers.roster import SYSTEMS
 from benchmarks.peers.systems import Edges, Maintainer, Resources
 from benchmarks.peers.usage import cpu_seconds
 
-_FEW = 10  # edges in the step that is not counted
-_LEAST = 6  # steps of LSQB, of which four are a warm-up
-_RECOUNTS = 2  # of LSQB before any change; the count of the loading is a warm-up
-_SHORT = 0.05  # seconds; a shorter phase is within the noise
+_FEW = 10  # edges in the step that is not timed
+_MIN_STEPS = 6  # of LSQB; four of them are a warm-up
+_RECOUNTS = 2  # of LSQB before any change; the count of the load is a warm-up
+_MIN_PHASE_S = 0.05  # a shorter phase is within the noise
 
 
 def main() -> None:
     """Run the job of the folder that is the only argument."""
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
     job = Job.read(Path(sys.argv[1]))
     {"bulk": _bulk, "live": _live, "lsqb": _lsqb}[job.kind](job)
 
 
-def _end_with(parent: int) -> None:
-    """End when the parent has: it cannot stop a driver any more that it has left behind."""
+def _exit_with_parent(parent: int) -> None:
+    """Exit when the parent process has ended, because then nothing else would stop this one."""
     while os.getppid() == parent:
         time.sleep(1.0)
     os._exit(1)
@@ -87,7 +86,7 @@ def _live(job: Job) -> None:
         wall, cpu = time.perf_counter(), cpu_seconds()
         with system.maintainer(PATTERNS[job.pattern], held, _resources(job)) as maintainer:
             _say("loaded", wall=time.perf_counter() - wall, cpu=cpu_seconds() - cpu)
-            if _phases(maintainer, job, held, rest) >= _SHORT:
+            if _phases(maintainer, job, held, rest) >= _MIN_PHASE_S:
                 break
 
 
@@ -100,7 +99,7 @@ def _lsqb(job: Job) -> None:
     system = SYSTEMS[job.system]
     files = sorted(job.folder.glob("*.parquet"))
     relations = {path.name.split(".")[1]: pq.read_table(path) for path in files}
-    steps = list(lsqb.alternated(relations, np.load(job.folder / "places.npy")))
+    steps = list(lsqb.alternate_changes(relations, np.load(job.folder / "places.npy")))
     context = system.view(job.pattern, relations, _resources(job))
     gc.collect()
     gc.freeze()
@@ -115,7 +114,7 @@ def _lsqb(job: Job) -> None:
             _say("recounted", number=0, answer=answer, count=time.perf_counter() - begun)
         begun = time.perf_counter()
         for number, (weight, rows) in enumerate(steps, start=1):
-            if number > _LEAST and time.perf_counter() - begun > job.seconds:
+            if number > _MIN_STEPS and time.perf_counter() - begun > job.seconds:
                 break
             _say("step")
             gc.collect()
@@ -171,9 +170,9 @@ def _phase(
     steps: list[tuple[Edges | None, Edges | None]],
     before: int = 0,
 ) -> tuple[int, float]:
-    """Run the steps, each of inserts and deletes; gives how many were done, and the seconds.
+    """Run steps of inserts and deletes; return how many were run, and the seconds.
 
-    Deletes and the way back of updates run to their end, so that the state is what it was.
+    Deletes, and the reverse of updates, always run to their end, so that the state is restored.
     """
     forth = change in ("insert", "update")
     prepared = [_weighted(new, gone) for new, gone in steps]

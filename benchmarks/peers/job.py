@@ -1,4 +1,4 @@
-"""Job: what a driver is told to do, as a file in a folder beside its arrays."""
+"""The job of a driver: what it measures, written as JSON in a folder with its input arrays."""
 
 from __future__ import annotations
 

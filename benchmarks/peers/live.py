@@ -1,17 +1,17 @@
-"""LIVE: the count maintained while edges come and go, by the engine and by each peer, checked.
+"""Measures LIVE: a count maintained under inserts, deletes and updates; all answers are checked.
 
-Every system loads the same edges and then sees the same steps, of inserts, of deletes (what was
-inserted, in another order) and of updates (half of a step's rows are deletes, half inserts), for
-each batch size; so all phases start from the same state. Where a system takes no deletes its
-phases insert ever new rows. After each phase the count is compared with an independent one.
+Every system loads the same edges and then gets the same steps for each batch size: inserts, deletes
+of the inserted edges in another order, and updates (half of a step's rows are deletes, half are
+inserts). So all phases start from the same state. If a system accepts no deletes, each phase
+inserts new rows. After each phase the count is compared with an independent one.
 
-A slow system takes fewer steps, and early steps are cheaper, for there are fewer edges. So after
-each peer the engine does just the steps that the peer did, and ratios are of these: the median
-of five runs from fresh views if a phase of them is short. The rows of the engine itself are of all
-steps that it does in the time that the peers have. Each runs in a process of its own.
+A slow system takes fewer steps, and early steps are cheaper, because there are fewer edges. So
+after each peer the engine runs exactly the peer's steps, and the ratios compare these. If a phase
+is short, it is the median of five runs with new views. The engine's own rows are of all steps that
+it completes in the time that each peer has. Each system runs in a process of its own.
 
-A peer that is stopped while it takes back what it has done gives a lower bound, for it is known
-which steps these are; one that is stopped before gives none.
+If a peer is stopped while it deletes again, its time is a lower bound, because its steps are known.
+If it is stopped earlier, there is no ratio.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ import numpy as np
 from benchmarks.graph import Graph
 from benchmarks.peers.job import Job, Steps
 from benchmarks.peers.pattern import Pattern
-from benchmarks.peers.process import Ended, Message, run
+from benchmarks.peers.process import DriverRun, Message, run
 from benchmarks.peers.systems import ENGINE, Edges, System
-from benchmarks.peers.truth import truth
+from benchmarks.peers.truth import count_rows
 from benchmarks.result import Row
 from benchmarks.verdict import Verdict
 
@@ -44,11 +44,11 @@ CHANGES = ("insert", "delete", "update")
 
 @dataclass(frozen=True)
 class Stream:
-    """A pattern over edges in their order of arrival, of which ``held`` are there at the start.
+    """A pattern over edges in their order of arrival; the first ``held`` edges are loaded.
 
     Attributes:
-        family: Patterns of one family grow: a peer that failed on one is not asked for the next.
-        peers: Names of those who take part.
+        family: If a peer fails on a pattern, it does not run the larger ones of the same family.
+        peers: Names of the peers that take part.
     """
 
     pattern: Pattern
@@ -61,13 +61,13 @@ class Stream:
 
 @dataclass
 class Live:
-    """The settings of a run, and what it has learned about its peers.
+    """The settings of a run, and the failures of its peers.
 
     Attributes:
-        peers: All that may take part, in order.
-        threads: For each system.
-        seconds: After so many no further step of a phase is begun.
-        limit: Seconds beyond those that a phase may take before the system is stopped.
+        peers: All peers that may take part, in order.
+        threads: Number of threads of each system.
+        seconds: After so many seconds, no further step of a phase begins.
+        limit: Seconds that a phase may take longer before the system is stopped.
         loading: Seconds that a system may take to load.
         memory: Bytes for one system.
     """
@@ -119,7 +119,7 @@ class Live:
         measured = _phases(ended)
         if ended.failure and not measured:
             self._gone[peer.name, stream.family] = stream.pattern.name
-        same = followed(job, ended.said("measured"))
+        same = followed(job, ended.messages_of("measured"))
         if not same.phases:
             return _rows(stream, peer, self.threads, ended, {}, {})
         engine = self._maintain(stream, ENGINE, folder, held, rest, same)
@@ -146,31 +146,31 @@ class Live:
 
     def _maintain(
         self, stream: Stream, system: System, folder: Path, held: Edges, rest: Edges, job: Job
-    ) -> Ended:
+    ) -> DriverRun:
         used = Path(tempfile.mkdtemp(dir=folder))
         for name in ("edges.npy", "rest.npy"):
             (used / name).symlink_to(folder / name)
         job = replace(job, folder=used)
         ended = run(job, system, limit=self.seconds + self.limit, loading=self.loading)
-        for one in ended.said("measured"):
+        for one in ended.messages_of("measured"):
             there = np.concatenate([held[:, one["gone"] :], rest[:, : one["added"]]], axis=1)
             name = (
                 f"{'undirected ' if system.undirected else ''}{stream.pattern.name} of "
                 f"{stream.graph.name}, {one['gone']} gone, {one['added']} added"
             )
             if name not in self.verdict.truths:
-                found = truth(stream.pattern, there, undirected=system.undirected)
-                self.verdict.truth(name, found)
+                found = count_rows(stream.pattern, there, undirected=system.undirected)
+                self.verdict.set_truth(name, found)
             what = f"{system.name}, {one['change']} of {one['batch']}"
             self.verdict.compare(what, name, one["answer"])
-        last = ended.said("measured")[-1:]
+        last = ended.messages_of("measured")[-1:]
         told = f"{last[0]['rows'] / last[0]['wall']:,.0f} edges/s at the end" if last else ""
         self.progress(f"  {system.name}: {ended.failure or told}")
         return ended
 
 
 def followed(job: Job, measured: Sequence[Message]) -> Job:
-    """The engine's job to do the steps that a peer has done, all of them, a few times."""
+    """Return a job in which the engine runs exactly the steps of a peer, several times."""
     done = tuple(
         Steps(one["batch"], one["change"], one["steps"])
         for one in measured
@@ -208,10 +208,10 @@ class _Phase:
 _Phases = dict[tuple[int, str], _Phase]
 
 
-def _phases(ended: Ended) -> _Phases:
+def _phases(ended: DriverRun) -> _Phases:
     """Each by its batch and change, the median of its runs."""
     runs: dict[tuple[int, str], list[Message]] = {}
-    for one in ended.said("measured"):
+    for one in ended.messages_of("measured"):
         if one["change"] in CHANGES:
             runs.setdefault((one["batch"], one["change"]), []).append(one)
     return {key: _Phase.of(messages) for key, messages in runs.items()}
@@ -221,7 +221,7 @@ def _rows(
     stream: Stream,
     system: System,
     threads: int,
-    ended: Ended,
+    ended: DriverRun,
     measured: _Phases,
     engine: _Phases,
 ) -> list[Row]:
@@ -231,8 +231,8 @@ def _rows(
         for key, phase in measured.items()
     ]
     if ended.failure:
-        begun = ended.said("phase")
-        within = len(begun) > len(ended.said("measured"))
+        begun = ended.messages_of("phase")
+        within = len(begun) > len(ended.messages_of("measured"))
         key = (begun[-1]["batch"], begun[-1]["change"]) if within else (stream.batches[0], "insert")
         bound = None
         if key in engine and ended.failure.startswith("stopped"):  # while it took back its inserts

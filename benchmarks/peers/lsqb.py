@@ -1,20 +1,21 @@
-"""LSQB: nine counts over a social network, kept right while rows come and go, checked at each step.
+"""Measures LSQB: nine maintained counts over a social network; each step's answer is checked.
 
-Every system loads the relations that a query reads and counts once; then it deletes 100 rows and
-inserts 100 in turn (those that were deleted one delete before), and gives the count after each
-step. What graph databases keep as nodes (forums) does not change: they would have to delete their
-edges as well. Systems that count from scratch after each change have the time of that alone beside
-it, so both comparisons are there: with what a user of theirs does, and with the mere query. It is
-the faster one of the median over the steps and that over the tables as they were loaded: Kùzu makes
-another plan, often a slow one, when rows have been inserted.
+Every system loads the relations that a query reads, and counts once. Then it deletes 100 rows and
+inserts 100 rows in turn (the rows of the delete before the last one), and counts after each step.
+Relations that graph databases store as nodes (forums) do not change, because the databases would
+have to delete the edges of the nodes as well. Some systems count from scratch after each change; a
+column shows the time of that count alone. It is the smaller of two medians, over the steps and over
+the unchanged tables, because Kùzu often chooses a slow plan after inserts.
 
-Each runs in a process of its own with one thread; the engine runs before and after the peers of a
-query, so that a change of the machine's load hits both. The first steps are a warm-up. A slow
-system takes fewer steps, and its ratio is with the engine's median of just these. The truth is
-DuckDB's text in this process, step by step, and on the sample the published answers.
+Each system runs in a process of its own with one thread. The engine runs before and after the peers
+of a query, so that a change of the machine's load affects both. The first steps are a warm-up. A
+slow system takes fewer steps, and its ratio compares the engine's median of the same steps. The
+answers are checked by DuckDB in this process after each step, and on the sample by the published
+answers.
 
-pydbsp is left out: the rows between its joins are millions of tuples of Python for most queries. So
-are Pathway and delta SQL for q7, see `lsqb_joins`. Spark takes 20 s a query and runs a few.
+pydbsp is left out, because most queries have millions of intermediate rows, which are Python tuples
+there. Pathway and delta SQL are left out for q7 (see `lsqb_joins`). Spark takes 20 s for a query
+and runs a few.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from numpy.typing import NDArray
 from benchmarks import lsqb
 from benchmarks.peers.job import Job
 from benchmarks.peers.lsqb_joins import JOINS
-from benchmarks.peers.process import Ended, Message, run
+from benchmarks.peers.process import DriverRun, Message, run
 from benchmarks.peers.systems import ENGINE, System
 from benchmarks.recomputed import Recomputed
 from benchmarks.result import Row
@@ -52,11 +53,11 @@ class Lsqb:
         threads: For each system.
         rows: Rows in a step.
         deletes: Steps that delete, and as many that insert.
-        seconds: After so many no further step is begun, but for two after the warm-up.
+        seconds: After so many seconds, no further step begins; two after the warm-up always run.
         limit: Seconds for one step.
         loading: Seconds for loading and the first count.
         memory: Bytes for one system.
-        again: The engine runs after the peers as well.
+        again: Whether the engine also runs after the peers.
     """
 
     peers: Sequence[System]
@@ -76,7 +77,7 @@ class Lsqb:
         table: list[Row] = []
         for query in network.queries:
             self.progress(f"{query} on {network.name} ...")
-            relations = lsqb.read_by(network.relations, query)
+            relations = lsqb.select_relations(network.relations, query)
             table += self._query(network, query, relations, seed)
         return table
 
@@ -86,7 +87,7 @@ class Lsqb:
         # Entities, whose names are one word, go last and so do not change.
         ordered = dict(sorted(relations.items(), key=lambda one: "_" not in one[0]))
         changing = {name: rows for name, rows in ordered.items() if "_" in name}
-        places = lsqb.places(changing, self.rows, self.deletes, seed)
+        places = lsqb.choose_rows(changing, self.rows, self.deletes, seed)
         self._learn(network, query, ordered, places)
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
@@ -118,18 +119,18 @@ class Lsqb:
         relations: lsqb.Relations,
         places: NDArray[np.int64],
     ) -> None:
-        """The count at first and after each step."""
+        """Compute the true count at first and after each step."""
         tables = Recomputed(relations, lsqb.views_of(query), threads=self.threads)
         text = lsqb.QUERIES[query]
-        self.verdict.truth(_truth(query, 0), network.answers.get(query), tables.answer(text))
-        steps = lsqb.alternated(relations, places)
+        self.verdict.set_truth(_truth(query, 0), network.answers.get(query), tables.answer(text))
+        steps = lsqb.alternate_changes(relations, places)
         for number, (weight, rows) in enumerate(steps, start=1):
             tables.change(rows, weight)
-            self.verdict.truth(_truth(query, number), tables.answer(text))
+            self.verdict.set_truth(_truth(query, number), tables.answer(text))
         self.verdict.compare("DuckDB at the end", _truth(query, 0), tables.answer(text))
 
-    def _view(self, query: str, system: System, folder: Path) -> Ended | str:
-        """What came of it, or why it was not tried."""
+    def _view(self, query: str, system: System, folder: Path) -> DriverRun | str:
+        """Run a system; return the run, or the reason why it was left out."""
         if not system.recounts and system is not ENGINE and query not in JOINS:
             return "not written: an outer join"
         used = Path(tempfile.mkdtemp(dir=folder))
@@ -137,12 +138,12 @@ class Lsqb:
             (used / file.name).symlink_to(file)
         job = Job(used, system.name, query, "lsqb", self.threads, self.memory, self.seconds)
         ended = run(job, system, limit=self.limit, loading=self.loading)
-        for one in (one for event in _ANSWERED for one in ended.said(event)):
+        for one in (one for event in _ANSWERED for one in ended.messages_of(event)):
             what = f"{system.name} after {one['number']} steps"
             self.verdict.compare(what, _truth(query, one["number"]), one["answer"])
         steps = _steps(ended)
         told = f"{_median(steps, 'wall') * 1000:.3g} ms, {len(steps)} steps" if steps else ""
-        loaded = "".join(f"loaded in {one['wall']:.3g} s, " for one in ended.said("loaded"))
+        loaded = "".join(f"loaded in {one['wall']:.3g} s, " for one in ended.messages_of("loaded"))
         self.progress(f"  {system.name}: {loaded}{ended.failure or told}")
         return ended
 
@@ -151,9 +152,9 @@ def _truth(query: str, number: int) -> str:
     return f"{query} after {number} steps"
 
 
-def _steps(ended: Ended | str) -> list[Message]:
+def _steps(ended: DriverRun | str) -> list[Message]:
     """The steps after the warm-up."""
-    steps = [] if isinstance(ended, str) else ended.said("stepped")
+    steps = [] if isinstance(ended, str) else ended.messages_of("stepped")
     return [one for one in steps if one["number"] > WARM]
 
 
@@ -161,20 +162,20 @@ def _median(steps: Sequence[Message], name: str) -> float:
     return statistics.median(one[name] for one in steps)
 
 
-def _row(system: System, ended: Ended | str, engine: Sequence[Sequence[Message]]) -> Row:
-    """One row; where a system was stopped in a step its ratios are lower bounds."""
+def _row(system: System, ended: DriverRun | str, engine: Sequence[Sequence[Message]]) -> Row:
+    """Return one row; if a system was stopped in a step, its ratios are lower bounds."""
     note = ended if isinstance(ended, str) else ended.failure
-    loaded = [] if isinstance(ended, str) else ended.said("loaded")
+    loaded = [] if isinstance(ended, str) else ended.messages_of("loaded")
     own = system is ENGINE
     steps = [one for run in engine for one in run] if own else _steps(ended)
     most = len(steps) if steps and not own else None
     same = [one for run in engine for one in run[:most]]
     step = _median(steps, "wall") if steps else None
     bound = step
-    if step is None and isinstance(ended, Ended) and loaded and str(note).startswith("stopped"):
+    if step is None and isinstance(ended, DriverRun) and loaded and str(note).startswith("stopped"):
         bound = ended.cost.wall
     ours = _median(same, "wall") if same and not own else None
-    counts = [] if isinstance(ended, str) else [ended.said("recounted"), steps]
+    counts = [] if isinstance(ended, str) else [ended.messages_of("recounted"), steps]
     recount = min(
         (_median(one, "count") for one in counts if one and system.recounts), default=None
     )

@@ -1,13 +1,13 @@
-"""LSQB queries as joins of atoms, for peers that are told joins and not SQL.
+"""Writes the LSQB queries as joins of atoms, for peers whose input is joins and not SQL.
 
-A query is a sum of conjunctions with signs: as all rows of a relation are distinct, the rows of an
-antijoin are those of the join without it, less those that meet the atom which must not be there. So
-every count but that of q7 is a sum of joins, and its delta the sum of theirs, one term an atom.
-q7 is left out: an outer join counts a message without replies once, and no join does that.
+The count of a query is a sum of joins with signs. An antijoin is the join without the negated atom,
+minus the join with it, because all rows of a relation are distinct. The delta of a count is the sum
+of the deltas of its joins, with one term for each atom. q7 is left out: its outer join counts a
+message without replies once, which no sum of joins does.
 
-Atoms stand in an order that a left-deep plan can take: each shares a variable with those before it,
-and what keeps the rows few comes early. Columns are known by their positions. Like `pattern`, this
-module imports neither numba nor pyarrow.
+The order of atoms suits a left-deep plan: each atom shares a variable with the atoms before it, and
+selective atoms come early. Columns are named by their positions. Like `pattern`, this module
+imports neither numba nor pyarrow.
 """
 
 from __future__ import annotations
@@ -144,12 +144,14 @@ JOINS: Final[dict[str, tuple[Conjunction, ...]]] = {
 
 
 def parts(relation: str) -> tuple[tuple[str, bool], ...]:
-    """The relations that hold the rows of a relation or view, and whether they are swapped."""
+    """Return the relations that a view is the union of, and whether their columns are swapped."""
     return PARTS.get(relation, ((relation, False),))
 
 
 def delta_sql(query: str, changed: Collection[str]) -> str:
-    """The change of the count: the collapsed terms over ``o``, ``d``, ``n`` with weights ``w``.
+    """Return SQL for the change of the count: the terms of the collapsed formula.
+
+    Tables are prefixed ``o`` (old), ``d`` (delta) and ``n`` (new), and have a weight ``w``.
 
     A term whose changed relation has no changed rows is left out.
 

@@ -1,10 +1,10 @@
-"""Patterns: what is counted, as atoms over one relation of edges, and in each peer's language.
+"""The counted patterns: atoms over one relation of edges, and their texts in each peer's language.
 
 A pattern is a list of atoms ``e(x, y)`` over distinct loop-free directed edges, with comparisons.
-Its atoms stand in the order that a left-deep plan of binary joins should take them: each shares a
-variable with those before it, and an atom whose variables are both bound comes as early as it can.
-So a system that joins two at a time in the order of the text gets a good order; one that
-plans by itself, as this engine, Kùzu and DuckDB do, does not depend on it.
+The order of its atoms suits a left-deep plan of binary joins: each atom shares a variable with the
+atoms before it, and an atom whose variables are both bound comes as early as possible. So a system
+that joins in the order of the text gets a good order. Systems that plan by themselves, as this
+engine, Kùzu and DuckDB do, do not depend on it.
 
 The deltas of the SQL peers are the terms of the collapsed formula,
 ``old_1 ... old_{i-1} d_i new_{i+1} ... new_n``, the same that the engine uses by default.

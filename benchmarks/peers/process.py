@@ -1,8 +1,8 @@
-"""Process: a driver in a process of its own, watched while it runs.
+"""Runs a driver in a child process, and watches its time and memory.
 
-A system that takes too long for what it has begun, or holds more memory than it may, is stopped
-with all its children; what it said until then counts. Memory is watched from outside and not
-limited by the system call, for some systems reserve addresses by the terabyte.
+If a system exceeds its limit of time or memory, it is stopped with all its children; the messages
+until then count. The memory in use is watched from outside. A limit by the system call would not
+work, because some systems reserve terabytes of addresses.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import IO, Any
 from benchmarks.cost import Cost
 from benchmarks.peers.job import Job
 from benchmarks.peers.systems import System
-from benchmarks.peers.usage import charged, resident
+from benchmarks.peers.usage import cpu_seconds_of, resident_bytes
 
 Message = dict[str, Any]
 
@@ -36,11 +36,10 @@ _ENVIRONMENT = {"PYTHONUNBUFFERED": "1"}
 
 
 @dataclass(frozen=True)
-class Ended:
-    """What a driver said, and why it did not say all: ``failure`` is None when it did.
+class DriverRun:
+    """The messages of a driver that has ended, and ``failure``, None if it completed its job.
 
-    ``cost`` is that of the thing that was under way when it was stopped, ``peak`` the most bytes
-    that were seen in use.
+    ``cost`` is the time since the last message, ``peak`` the largest number of bytes in use.
     """
 
     messages: list[Message]
@@ -48,7 +47,7 @@ class Ended:
     cost: Cost
     peak: int
 
-    def said(self, event: str) -> list[Message]:
+    def messages_of(self, event: str) -> list[Message]:
         return [message for message in self.messages if message["event"] == event]
 
 
@@ -59,12 +58,12 @@ def watch(
     memory: int,
     interpreter: str = sys.executable,
     loading: float = LOADING,
-) -> Ended:
+) -> DriverRun:
     """Run Python with the arguments until it ends, is too slow or too large.
 
     Args:
         arguments: Of the interpreter.
-        limit: Seconds between two messages; until the first it has a minute.
+        limit: Seconds between two messages; the first may take a minute.
         memory: Bytes that the process and its children may hold.
         interpreter: The Python to run.
         loading: Seconds until the message after the one of event ``load``.
@@ -92,8 +91,8 @@ def watch(
                 try:
                     line = lines.get(timeout=_GLANCE)
                 except queue.Empty:
-                    held = resident(process.pid)
-                    peak, seen = max(peak, held), max(seen, charged(process.pid))
+                    held = resident_bytes(process.pid)
+                    peak, seen = max(peak, held), max(seen, cpu_seconds_of(process.pid))
                     if held > memory:
                         failure = f"out of memory at {memory / (1 << 30):.3g} GB"
                     elif time.perf_counter() - since > allowed:
@@ -117,7 +116,7 @@ def watch(
             failure = f"failed: {_last_line(complaints, process.returncode)}"
     if failure and failure.startswith("stopped") and messages[-1:]:
         failure += " of loading" if messages[-1]["event"] == "load" else ""
-    return Ended(messages, failure, cost, peak)
+    return DriverRun(messages, failure, cost, peak)
 
 
 def _forward(stream: IO[str], lines: queue.Queue[str | None]) -> None:
@@ -135,16 +134,16 @@ def _last_line(complaints: IO[bytes], status: int) -> str:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Stop it, and what it has left behind."""
+    """Kill the process and its children."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
-def run(job: Job, system: System, *, limit: float, loading: float = LOADING) -> Ended:
-    """Write the job and have the driver do it, in the environment of the system's package."""
+def run(job: Job, system: System, *, limit: float, loading: float = LOADING) -> DriverRun:
+    """Write the job and run the driver, in the environment of the system's package."""
     if not system.installed:
-        return Ended([], f"not installed: {system.package}", Cost(0.0, 0.0), 0)
+        return DriverRun([], f"not installed: {system.package}", Cost(0.0, 0.0), 0)
     job.write()
     arguments = ["-m", "benchmarks.peers.driver", str(job.folder)]
     interpreter = system.interpreter

@@ -1,4 +1,4 @@
-"""Roster: every system by name, and which take part in which table."""
+"""Lists every system by name, and the systems of each table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Truth: counts by code that shares nothing with any system, and what is known from elsewhere."""
+"""Counts the rows of a pattern by code that shares nothing with any system, to check answers."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _COUNTERS: dict[str, Callable[[Edges], int]] = {
 }
 
 
-def truth(pattern: Pattern, edges: Edges, *, undirected: bool = False) -> int:
-    """Rows of the pattern over the edges, or the undirected ones, each once."""
+def count_rows(pattern: Pattern, edges: Edges, *, undirected: bool = False) -> int:
+    """Count the rows of the pattern over the edges; ``undirected`` counts each clique once."""
     if undirected:
         # Oriented from the smaller to the larger node, each undirected clique is one row.
         edges = np.unique(np.sort(edges, axis=0), axis=1)

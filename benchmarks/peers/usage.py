@@ -1,4 +1,4 @@
-"""Usage: CPU seconds and resident bytes of a process with all its children (Spark's JVM is one)."""
+"""Measures CPU seconds and resident memory of a process and its children, such as Spark's JVM."""
 
 from __future__ import annotations
 
@@ -12,21 +12,25 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def cpu_seconds() -> float:
-    """Of this process so far, all threads, and of its children, to a hundredth of a second."""
+    """Return the CPU seconds of this process (all threads) and its children so far."""
     times = os.times()
     reaped = times.children_user + times.children_system
-    return time.process_time() + reaped + sum(_charged(child) for child in _below(os.getpid()))
+    return (
+        time.process_time()
+        + reaped
+        + sum(_own_cpu_seconds(child) for child in _descendants(os.getpid()))
+    )
 
 
-def charged(process: int) -> float:
-    """CPU seconds of a process and its children that still run."""
-    return sum(_charged(one) for one in [process, *_below(process)])
+def cpu_seconds_of(process: int) -> float:
+    """Return the CPU seconds of a process and of its children that still run."""
+    return sum(_own_cpu_seconds(one) for one in [process, *_descendants(process)])
 
 
-def resident(process: int) -> int:
-    """Bytes of memory that a process and its children hold."""
+def resident_bytes(process: int) -> int:
+    """Return the bytes of memory that a process and its children use."""
     total = 0
-    for one in [process, *_below(process)]:
+    for one in [process, *_descendants(process)]:
         try:
             total += int(Path(f"/proc/{one}/statm").read_text().split()[1]) * _PAGE
         except (OSError, IndexError):
@@ -34,7 +38,7 @@ def resident(process: int) -> int:
     return total
 
 
-def _charged(process: int) -> float:
+def _own_cpu_seconds(process: int) -> float:
     try:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -42,15 +46,15 @@ def _charged(process: int) -> float:
     return sum(int(ticks) for ticks in fields[11:15]) / _TICKS
 
 
-def _below(process: int) -> list[int]:
-    """All processes that it started, and they.
+def _descendants(process: int) -> list[int]:
+    """Return the children of a process, their children, and so on.
 
-    Asked of the kernel by thread: a walk over all of /proc takes longer than a small step.
+    The kernel lists the children of each thread; a scan of /proc would take longer than a step.
     """
-    found = _children(process)
-    for one in found:  # grows while it is walked
-        found += _children(one)
-    return found
+    descendants = _children(process)
+    for child in descendants:  # the list grows during the loop
+        descendants += _children(child)
+    return descendants
 
 
 def _children(process: int) -> list[int]:

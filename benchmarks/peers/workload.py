@@ -1,7 +1,7 @@
-"""Workload: which patterns on which graphs, from the folder of real data or without it.
+"""Chooses the patterns and graphs of BULK, LIVE and LSQB, with or without the folder of real data.
 
-All of it is to be done in some 25 minutes on two cores, so the RMAT graph has scale 18: at scale 20
-the peers alone take four minutes for one count each. The union of the web graphs is as large.
+All of them should take about 25 minutes on two cores. So the RMAT graph has scale 18: at scale 20,
+one count by each peer takes four minutes. The union of the web graphs is as large.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from benchmarks import lsqb
-from benchmarks.graph import Graph, generated, read
+from benchmarks.graph import Graph, generate_graph, read_graph
 from benchmarks.peers.bulk import Case
 from benchmarks.peers.live import Stream
 from benchmarks.peers.pattern import CLIQUES, DIAMONDS, TRIANGLES, ring
@@ -37,30 +37,30 @@ def bulk_cases(chosen: Sequence[str], *, quick: bool, seed: int) -> Iterator[Cas
     """Cases by pattern and size, one graph in memory at a time.
 
     Args:
-        chosen: Names of graphs, or paths of Parquet files; none means all that are there.
+        chosen: Names of graphs, or paths of Parquet files; empty for all graphs that exist.
         quick: Only a generated graph.
         seed: Of the RMAT graph.
     """
     if quick:
-        small = generated(9, 4_000, seed)
+        small = generate_graph(9, 4_000, seed)
         yield Case(TRIANGLES, small)
         yield Case(CLIQUES, small)
         return
     paths = [Path(name) for name in chosen if name.endswith(".parquet")]
     for name in BULK_TRIANGLES:
         if _wanted(name, chosen):
-            yield from _triangles([read(_path(name))])
-    yield from _triangles([read(path) for path in paths])
+            yield from _triangles([read_graph(_path(name))])
+    yield from _triangles([read_graph(path) for path in paths])
     if _wanted(UNION, chosen, *WEB):
-        yield from _triangles([disjoint([read(_path(name)) for name in WEB])])
+        yield from _triangles([disjoint_union([read_graph(_path(name)) for name in WEB])])
     if not chosen or "rmat" in chosen:
-        yield from _triangles([generated(*RMAT, seed)])
+        yield from _triangles([generate_graph(*RMAT, seed)])
     for path in [_path(name) for name in BULK_CLIQUES if _wanted(name, chosen)] + paths:
-        graph = read(path)
+        graph = read_graph(path)
         yield Case(CLIQUES, graph, CLIQUES_PUBLISHED.get(graph.name), binary=False)
 
 
-# What every peer can bear, and what only some can.
+# Peers by the size of the work that they can complete.
 ALL = (
     "duckdb-delta",
     "duckdb-recompute",
@@ -81,19 +81,19 @@ PAYMENTS_HELD, PAYMENTS_ALL = 40_000, 44_000
 
 
 def live_streams(chosen: Sequence[str], *, quick: bool, seed: int) -> Iterator[Stream]:
-    """Streams: small ones for all peers first, then those for peers that can bear them."""
+    """Yield small streams for all peers first, then larger ones for fewer peers."""
     if quick:
-        small = generated(8, 1_500, seed).shuffled(seed + 1)
+        small = generate_graph(8, 1_500, seed).shuffled(seed + 1)
         for pattern in (TRIANGLES, CLIQUES):
             yield Stream(pattern, small, small.edges * 8 // 10, (10, 100), ALL, pattern.name)
         return
     if (not GRAPHS.is_dir() and not chosen) or "rmat" in chosen:
-        small = generated(10, 14_000, seed).shuffled(seed + 1)
+        small = generate_graph(10, 14_000, seed).shuffled(seed + 1)
         held = small.edges * 8 // 10
         yield Stream(TRIANGLES, small, held, BATCHES, ALL, "triangles")
         yield Stream(CLIQUES, small, held, (100,), INCREMENTAL, "cliques")
     if _wanted(SMALL, chosen):
-        small = read(_path(SMALL)).shuffled(seed + 1)
+        small = read_graph(_path(SMALL)).shuffled(seed + 1)
         yield Stream(TRIANGLES, small, SMALL_HELD, BATCHES, ALL, "triangles")
         yield Stream(CLIQUES, small, CLIQUES_HELD, (100,), INCREMENTAL, "cliques")
     if PAYMENTS.is_file() and (not chosen or "payments" in chosen):
@@ -102,23 +102,23 @@ def live_streams(chosen: Sequence[str], *, quick: bool, seed: int) -> Iterator[S
         for length in (3, 4, 5, 6):
             yield Stream(ring(length), paid, PAYMENTS_HELD, (100,), RINGS, "rings")
     if _wanted(MIDDLE, chosen):
-        middle = read(_path(MIDDLE)).shuffled(seed + 1)
+        middle = read_graph(_path(MIDDLE)).shuffled(seed + 1)
         peers = ("duckdb-delta", "pathway", "spark-delta")
         held = middle.edges * 9 // 10
         yield Stream(TRIANGLES, middle, held, (100,), peers, "triangles, middle")
     if _wanted(LARGE, chosen):
-        large = read(_path(LARGE)).shuffled(seed + 1)
+        large = read_graph(_path(LARGE)).shuffled(seed + 1)
         held = large.edges * 9 // 10
         yield Stream(TRIANGLES, large, held, (100, 1_000), ("duckdb-delta",), "triangles, large")
 
 
-def network(*, quick: bool, seed: int) -> lsqb.Network:
-    """The LSQB sample, or a generated network where it is not or where the run is quick."""
-    return lsqb.network(None if quick else LSQB, people=100 if quick else 2_000, seed=seed)
+def lsqb_network(*, quick: bool, seed: int) -> lsqb.Network:
+    """Read the LSQB sample; generate a network if it is missing or the run is quick."""
+    return lsqb.load_network(None if quick else LSQB, people=100 if quick else 2_000, seed=seed)
 
 
 def payments() -> Graph:
-    """Who paid whom, each pair once, in the order of the first payment; the first of them."""
+    """Read the first pairs of payer and payee, each once, in the order of their first payment."""
     table = pq.read_table(PAYMENTS, columns=["src", "dst"])
     pairs = np.stack([table[name].to_numpy().astype(np.int64) for name in ("src", "dst")])
     pairs = pairs[:, pairs[0] != pairs[1]]
@@ -127,8 +127,8 @@ def payments() -> Graph:
     return Graph("payments", np.ascontiguousarray(source), np.ascontiguousarray(target))
 
 
-def missing() -> str | None:
-    """What is said where the real graphs are not."""
+def note_missing_graphs() -> str | None:
+    """Return a note if the folder of real graphs is missing."""
     if GRAPHS.is_dir():
         return None
     return (
@@ -137,11 +137,11 @@ def missing() -> str | None:
     )
 
 
-def disjoint(graphs: Sequence[Graph]) -> Graph:
-    """All edges of the graphs, which share no node.
+def disjoint_union(graphs: Sequence[Graph]) -> Graph:
+    """Return all edges of the graphs, renumbered so that the graphs share no node.
 
     >>> one = Graph("one", np.array([0, 1]), np.array([1, 2]))
-    >>> disjoint([one, one]).source.tolist()
+    >>> disjoint_union([one, one]).source.tolist()
     [0, 1, 3, 4]
     """
     sources, targets, first = [], [], 0

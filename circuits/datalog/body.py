@@ -81,7 +81,7 @@ class _JoinInput:
 
     plan: Plan
     terms: tuple[Term, ...]
-    at: int
+    offset: int
     context: bool = False
 
 
@@ -156,7 +156,7 @@ class BodyPlanner:
             if isinstance(item, Atom):
                 fields = self.relations[item.relation]
                 of = RecursiveReference if item.relation in self.recursive else Scan
-                parts.append(_JoinInput(of(item.relation, fields), item.terms, item.at))
+                parts.append(_JoinInput(of(item.relation, fields), item.terms, item.offset))
             elif isinstance(item, Or) and not is_condition(
                 item, variables_bound_by_atoms(items, outer)
             ):
@@ -171,8 +171,10 @@ class BodyPlanner:
         names = [name for name in variables_of(item) if name in every]
         plans = [p for branch in item.alternatives for p in self.plan_alternatives(branch, names)]
         maps = [(p.plan, [p.variables[name] for name in names]) for p in plans]
-        union = plan_union(maps, names, self.source, item.at)
-        return _JoinInput(union, tuple(Variable(name, at=item.at) for name in names), item.at)
+        union = plan_union(maps, names, self.source, item.offset)
+        return _JoinInput(
+            union, tuple(Variable(name, offset=item.offset) for name in names), item.offset
+        )
 
     def _outer_bindings(
         self, items: Items, parts: Sequence[_JoinInput], outer: Scope, left: Plan
@@ -187,7 +189,7 @@ class BodyPlanner:
         present = {t.name for part in parts for t in part.terms if isinstance(t, Variable)}
         names = [n for n in variables_of(*items) if n in outer and n not in present]
         plan = Distinct(Map(left, tuple(outer[name] for name in names), tuple(names)))
-        return [_JoinInput(plan, tuple(map(Variable, names)), items[0].at, context=True)]
+        return [_JoinInput(plan, tuple(map(Variable, names)), items[0].offset, context=True)]
 
     def _bind_variables(
         self, parts: Sequence[_JoinInput], items: Sequence[Item], outer: Scope, width: int
@@ -204,21 +206,21 @@ class BodyPlanner:
                 if isinstance(term, Variable):
                     known = own.setdefault(term.name, column)
                     if known is not column:
-                        conditions.append(self._equate(known, column, term.at))
+                        conditions.append(self._equate(known, column, term.offset))
                     elif term.name in outer:
                         function = "same" if part.context else "eq"
                         sides = [outer[term.name], column]
-                        conditions.append(apply(function, sides, self.source, term.at))
+                        conditions.append(apply(function, sides, self.source, term.offset))
                 elif isinstance(term, TypedConstant):
                     literal = Literal(term.value, term.type)
-                    conditions.append(self._equate(column, literal, term.at))
+                    conditions.append(self._equate(column, literal, term.offset))
                 elif isinstance(term, Apply):
-                    computed.append((column, term, term.at))
+                    computed.append((column, term, term.offset))
         rest = self._bind_assignments(items, own, outer)
         scope = {**outer, **own}
-        for column, term, at in computed:
+        for column, term, offset in computed:
             value = expression(term, scope, self.source)
-            conditions.append(self._equate(column, value, at))
+            conditions.append(self._equate(column, value, offset))
         return own, conditions, rest
 
     def _bind_assignments(
@@ -236,8 +238,8 @@ class BodyPlanner:
                     rest.remove(item)
         return rest
 
-    def _equate(self, left: Expression, right: Expression, at: int) -> Expression:
-        return compare("==", left, right, self.source, at)
+    def _equate(self, left: Expression, right: Expression, offset: int) -> Expression:
+        return compare("==", left, right, self.source, offset)
 
     def _condition(self, item: Item, scope: Scope) -> Expression:
         """Return the boolean expression of an item without atoms."""
@@ -245,14 +247,14 @@ class BodyPlanner:
             case Comparison() | Equation():
                 left = expression(item.left, scope, self.source)
                 right = expression(item.right, scope, self.source)
-                return compare(item.op, left, right, self.source, item.at)
+                return compare(item.op, left, right, self.source, item.offset)
             case Condition():
                 value = expression(item.term, scope, self.source)
                 if value.type != pa.bool_():
                     raise self.source.error(
                         f"{item.term.function} is no condition: its value is of type "
                         f"{value.type}, not bool; compare it with something",
-                        item.at,
+                        item.offset,
                     )
                 return value
             case Not():
@@ -288,7 +290,7 @@ def plan_union(
     maps: Sequence[tuple[Plan, Sequence[Expression]]],
     names: Sequence[str],
     source: DatalogSource,
-    at: int,
+    offset: int,
 ) -> Plan:
     """Return the union of expressions over several plans; columns get their common type.
 
@@ -300,7 +302,7 @@ def plan_union(
         try:
             types.append(common_type([expressions[place].type for _, expressions in maps]))
         except FunctionError as error:
-            raise source.error(f"column {name!r}: {error}", at) from None
+            raise source.error(f"column {name!r}: {error}", offset) from None
     plans = [
         _map_columns(plan, tuple(map(_cast_to, expressions, types)), tuple(names))
         for plan, expressions in maps

@@ -69,7 +69,7 @@ def split_alternatives(
             raise source.error(
                 f"the ors of this rule multiply to more than {MAX_ALTERNATIVES} alternatives; "
                 f"give this one a separate rule",
-                disjunction.at,
+                disjunction.offset,
             )
     return done
 

@@ -95,7 +95,7 @@ def _parser() -> Lark:
     return Lark(GRAMMAR, parser="lalr", maybe_placeholders=False, propagate_positions=True)
 
 
-def _at(meta: Meta) -> int:
+def _offset_of(meta: Meta) -> int:
     return cast(int, getattr(meta, "start_pos", 0))
 
 
@@ -108,7 +108,7 @@ class _Builder(Transformer_NonRecursive[Token, Any]):
 
     def rule(self, meta: Meta, children: list[Any]) -> Rule:
         (name, terms), *body = children
-        return Rule(name, terms, body[0] if body else (), at=_at(meta))
+        return Rule(name, terms, body[0] if body else (), offset=_offset_of(meta))
 
     def head(self, meta: Meta, children: list[Any]) -> tuple[str, tuple[HeadTerm, ...]]:
         name, *terms = children
@@ -116,32 +116,34 @@ class _Builder(Transformer_NonRecursive[Token, Any]):
 
     def head_term(self, meta: Meta, children: list[Any]) -> HeadTerm:
         term, *alias = children
-        return HeadTerm(term, str(alias[0]).lstrip("?") if alias else None, at=_at(meta))
+        return HeadTerm(term, str(alias[0]).lstrip("?") if alias else None, offset=_offset_of(meta))
 
     def body(self, meta: Meta, items: list[Item]) -> Items:
         return tuple(items)
 
     def atom(self, meta: Meta, children: list[Any]) -> Atom:
         [call] = children
-        return Atom(call.function, call.arguments, at=call.at)
+        return Atom(call.function, call.arguments, offset=call.offset)
 
     def negation(self, meta: Meta, children: list[Any]) -> Not:
         [inner] = children
         if isinstance(inner, And):
             inner = inner.items
-        return Not(inner if isinstance(inner, tuple) else (inner,), at=_at(meta))
+        return Not(inner if isinstance(inner, tuple) else (inner,), offset=_offset_of(meta))
 
     def conjunction(self, meta: Meta, children: list[Items]) -> And:
-        return And(children[0], at=_at(meta))
+        return And(children[0], offset=_offset_of(meta))
 
     def disjunction(self, meta: Meta, items: list[Item]) -> Or:
-        return Or(tuple(i.items if isinstance(i, And) else (i,) for i in items), at=_at(meta))
+        return Or(
+            tuple(i.items if isinstance(i, And) else (i,) for i in items), offset=_offset_of(meta)
+        )
 
     def comparison(self, meta: Meta, children: list[Any]) -> Comparison | Equation:
         left, op, right = children
         if op in EQUATION_SIGNS:
-            return Equation(left, right, at=_at(meta))
-        return Comparison(left, SYNONYMS.get(op, str(op)), right, at=_at(meta))
+            return Equation(left, right, offset=_offset_of(meta))
+        return Comparison(left, SYNONYMS.get(op, str(op)), right, offset=_offset_of(meta))
 
     def prefix_comparison(self, meta: Meta, children: list[Any]) -> Comparison | Equation:
         op, left, right = children
@@ -149,98 +151,104 @@ class _Builder(Transformer_NonRecursive[Token, Any]):
 
     def binary(self, meta: Meta, children: list[Any]) -> Apply:
         left, op, right = children
-        return Apply(FUNCTIONS[op], (left, right), at=_at(meta))
+        return Apply(FUNCTIONS[op], (left, right), offset=_offset_of(meta))
 
     def prefix(self, meta: Meta, children: list[Any]) -> Term:
         op, first, *others = children
         for other in others:
-            first = Apply(FUNCTIONS[op], (first, other), at=_at(meta))
+            first = Apply(FUNCTIONS[op], (first, other), offset=_offset_of(meta))
         return cast(Term, first)
 
     def negative(self, meta: Meta, children: list[Any]) -> Term:
         inner = children[-1]
         if isinstance(inner, TypedConstant) and _is_number(inner.value):
-            return TypedConstant(-inner.value, inner.type, at=_at(meta))
-        return Apply("negate", (inner,), at=_at(meta))
+            return TypedConstant(-inner.value, inner.type, offset=_offset_of(meta))
+        return Apply("negate", (inner,), offset=_offset_of(meta))
 
     def call(self, meta: Meta, children: list[Any]) -> Apply:
         name, *arguments = children
-        return Apply(str(name), tuple(arguments), at=_at(meta))
+        return Apply(str(name), tuple(arguments), offset=_offset_of(meta))
 
     function_call = call
 
     def star(self, meta: Meta, children: list[Any]) -> Apply:
-        return Apply("*", (), at=_at(meta))
+        return Apply("*", (), offset=_offset_of(meta))
 
     def pattern(self, meta: Meta, children: list[Token]) -> Pattern:
-        return Pattern(str(children[0])[1:-1], at=_at(meta))
+        return Pattern(str(children[0])[1:-1], offset=_offset_of(meta))
 
     def variable(self, meta: Meta, children: list[Token]) -> Term:
         name = str(children[0])
         if name == "_":
-            return Wildcard(at=_at(meta))
-        return Variable(name.removeprefix("?"), at=_at(meta))
+            return Wildcard(offset=_offset_of(meta))
+        return Variable(name.removeprefix("?"), offset=_offset_of(meta))
 
     def literal(self, meta: Meta, children: list[Token]) -> TypedConstant:
         [token] = children
-        at = _at(meta)
+        offset = _offset_of(meta)
         match token.type:
             case "STRING":
-                return TypedConstant(_text(token), TEXT, at=at)
+                return TypedConstant(_text(token), TEXT, offset=offset)
             case "INTEGER":
                 if len(token.lstrip("0")) > MAX_INTEGER_DIGITS:
                     message = f"an integer of {len(token)} digits; int64 has at most 19"
-                    raise SyntaxFault(message, at)
+                    raise SyntaxFault(message, offset)
                 # _check_limits checks the bound, when the sign is known.
-                return TypedConstant(int(token), pa.int64(), at=at)
+                return TypedConstant(int(token), pa.int64(), offset=offset)
             case "DECIMAL":
-                return _decimal(token, at)
+                return _decimal(token, offset)
             case "FLOAT":
                 if math.isinf(value := float(token)):
-                    raise SyntaxFault(f"{token} is not within the range of float64, ±1.8e308", at)
-                return TypedConstant(value, pa.float64(), at=at)
+                    raise SyntaxFault(
+                        f"{token} is not within the range of float64, ±1.8e308", offset
+                    )
+                return TypedConstant(value, pa.float64(), offset=offset)
             case "NULL":
-                return TypedConstant(None, pa.null(), at=at)
+                return TypedConstant(None, pa.null(), offset=offset)
             case _:
-                return TypedConstant(token == "true", pa.bool_(), at=at)
+                return TypedConstant(token == "true", pa.bool_(), offset=offset)
 
     def date(self, meta: Meta, children: list[Token]) -> TypedConstant:
         read: Callable[[str], datetime.date] = datetime.date.fromisoformat
-        value = _moment(children[1], read, "1994-01-31", _at(meta))
-        return TypedConstant(value, pa.date32(), at=_at(meta))
+        value = _moment(children[1], read, "1994-01-31", _offset_of(meta))
+        return TypedConstant(value, pa.date32(), offset=_offset_of(meta))
 
     def timestamp(self, meta: Meta, children: list[Token]) -> TypedConstant:
-        at = _at(meta)
-        value = _moment(children[1], datetime.datetime.fromisoformat, "1994-01-31 12:00:00", at)
+        offset = _offset_of(meta)
+        value = _moment(children[1], datetime.datetime.fromisoformat, "1994-01-31 12:00:00", offset)
         zone = None if value.tzinfo is None else "UTC"
         if zone:
             try:
                 value = value.astimezone(datetime.UTC)
             except OverflowError:
-                raise SyntaxFault(f"timestamp {children[1]} is out of range in UTC", at) from None
-        return TypedConstant(value, pa.timestamp("us", tz=zone), at=at)
+                raise SyntaxFault(
+                    f"timestamp {children[1]} is out of range in UTC", offset
+                ) from None
+        return TypedConstant(value, pa.timestamp("us", tz=zone), offset=offset)
 
 
 def _is_number(value: object) -> TypeGuard[int | float | Decimal]:
     return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
 
 
-def _decimal(text: str, at: int) -> TypedConstant:
+def _decimal(text: str, offset: int) -> TypedConstant:
     value = Decimal(text)
     digits = value.as_tuple()
     scale = -cast(int, digits.exponent)
     precision = max(len(digits.digits), scale)
     if precision > MAX_DECIMAL_DIGITS:
-        raise SyntaxFault(f"a decimal of {precision} digits; {MAX_DECIMAL_DIGITS} is the most", at)
-    return TypedConstant(value, pa.decimal128(max(precision, 1), scale), at=at)
+        raise SyntaxFault(
+            f"a decimal of {precision} digits; {MAX_DECIMAL_DIGITS} is the most", offset
+        )
+    return TypedConstant(value, pa.decimal128(max(precision, 1), scale), offset=offset)
 
 
-def _moment(token: Token, read: Callable[[str], Any], example: str, at: int) -> Any:
+def _moment(token: Token, read: Callable[[str], Any], example: str, offset: int) -> Any:
     text = _text(token)
     try:
         return read(text)
     except ValueError:
-        raise SyntaxFault(f"{text!r} is no date or time; write it as {example!r}", at) from None
+        raise SyntaxFault(f"{text!r} is no date or time; write it as {example!r}", offset) from None
 
 
 def _text(token: Token) -> str:
@@ -265,8 +273,8 @@ def _check_limits(rules: Iterable[SyntaxNode]) -> None:
                 f"nested deeper than {MAX_NESTING_DEPTH}; bind a part to a variable or use several "
                 "rules"
             )
-            raise SyntaxFault(message, node.at)
+            raise SyntaxFault(message, node.offset)
         value = node.value if isinstance(node, TypedConstant) else None
         if isinstance(value, int) and abs(value) >= 2**63:
-            raise SyntaxFault(f"integer {value} is not within ±(2**63 - 1)", node.at)
+            raise SyntaxFault(f"integer {value} is not within ±(2**63 - 1)", node.offset)
         stack.extend((part, depth + 1) for part in parts(node))

@@ -137,7 +137,7 @@ def _plan_rules(rules: Sequence[Rule], bodies: BodyPlanner, first: Rule) -> Plan
             if _is_aggregation(given)
             else _plan_projection(given, bodies)
         )
-    return plan_union(maps, names, source, rules[0].at)
+    return plan_union(maps, names, source, rules[0].offset)
 
 
 def _is_fact(rule: Rule) -> bool:
@@ -153,7 +153,7 @@ def _plan_facts(rules: Sequence[Rule], names: Sequence[str], source: DatalogSour
         try:
             of = common_type([constant.type for constant in constants])
         except FunctionError as error:
-            raise source.error(f"column {name!r}: {error}", constants[-1].at) from None
+            raise source.error(f"column {name!r}: {error}", constants[-1].offset) from None
         fields.append(Field(name, of))
         lists.append([pa.scalar(c.value, c.type).cast(of).as_py() for c in constants])
     distinct = dict.fromkeys(zip(*lists, strict=True) if lists else [()])
@@ -180,7 +180,7 @@ def _plan_aggregation(rule: Rule, bodies: BodyPlanner) -> list[tuple[Plan, Seque
         (found.plan, [found.variables[name] for name in names])
         for found in bodies.plan_alternatives(rename_local_variables(rule.body), names)
     ]
-    bindings = Distinct(plan_union(maps, names, source, rule.at))
+    bindings = Distinct(plan_union(maps, names, source, rule.offset))
     scope = dict(zip(names, columns(bindings), strict=True))
     keys = list(dict.fromkeys(t.term for t in rule.terms if not _has_aggregate(t.term)))
     keys = [key for key in keys if not isinstance(key, TypedConstant)]
@@ -214,7 +214,7 @@ def _aggregate_argument(call: Apply, source: DatalogSource) -> Term | None:
             return argument
         case _:
             number = len(call.arguments)
-            raise source.error(f"{call.function} takes 1 term, not {number}", call.at)
+            raise source.error(f"{call.function} takes 1 term, not {number}", call.offset)
 
 
 def _aggregate_call(
@@ -225,7 +225,7 @@ def _aggregate_call(
     try:
         result = aggregate_type(function, of)
     except FunctionError as error:
-        raise source.error(str(error), call.at) from None
+        raise source.error(str(error), call.offset) from None
     return AggregateCall(function, None if of is None else place, result, name, distinct)
 
 
@@ -240,15 +240,15 @@ def _rewrite_over_groups(
             return Literal(term.value, term.type)
         case Apply():
             arguments = [_rewrite_over_groups(a, known, rule, source) for a in term.arguments]
-            return apply(term.function, arguments, source, term.at)
+            return apply(term.function, arguments, source, term.offset)
         case Variable():
             raise source.error(
                 f"variable {term.name!r} in a rule of {rule.head!r} is beside an aggregate, "
                 f"but is not a separate column to group by; make it one, or aggregate it",
-                term.at,
+                term.offset,
             )
         case _:
-            raise source.error("a pattern is an argument of re-find(/.../, x) only", term.at)
+            raise source.error("a pattern is an argument of re-find(/.../, x) only", term.offset)
 
 
 def _is_aggregation(rule: Rule) -> bool:
@@ -265,10 +265,10 @@ def _column_names(rule: Rule, source: DatalogSource) -> list[str]:
     for term in rule.terms:
         if term.alias == WEIGHT_COLUMN:
             message = f"{WEIGHT_COLUMN!r} is the name of the weights; choose another alias"
-            raise source.error(message, term.at)
+            raise source.error(message, term.offset)
         if term.alias is not None and aliases.count(term.alias) > 1:
             message = f"two columns of {rule.head!r} are called {term.alias!r}; rename one"
-            raise source.error(message, term.at)
+            raise source.error(message, term.offset)
     used = {WEIGHT_COLUMN, *aliases}
     names: list[str] = []
     for place, term in enumerate(rule.terms):

@@ -7,8 +7,8 @@
 Variables, atoms and comparisons are those of `dbsp_wcoj.query`. Datalog adds wildcards, typed
 constants, functions, equations, negation, ``or`` and ``and``.
 
-Every node is frozen and has the offset ``at`` in the text that it was read from; equality ignores
-the offset. ``parts`` returns the children of any node, so that walks need no visitor. The parser
+Every node is frozen. Its ``offset`` is its position in the text that it was read from; equality
+ignores it. ``parts`` returns the children of any node, so that walks need no visitor. The parser
 limits the nesting (``MAX_NESTING_DEPTH``), so that later passes may recurse.
 """
 

@@ -75,21 +75,21 @@ def plan_recursion(
         raise source.error(
             f"the types of the columns of {head!r} grow with every iteration; "
             "cast them to one type",
-            rules[head][0].at,
+            rules[head][0].offset,
         )
     for head in heads:
         if head not in fields:
             raise source.error(
                 f"{head!r} has no base rule: each of its rules needs rows of "
                 f"{', '.join(map(repr, heads))} first, so there are none; add one that does not",
-                rules[head][0].at,
+                rules[head][0].offset,
             )
         column = modes[head].column
         if column is not None and not Codecs().codec(fields[head][column].type).ordered:
             raise source.error(
                 f"{modes[head].kind} of {fields[head][column].type} in the recursion of {head!r}; "
                 "there it takes numbers, dates and times",
-                rules[head][0].at,
+                rules[head][0].offset,
             )
     made = tuple(plans[head] for head in heads)
     names = tuple(heads)

@@ -113,14 +113,14 @@ def _distinct_mode(rules: Sequence[Rule], source: DatalogSource) -> DistinctMode
                     raise source.error(
                         f"an aggregate within a term in the recursive rules of {rule.head!r}; "
                         "let the whole term be min or max, and compute with it in another rule",
-                        term.at,
+                        term.offset,
                     )
             if mode not in (SET, found):
                 raise source.error(
                     f"the recursive head {rule.head!r} has {mode.kind} of column "
                     f"{cast(int, mode.column) + 1} and {found.kind} of column {place + 1}; a row "
                     "that is best by one may not be by the other: give each a separate head",
-                    term.at,
+                    term.offset,
                 )
             mode = found
     return mode
@@ -171,7 +171,7 @@ class _MonotonicityCheck:
                 f"the {mode.kind} of {atom.relation!r} is compared for equality within its own "
                 "recursion, and a better value would not be equal any more; join with it outside "
                 f"of the recursion of {self._rule.head!r}",
-                term.at,
+                term.offset,
             )
         self._directions[term.name] = BETTER_DIRECTION[mode.kind]
 
@@ -247,7 +247,7 @@ class _MonotonicityCheck:
             f"{self._rule.head!r}: a {better} value would delete a row that has been derived "
             f"already; pass it on by +, least, greatest or times a constant, bound it on its "
             f"better side, or use it outside of the recursion",
-            node.at,
+            node.offset,
         )
 
 

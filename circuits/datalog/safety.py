@@ -61,12 +61,12 @@ def resolve_names(program: Program, arities: Mapping[str, int]) -> Program:
     for rule in program.rules:
         if rule.head in arities:
             message = f"head {rule.head!r} is an input relation; give the head another name"
-            raise source.error(message, rule.at)
+            raise source.error(message, rule.offset)
         if known.setdefault(rule.head, len(rule.terms)) != len(rule.terms):
             raise source.error(
                 f"this rule gives {rule.head!r} {len(rule.terms)} columns, an earlier one "
                 f"{known[rule.head]}; all rules of a head have the same number",
-                rule.at,
+                rule.offset,
             )
     return replace(
         program,
@@ -102,21 +102,21 @@ def _resolve_atom(atom: Atom, arities: Mapping[str, int], source: DatalogSource)
         raise source.error(
             f"{atom.relation!r} has {arity} columns, not {len(atom.terms)}; "
             f"give a term for each, _ for those that do not matter",
-            atom.at,
+            atom.offset,
         )
     if atom.relation in AGGREGATES:
         raise source.error(
             f"the aggregate {atom.relation!r} is in a body; aggregates are allowed in heads "
             f"only, so give it a separate rule and use its head",
-            atom.at,
+            atom.offset,
         )
     if is_function(atom.relation):
-        return Condition(Apply(atom.relation, atom.terms, at=atom.at), at=atom.at)
+        return Condition(Apply(atom.relation, atom.terms, offset=atom.offset), offset=atom.offset)
     close = get_close_matches(atom.relation, arities, 1)
     hint = (
         f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(arities)) or 'none'}"
     )
-    raise source.error(f"there is no relation or rule {atom.relation!r}; {hint}", atom.at)
+    raise source.error(f"there is no relation or rule {atom.relation!r}; {hint}", atom.offset)
 
 
 def check_safety(program: Program) -> None:
@@ -163,7 +163,7 @@ def _check_negation(
             raise source.error(
                 f"variable {name!r} in a rule of {rule.head!r} occurs only in this negation, "
                 f"once; bind it outside of the not, or write _ for any value",
-                variable.at,
+                variable.offset,
             )
     _check_items(negation.items, inside, rule, source)
 
@@ -183,7 +183,7 @@ def _unbound_error(
     return source.error(
         f"variable {name!r}{where} in a rule of {rule.head!r} {why}; "
         f"bind it by an atom, or by {name} = ... of bound variables",
-        variable.at,
+        variable.offset,
     )
 
 
@@ -197,37 +197,37 @@ def _check_places(rule: Rule, source: DatalogSource) -> None:
             message = (
                 f"_ in a rule of {rule.head!r} has no value here; it is allowed in body atoms only"
             )
-            raise source.error(message, node.at)
+            raise source.error(message, node.offset)
         if isinstance(node, Pattern) and not (
             isinstance(parent, Apply) and parent.function == "re-find"
         ):
-            raise source.error("a pattern is an argument of re-find(/.../, x) only", node.at)
+            raise source.error("a pattern is an argument of re-find(/.../, x) only", node.offset)
         if isinstance(node, Apply):
             one_of_many = node.function in ("min", "max") and len(node.arguments) > 1
             if node.function in AGGREGATES:
                 if one_of_many:
                     way = {"min": "least", "max": "greatest"}[node.function]
                     message = f"{node.function} is an aggregate of one term; of several use {way}"
-                    raise source.error(message, node.at)
+                    raise source.error(message, node.offset)
                 if not head or not rule.body:
                     raise source.error(
                         f"the aggregate {node.function!r} is in a {'fact' if head else 'body'}; "
                         "aggregates are allowed in heads of rules only",
-                        node.at,
+                        node.offset,
                     )
                 if aggregate is not None:
                     raise source.error(
                         f"{node.function} is within {aggregate}; give the inner aggregate "
                         f"a separate rule",
-                        node.at,
+                        node.offset,
                     )
                 aggregate = node.function
             elif not is_function(node.function) and node.function != "*":
-                raise source.error(f"there is no function {node.function!r}", node.at)
+                raise source.error(f"there is no function {node.function!r}", node.offset)
             elif node.function == "*" and not (
                 isinstance(parent, Apply) and parent.function == "count"
             ):
-                raise source.error("* alone is an argument of count(*) only", node.at)
+                raise source.error("* alone is an argument of count(*) only", node.offset)
         for part in parts(node):
             check_node(part, node, head, aggregate)
 

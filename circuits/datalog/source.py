@@ -26,6 +26,6 @@ class DatalogSource:
 
     text: str
 
-    def error(self, message: str, at: int) -> DatalogError:
+    def error(self, message: str, offset: int) -> DatalogError:
         """Return the error at an offset: the message, then the line of the text and a caret."""
-        return DatalogError(*point_at(self.text, at, message))
+        return DatalogError(*point_at(self.text, offset, message))

@@ -30,7 +30,7 @@ class Use:
 
     head: str
     negative: bool
-    at: int = field(default=0, compare=False)
+    offset: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def _uses_of_items(items: Items, negative: bool) -> Iterator[Use]:
     for item in items:
         match item:
             case Atom():
-                yield Use(item.relation, negative, item.at)
+                yield Use(item.relation, negative, item.offset)
             case Not():
                 yield from _uses_of_items(item.items, True)
             case And():
@@ -109,11 +109,11 @@ def connected_components(edges: Mapping[str, list[Use]]) -> list[tuple[str, ...]
                     below = stack[-1][0]
                     low[below] = min(low[below], low[head])
                 if low[head] == number[head]:
-                    at = path.index(head)
-                    components.append(tuple(path[at:]))
-                    for member in path[at:]:
+                    start = path.index(head)
+                    components.append(tuple(path[start:]))
+                    for member in path[start:]:
                         del found[member]
-                    del path[at:]
+                    del path[start:]
     return components
 
 
@@ -133,7 +133,7 @@ def stratify(program: Program) -> list[Stratum]:
                 raise program.source.error(
                     f"the rules are not stratified: {cycle} goes through a negation or an "
                     f"aggregate, so {head!r} would depend on its own absence; break the cycle",
-                    use.at,
+                    use.offset,
                 )
         found.append(Stratum(heads, bool(inside)))
     return found

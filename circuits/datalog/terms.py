@@ -83,12 +83,14 @@ def expression(
             return _match_pattern(term, variables, source)
         case Apply():
             arguments = [expression(argument, variables, source) for argument in term.arguments]
-            return apply(term.function, arguments, source, term.at)
+            return apply(term.function, arguments, source, term.offset)
         case _:
-            raise source.error("a pattern is an argument of re-find(/.../, x) only", term.at)
+            raise source.error("a pattern is an argument of re-find(/.../, x) only", term.offset)
 
 
-def apply(function: str, arguments: list[Expression], source: DatalogSource, at: int) -> Expression:
+def apply(
+    function: str, arguments: list[Expression], source: DatalogSource, offset: int
+) -> Expression:
     """Return a call of a function.
 
     Raises:
@@ -104,11 +106,11 @@ def apply(function: str, arguments: list[Expression], source: DatalogSource, at:
         return call(ALIASES.get(function, function), *arguments)
     # Building a call folds constants, so it can fail like an evaluation.
     except (FunctionError, EvaluationError, pa.ArrowException) as error:
-        raise source.error(str(error), at) from None
+        raise source.error(str(error), offset) from None
 
 
 def compare(
-    op: str, left: Expression, right: Expression, source: DatalogSource, at: int
+    op: str, left: Expression, right: Expression, source: DatalogSource, offset: int
 ) -> Expression:
     """Return ``left op right``.
 
@@ -117,8 +119,8 @@ def compare(
     """
     for side in (left, right):
         if isinstance(side, Literal) and side.value is None:
-            raise source.error("null equals nothing and has no order; use is_null(x)", at)
-    return apply(COMPARISONS[op], [left, right], source, at)
+            raise source.error("null equals nothing and has no order; use is_null(x)", offset)
+    return apply(COMPARISONS[op], [left, right], source, offset)
 
 
 def conjoin(predicates: list[Expression]) -> Expression:
@@ -135,14 +137,14 @@ def _match_pattern(
         case (Pattern() as pattern, text):
             plain = PLAIN_PATTERN.fullmatch(pattern.text)
         case _:
-            raise source.error("re-find takes a pattern and a text: re-find(/an/, x)", term.at)
+            raise source.error("re-find takes a pattern and a text: re-find(/an/, x)", term.offset)
     if plain is None:
         raise source.error(
             f"pattern /{pattern.text}/ has special characters; only ^ at its start and $ at its "
             f"end are supported: use like(x, '%an_') or several conditions",
-            pattern.at,
+            pattern.offset,
         )
     start, escaped, end = plain.groups()
     needle = Literal(re.sub(r"\\(.)", r"\1", escaped), pa.string())
     function = {"^": "starts_with", "$": "ends_with", "^$": "eq"}.get(start + end, "contains")
-    return apply(function, [expression(text, variables, source), needle], source, term.at)
+    return apply(function, [expression(text, variables, source), needle], source, term.offset)

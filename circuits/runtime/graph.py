@@ -41,7 +41,7 @@ from circuits.runtime.publication import publish
 from circuits.state.registry import StateRegistry
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import DeltaQuery, Relations, Trace, ZSet
-from dbsp_wcoj.generic_join import view_to_zset
+from dbsp_wcoj.generic_join import relation_to_zset
 from dbsp_wcoj.limits import Budget, StepLimits
 from dbsp_wcoj.observer import observed
 from dbsp_wcoj.planning.formula_candidates import parse_formula
@@ -74,7 +74,7 @@ class GraphStep(Staged):
     deltas: Sequence[ZSet]
     staged: Sequence[Staged]
     rows: Sequence[int]
-    spent: Sequence[float]
+    seconds: Sequence[float]
     graph: Graph
     marks: Mapping[str, int] = field(default_factory=dict)
     rejected: Mapping[str, Sequence[RejectedCodes]] = field(default_factory=dict)
@@ -92,7 +92,7 @@ class GraphStep(Staged):
         graph = self.graph
         graph.marks = self.marks
         graph.rows = list(map(add, graph.rows or repeat(0), self.rows))
-        graph.seconds = list(map(add, graph.seconds or repeat(0.0), self.spent))
+        graph.seconds = list(map(add, graph.seconds or repeat(0.0), self.seconds))
         graph.steps += 1
 
 
@@ -307,7 +307,7 @@ class Graph:
         context = StepContext(self.steps == 0, shared, budget)
         deltas: list[ZSet] = []
         changes: list[Staged] = [shared]
-        spent = []
+        seconds = []
         recursions: dict[int, NestedCircuitStep] = {}
         integrals: dict[int, Staged] = {}
         unexpired: dict[int, ZSet] = {}
@@ -350,12 +350,12 @@ class Graph:
                 if node.is_arranged and len(delta):
                     shared.add(node.name, delta)
             deltas.append(delta)
-            spent.append(self.clock() - start)
+            seconds.append(self.clock() - start)
         if unexpired:
             again = replace(context, shared=self.relations.stage({}))
             publication = publish(self.nodes, self.retained, deltas, unexpired, again, self.clock)
             deltas = list(publication.deltas)
-            spent = [a + b for a, b in zip(spent, publication.spent, strict=True)]
+            seconds = [a + b for a, b in zip(seconds, publication.seconds, strict=True)]
             for number, change in publication.integrals.items():
                 integrals.pop(number, None)
                 if change is not None:
@@ -365,9 +365,9 @@ class Graph:
         for step in recursions.values():
             changes.append(step)
             for number, emitted in step.rows.items():
-                rows[number], spent[number] = emitted, step.spent[number]
+                rows[number], seconds[number] = emitted, step.seconds[number]
         missing = self._witnesses.missing(deltas)
-        return GraphStep(deltas, changes, rows, spent, self, marks, rejected, missing)
+        return GraphStep(deltas, changes, rows, seconds, self, marks, rejected, missing)
 
     def _prepare_recursion(
         self,
@@ -430,7 +430,7 @@ class Graph:
         recursions: dict[int, Sequence[ZSet]] = {}
 
         def whole(number: int) -> ZSet:
-            return view_to_zset(values[number], len(self.nodes[number].plan.fields))
+            return relation_to_zset(values[number], len(self.nodes[number].plan.fields))
 
         for number, node in enumerate(self.nodes):
             if node.is_nested:

@@ -65,7 +65,7 @@ class NestedCircuitStep(Staged):
 
     outputs: Sequence[ZSet]
     rows: Mapping[int, int]
-    spent: Mapping[int, float]
+    seconds: Mapping[int, float]
     private: Sequence[TraceStep]
 
     @property
@@ -164,7 +164,7 @@ class NestedCircuit:
             elif step is not None:
                 private.append(step)
         outputs = [run.waiting.total(k) for k in range(len(self.names))]
-        return NestedCircuitStep(outputs, run.rows, run.spent, private)
+        return NestedCircuitStep(outputs, run.rows, run.seconds, private)
 
     def solve(
         self,
@@ -247,7 +247,7 @@ class _Run:
     ) -> None:
         self.waiting = _Waiting([len(nodes[n].plan.fields) for n in circuit.references])
         self.rows = dict.fromkeys(circuit.order, 0)
-        self.spent = dict.fromkeys(circuit.order, 0.0)
+        self.seconds = dict.fromkeys(circuit.order, 0.0)
         self._budget = budget
         self._clock = clock
         self._circuit = circuit
@@ -281,7 +281,7 @@ class _Run:
             if len(delta):
                 found[number] = delta
                 self.rows[number] += len(delta)
-            self.spent[number] += self._clock() - start
+            self.seconds[number] += self._clock() - start
         for k, number in enumerate(self._circuit.results):
             if number in found:
                 self.waiting.add(k, found[number])

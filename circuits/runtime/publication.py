@@ -44,7 +44,7 @@ class Publication:
 
     deltas: Sequence[ZSet]
     integrals: Mapping[int, Staged | None]
-    spent: Sequence[float]
+    seconds: Sequence[float]
 
 
 def publish(
@@ -74,7 +74,7 @@ def publish(
     differs = [False] * len(nodes)
     deltas: list[ZSet] = []
     integrals: dict[int, Staged | None] = {}
-    spent = [0.0] * len(nodes)
+    seconds = [0.0] * len(nodes)
     for number, node in enumerate(nodes):
         start = clock()
         inputs_differ = any(differs[below] for below in node.inputs)
@@ -92,5 +92,5 @@ def publish(
             if node.is_arranged and len(delta):
                 context.shared.add(node.name, delta)
         deltas.append(delta)
-        spent[number] = clock() - start
-    return Publication(deltas, integrals, spent)
+        seconds[number] = clock() - start
+    return Publication(deltas, integrals, seconds)

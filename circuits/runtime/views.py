@@ -10,7 +10,7 @@ from circuits.errors import UnknownViewError
 from circuits.runtime.circuit_version import CircuitVersion
 from circuits.schema import Schema
 from dbsp_wcoj import Trace
-from dbsp_wcoj.generic_join import view_to_zset
+from dbsp_wcoj.generic_join import relation_to_zset
 
 __all__ = ["Views"]
 
@@ -36,7 +36,7 @@ class Views(Mapping[str, pa.Table]):
     def __getitem__(self, name: str) -> pa.Table:
         schema, trace = self._schemas.get(name), self.trace(name)
         assert schema is not None
-        return schema.to_table(view_to_zset(trace, schema.arity), self._codecs)
+        return schema.to_table(relation_to_zset(trace, schema.arity), self._codecs)
 
     def trace(self, name: str) -> Trace:
         """The rows of a view, as codes; do not change the trace.

@@ -33,7 +33,7 @@ from circuits.state.circuit_state import State, StateStep, Strings, whole_state
 from circuits.state.registry import operator_trace, relation_trace
 from circuits.types.codecs.codec import Codec, dictionary_columns
 from dbsp_wcoj import Trace, ZSet
-from dbsp_wcoj.generic_join import view_to_zset
+from dbsp_wcoj.generic_join import relation_to_zset
 from dbsp_wcoj.storage.trace import build_run
 from dbsp_wcoj.zset import consolidated_rows, to_storable
 
@@ -219,7 +219,7 @@ def _relation_rows(circuit: Circuit, node: Node) -> pa.Table | None:
     trace = graph.traces.get(relation_trace(node.state_name))
     if trace is None or not trace.orders:
         return None
-    zset, fields = view_to_zset(trace, len(node.plan.fields)), node.plan.fields
+    zset, fields = relation_to_zset(trace, len(node.plan.fields)), node.plan.fields
     if isinstance(node.operator, RowIdEncodeOperator):
         fields = graph.nodes[node.inputs[0]].plan.fields
         kept = len(node.plan.fields) - 1

@@ -36,9 +36,9 @@ from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.observer import OBSERVERS, Observer, current_observer
 from dbsp_wcoj.planning.planner import TermPlan
-from dbsp_wcoj.storage.run import WHOLE, Ranges, Run
+from dbsp_wcoj.storage.run import ALL_VALUES, Ranges, Run
 from dbsp_wcoj.storage.spine import Spine
-from dbsp_wcoj.zset import LIMIT, Int64Array, ZSet, consolidated_rows
+from dbsp_wcoj.zset import MAX_INT64, Int64Array, ZSet, consolidated_rows
 
 __all__ = ["PhysicalTerm", "Source"]
 
@@ -190,7 +190,7 @@ class PhysicalTerm:
 
     def total(
         self,
-        ranges: Ranges = WHOLE,
+        ranges: Ranges = ALL_VALUES,
         executor: Executor | None = None,
         budget: Budget | None = None,
     ) -> int:
@@ -214,11 +214,11 @@ class PhysicalTerm:
                 return self._total_of_ranges(ranges, executor, budget)
             finally:
                 observer.end_term()
-        if executor is None and ranges is WHOLE and budget is None:
+        if executor is None and ranges is ALL_VALUES and budget is None:
             result = join(*self._whole())
             if result[0] != join_layout.PAUSED:
                 return self._check_total(result)
-            ((low, high),) = WHOLE
+            ((low, high),) = ALL_VALUES
             return self._total(low, high, self.buffers, self._count, budget, resumed=1)
         return self._total_of_ranges(ranges, executor, budget)
 
@@ -239,7 +239,7 @@ class PhysicalTerm:
 
     def chunks(
         self,
-        ranges: Ranges = WHOLE,
+        ranges: Ranges = ALL_VALUES,
         executor: Executor | None = None,
         budget: Budget | None = None,
     ) -> Iterator[ZSet]:
@@ -256,10 +256,10 @@ class PhysicalTerm:
             yield from self._observe_chunks(
                 self._chunks_of_ranges(ranges, executor, budget), observer
             )
-        elif executor is None and ranges is WHOLE:
+        elif executor is None and ranges is ALL_VALUES:
             self.link()
             self._runs[0] += 1
-            ((low, high),) = WHOLE
+            ((low, high),) = ALL_VALUES
             yield from self._chunks(low, high, self.buffers, self._count, budget)
         else:
             yield from self._chunks_of_ranges(ranges, executor, budget)
@@ -335,7 +335,7 @@ class PhysicalTerm:
         if addresses is not self.buffers.arguments:
             self.link()
             addresses = state, out, marks, sums = self.buffers.arguments
-            ((low, high),) = WHOLE
+            ((low, high),) = ALL_VALUES
             room = (state, out, CHUNK_ROWS, marks, sums, self._count, join_layout.MAX_WORK_PER_CALL)
             arguments = (*self._arguments, low, high, 0, *room)
             self._call = (addresses, arguments)
@@ -397,6 +397,6 @@ def _run_parallel(
 
 def _overflow_error(plan: TermPlan) -> WeightOverflowError:
     return WeightOverflowError(
-        f"a weight of the result of {plan.head} is beyond int64 ({LIMIT}); "
+        f"a weight of the result of {plan.head} is beyond int64 ({MAX_INT64}); "
         f"nothing was changed: split the step or scale the weights"
     )

@@ -22,12 +22,20 @@ from dbsp_wcoj.errors import FormulaError
 from dbsp_wcoj.execution.bound_terms import BoundTerm, BoundTerms
 from dbsp_wcoj.execution.join_buffers import JoinBuffers
 from dbsp_wcoj.execution.physical_term import PhysicalTerm, Source
-from dbsp_wcoj.formulas import PARTIAL, CustomFormula, DeltaTerm, Formula, View, joins, terms
+from dbsp_wcoj.formulas import (
+    PARTIAL,
+    CustomFormula,
+    DeltaTerm,
+    Formula,
+    Version,
+    count_joins,
+    delta_terms,
+)
 from dbsp_wcoj.observer import OBSERVERS, PLAN, current_observer
 from dbsp_wcoj.planning.adaptive_formula import AdaptiveFormula
 from dbsp_wcoj.planning.formula_candidates import FormulaName, describe_choice, formula_candidates
 from dbsp_wcoj.planning.planner import Body, TermPlan
-from dbsp_wcoj.planning.statistics import Statistics, sample_of_largest
+from dbsp_wcoj.planning.statistics import Statistics, sample_largest_run
 from dbsp_wcoj.planning.term_planner import TermPlanner
 from dbsp_wcoj.query import Query
 from dbsp_wcoj.storage.relations import Relations
@@ -80,7 +88,7 @@ class PlanCache:
         self._filled: tuple[str, ...] = ()
         self.deltas: Int64Array = np.zeros(MAX_DELTA_SLOTS, np.int64)
         atoms = len(query.body)
-        is_planned_ahead = joins(self._formulas[0], atoms) <= MAX_JOINS_PER_ATOM_AHEAD * atoms
+        is_planned_ahead = count_joins(self._formulas[0], atoms) <= MAX_JOINS_PER_ATOM_AHEAD * atoms
         # If every term is planned, the arrangements are known; else rows are kept to build them.
         self.traces = {
             name: relations.declare(name, arity, keep_rows=not is_planned_ahead)
@@ -197,8 +205,8 @@ class PlanCache:
                 run = steps[name].run
                 for order, slot in self._slots_of.get(name, ()):
                     deltas[slot] = run(order).address
-            if found.only is not None:
-                return found.only
+            if found.fixed_terms is not None:
+                return found.fixed_terms
             chosen = found.choose(rows, steps)
             if found.is_measuring:
                 self._measuring = found
@@ -213,11 +221,11 @@ class PlanCache:
         None if the step needs `bind_step`, because terms have to be planned or chosen.
         """
         found = self._by_change.get((name,))
-        if found is None or found.only is None or self._changes + rows >= self._replan_at:
+        if found is None or found.fixed_terms is None or self._changes + rows >= self._replan_at:
             return None
         if self._filled != (name,):
             self._switch_slots((name,))
-        return found.only
+        return found.fixed_terms
 
     def record_rows(self, rows: int) -> None:
         """Record that a step of ``rows`` rows has run with the terms of `bind_single`."""
@@ -241,12 +249,12 @@ class PlanCache:
         """
         readers = [atom.relation for atom in self._query.body]
         if self._is_planned_ahead:
-            yield from terms(formula, len(readers))
+            yield from delta_terms(formula, len(readers))
         if self._planner.is_ring or not self._is_planned_ahead:
             for i, name in enumerate(readers):
                 if readers.count(name) == 1:
-                    for term in terms(formula, len(readers), changed=[i]):
-                        yield term.when([i])
+                    for term in delta_terms(formula, len(readers), changed=[i]):
+                        yield term.simplify_for([i])
 
     def _switch_slots(self, changed: tuple[str, ...]) -> None:
         """Clear the slots of the last step, because other relations change in this one."""
@@ -262,9 +270,9 @@ class PlanCache:
         candidates = []
         known = len(self._bound)
         for formula in self._formulas:
-            own = terms(formula, len(body), changed=atoms)
+            own = delta_terms(formula, len(body), changed=atoms)
             if self._planner.is_ring:
-                own = tuple(term.when(atoms) for term in own)
+                own = tuple(term.simplify_for(atoms) for term in own)
             bound = [self._bind(term) for term in own]
             candidates.append(BoundTerms(bound, self.deltas, self._buffers))
         if len(self._bound) > known:
@@ -287,7 +295,10 @@ class PlanCache:
     def _collect_statistics(self, steps: Mapping[str, TraceStep]) -> None:
         """Collect statistics of the relations."""
         self._statistics = Statistics(
-            {name: sample_of_largest(trace, steps.get(name)) for name, trace in self.traces.items()}
+            {
+                name: sample_largest_run(trace, steps.get(name))
+                for name, trace in self.traces.items()
+            }
         )
 
     def _rebind(self, terms: Sequence[DeltaTerm]) -> None:
@@ -318,7 +329,7 @@ class PlanCache:
         orders: dict[str, set[ColumnOrder]] = {name: set() for name in self.traces}
         for term, bound in self._bound.items():
             for factor, planned in zip(term.factors, bound.physical.plan.factors, strict=True):
-                if factor != PARTIAL and factor.view is not View.delta:
+                if factor != PARTIAL and factor.version is not Version.delta:
                     orders[self._query.body[factor.atom].relation].add(planned.order)
         return orders
 
@@ -332,7 +343,7 @@ class PlanCache:
     def _term_plan(self, term: DeltaTerm) -> TermPlan:
         return self._planner.plan(
             term,
-            arranged=self._is_arranged,
+            is_arranged=self._is_arranged,
             order=self._prescribed_orders.get(term),
             statistics=self._statistics,
         )
@@ -348,20 +359,20 @@ class PlanCache:
         for name, factor, planned in zip(names, term.factors, plan.factors, strict=True):
             spine = None
             slot = -1
-            if isinstance(name, str) and factor.view is not View.delta:
+            if isinstance(name, str) and factor.version is not Version.delta:
                 spine = self.traces[name].arrange(planned.order).spine
-            if factor.view is not View.old:
+            if factor.version is not Version.old:
                 slot = self._slot(name, planned.order)
             sources.append((spine, slot))
             if isinstance(name, int):
                 partial = slot
-            elif factor.view is View.old and spine is not None:
+            elif factor.version is Version.old and spine is not None:
                 old.append(spine)
-            elif factor.view is View.new and spine is not None:
+            elif factor.version is Version.new and spine is not None:
                 new.append((spine, name))
-            elif plan.splits(planned):
+            elif plan.is_split_factor(planned):
                 split = (name, planned.order)
-        deltas = [i for i, factor in enumerate(term.factors) if factor.view is View.delta]
+        deltas = [i for i, factor in enumerate(term.factors) if factor.version is Version.delta]
         physical = PhysicalTerm(plan, sources, self.deltas, self._buffers, driven_by=deltas)
         return BoundTerm(
             term, physical, term.target, term.joins, tuple(old), tuple(new), partial, split
@@ -369,7 +380,7 @@ class PlanCache:
 
     def _is_arranged(self, name: str | int, order: ColumnOrder) -> bool:
         return (name, order) in self._slots or (
-            isinstance(name, str) and self.traces[name].has(order)
+            isinstance(name, str) and self.traces[name].has_arrangement(order)
         )
 
     def _slot(self, name: str | int, order: ColumnOrder) -> int:

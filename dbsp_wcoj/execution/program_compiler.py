@@ -71,11 +71,11 @@ def compile_program(plan: TermPlan, deltas: Sequence[int] = ()) -> Int64Array:
     fixed = [
         len(plan.factors),
         levels,
-        shape.emitted,
+        shape.emitted_levels,
         len(plan.head),
         0,
         depths,
-        shape.split,
+        shape.split_level,
         0,
         0,
         *_driving_delta(plan, deltas),
@@ -121,8 +121,8 @@ class _Shape:
         bound: The variables that each factor binds, in its order.
         holders: By level, the factors that bind its variable, each with the depth.
         compared: By level, the comparisons that read its variable.
-        emitted: As `TermPlan.emitted`.
-        split: As `TermPlan.split`.
+        emitted_levels: As `TermPlan.emitted_levels`.
+        split_level: As `TermPlan.split_level`.
     """
 
     def __init__(self, plan: TermPlan) -> None:
@@ -137,8 +137,8 @@ class _Shape:
         for comparison in plan.comparisons:
             for name in dict.fromkeys(comparison.variables):
                 self.compared[self.level[name]].append(comparison)
-        self.emitted = plan.emitted
-        self.split = plan.split
+        self.emitted_levels = plan.emitted_levels
+        self.split_level = plan.split_level
 
     @cached_property
     def memoization_keys(self) -> list[int]:
@@ -169,7 +169,7 @@ class _Shape:
                 count, total = ends[at]
                 ends[at] = count + sign, total + sign * place
         open_at = list(accumulate(ends, lambda a, b: (a[0] + b[0], a[1] + b[1])))
-        first = max(self.emitted, self.split + 1, 2)
+        first = max(self.emitted_levels, self.split_level + 1, 2)
         return [
             total if level >= first and count == 1 and total else NONE
             for level, (count, total) in enumerate(open_at[:levels])
@@ -184,7 +184,7 @@ def _driving_delta(plan: TermPlan, deltas: Sequence[int]) -> tuple[int, int]:
     for index in deltas:
         factor = plan.factors[index]
         bound = tuple(factor.variables[k] for k in factor.order[: factor.depth])
-        if bound and plan.order[: len(bound)] == bound and not 0 < plan.emitted < len(bound):
+        if bound and plan.order[: len(bound)] == bound and not 0 < plan.emitted_levels < len(bound):
             return index, len(bound)
     return 0, 0
 
@@ -200,7 +200,7 @@ def _sum_of_last_two(shape: _Shape) -> int:
     plan = shape.plan
     last = len(plan.order) - 1
     # The join then does not iterate over the last variable, so it cannot be the split one.
-    if last < 1 or last - 1 < shape.emitted or shape.split == last:
+    if last < 1 or last - 1 < shape.emitted_levels or shape.split_level == last:
         return join_layout.SUM_NONE
     before = plan.order[-2]
     at_last = {i for i, _ in shape.holders[last]}
@@ -251,7 +251,7 @@ def _block(shape: _Shape, level: int, *, without: str | None = None) -> list[int
         else:
             continue
         unequal |= op == "!="
-    innermost = level == len(plan.order) - 1 and level >= shape.emitted
+    innermost = level == len(plan.order) - 1 and level >= shape.emitted_levels
     summed = innermost and not unequal and (count == 1 or (count == 2 and at_leaves))
     return [
         NONE,

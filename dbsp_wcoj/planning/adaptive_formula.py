@@ -1,24 +1,29 @@
 """Adaptive formula selection: measure the work of two delta formulas and run the cheaper one.
 
-The first candidate is `collapsed`, the second a recursion over partial deltas. Numbers of distinct
-values predict the work of a step poorly when the data is skewed, but the engine counts the work as
-it runs. So for each magnitude of the delta the selection keeps the average work per changed row of
-each candidate, and runs the candidate with the lower average. It tries the other candidate where
-that could pay and is safe. The recursion is always safe, because its work is bounded
-(`dbsp_wcoj.planning.formula_candidates`). The work of `collapsed` is bounded only by the number of
-walks: where a delta has more than a few rows, a sample of it is joined first.
+The first candidate is `collapsed`, the second a recursion over partial deltas
+(`dbsp_wcoj.planning.formula_candidates`). Statistics predict the work of a step poorly when the
+data is skewed, but the engine counts the work of each step. So the selection keeps the average work
+per changed row of each candidate, separately for each magnitude of the delta, and runs the
+candidate with the lower average. It runs the recursion if
 
-    run the recursion  where  (collapsed - recursion) * rows
-                              > partial deltas * (WORK_PER_PARTIAL + WORK_PER_ROW * rows)
+::
 
-because a partial delta has to be summed, sorted and built into a run, which is not counted. A
-measurement takes a microsecond per term. So where both averages are known, the cheaper candidate
-runs without measurement, and one step in `MEASURE_EVERY_N` is measured; where all the work of
-`collapsed` is less than the overhead of the recursion, one in `MEASURE_CHEAP_EVERY_N`.
+    (work of collapsed - work of the recursion) * rows
+        > partial deltas * (WORK_PER_PARTIAL + WORK_PER_ROW * rows)
 
-The selection is deterministic: the same steps lead to the same choices; there is no clock. When the
-average of a candidate drifts by `DRIFT_FACTOR`, the average of the other one is out of date, and
-the selection tries it again.
+The right side is the overhead of the recursion: each partial delta is summed, sorted and built into
+a run, which is not counted as work. A candidate without an average is tried if it may be cheaper.
+The recursion is always safe to try, because its work is bounded. The work of `collapsed` is bounded
+only by the number of joined paths; so if a delta has more than a few rows, a sample of them is
+joined first.
+
+A measurement takes a microsecond per term. So once both averages are known, only one step in
+`MEASURE_EVERY_N` is measured; if all the work of `collapsed` is less than the overhead of the
+recursion, only one in `MEASURE_CHEAP_EVERY_N`.
+
+The selection is deterministic: the same steps lead to the same choices; there is no clock. If the
+average of one candidate has changed by `DRIFT_FACTOR`, the average of the other one is out of date
+too, and the selection measures it again.
 """
 
 from __future__ import annotations
@@ -34,16 +39,18 @@ from dbsp_wcoj.storage.trace import TraceStep
 
 __all__ = ["AdaptiveFormula"]
 
-# Proposals and intersections that take as long as one partial delta, and as one changed row of it.
+# The overhead of one partial delta, and of each of its rows, as the number of proposals and
+# intersections that take as long.
 WORK_PER_PARTIAL: Final = 1000
 WORK_PER_ROW: Final = 0.75
-# The weight of one step in the averages, and the change after which the other average is old.
+# The weight of one step in the averages, and the change after which the other average is out of
+# date.
 STEP_WEIGHT: Final = 1 / 8
 DRIFT_FACTOR: Final = 4.0
 MEASURE_EVERY_N: Final = 4
 MEASURE_CHEAP_EVERY_N: Final = 16
-# `collapsed` is tried where the sample predicts less than this multiple of the recursion's work: a
-# sample memoizes less than all rows do.
+# `collapsed` is tried if the sample predicts less than this multiple of the recursion's work. The
+# sample predicts too much: the join of all rows reuses more memoized results than that of a sample.
 TRY_FACTOR: Final = 4
 # The sample: this many ranges of about this many rows; it ends after this much work (about 0.03 s).
 SAMPLE_RANGES: Final = 8
@@ -57,8 +64,8 @@ class MeasuredCost:
 
     Attributes:
         sampled_work: The work of `collapsed` per changed row, predicted by a sample.
-        averages: The measured work of each candidate per changed row; None if it has to be tried.
-        first_averages: The averages when they were new.
+        averages: The measured work of each candidate per changed row; None if not measured.
+        first_averages: The first value of each average, or its value after its last drift.
         skip_count: The number of following steps that run `cheaper` without measurement.
         cheaper: The candidate with the lower cost.
         step_counts: The number of steps of each candidate.
@@ -72,6 +79,23 @@ class MeasuredCost:
     step_counts: list[int] = field(default_factory=lambda: [0, 0])
 
 
+@dataclass(frozen=True, slots=True)
+class MeasuredStep:
+    """A step that is being measured.
+
+    Attributes:
+        cost: The measurements of its magnitude.
+        rows: The number of changed rows.
+        candidate: The candidate that runs.
+        work_before: The work of the candidate's terms before the step.
+    """
+
+    cost: MeasuredCost
+    rows: int
+    candidate: int
+    work_before: int
+
+
 class AdaptiveFormula:
     """The candidates for steps that change certain relations, and their measured costs.
 
@@ -80,33 +104,45 @@ class AdaptiveFormula:
 
     Attributes:
         is_measuring: True if `record_cost` has to be called after the current step.
-        only: The terms of every step, if there is no choice; else None.
+        fixed_terms: The terms of every step, if there is no choice; else None.
         costs: The measurements, by the number of binary digits of the number of changed rows.
     """
 
-    __slots__ = ("_candidates", "_partials", "_running", "costs", "is_measuring", "only")
+    __slots__ = (
+        "_candidates",
+        "_measured_step",
+        "_partials",
+        "costs",
+        "fixed_terms",
+        "is_measuring",
+    )
 
     def __init__(self, candidates: Sequence[BoundTerms]) -> None:
         self._candidates = candidates
         self.is_measuring = False
         is_fixed = len(candidates) == 1 or candidates[0].terms == candidates[1].terms
-        self.only = candidates[0] if is_fixed else None
+        self.fixed_terms = candidates[0] if is_fixed else None
         self._partials = sum(term.partial is not None for term in candidates[-1].terms)
         self.costs: dict[int, MeasuredCost] = {}
-        # The measured step: its costs, rows, candidate, and the work before it.
-        self._running: tuple[MeasuredCost, int, int, int] | None = None
+        self._measured_step: MeasuredStep | None = None
 
     def choose(self, rows: int, steps: Mapping[str, TraceStep]) -> BoundTerms:
-        """Choose the terms for a step of ``rows`` rows, whose deltas are in their slots.
+        """Choose the terms of a step.
 
-        If `is_measuring`, call `record_cost` after the step, unless the step fails.
+        The addresses of the step's delta runs are already in their slots
+        (`dbsp_wcoj.execution.plan_cache`). If `is_measuring` is true afterwards, call `record_cost`
+        after the step, unless the step fails.
+
+        Args:
+            rows: The number of changed rows.
+            steps: The staged delta of each changed relation.
         """
         self.is_measuring = False
         cost = self.costs.get(rows.bit_length())
         if cost is None:
             is_large = rows > SAMPLE_RANGES * SAMPLE_ROWS
-            sampled = _sample_work(self._candidates[0].terms, steps) if is_large else 0.0
-            cost = self.costs[rows.bit_length()] = MeasuredCost(sampled / rows)
+            sampled_work = _sample_work(self._candidates[0].terms, steps) if is_large else 0.0
+            cost = self.costs[rows.bit_length()] = MeasuredCost(sampled_work / rows)
         elif cost.skip_count:
             cost.skip_count -= 1
             cost.step_counts[cost.cheaper] += 1
@@ -114,28 +150,29 @@ class AdaptiveFormula:
         chosen = self._cheaper(cost, rows)
         bound_terms = self._candidates[chosen]
         cost.step_counts[chosen] += 1
-        self._running = (cost, rows, chosen, _work(bound_terms.terms))
+        self._measured_step = MeasuredStep(cost, rows, chosen, _work(bound_terms.terms))
         self.is_measuring = True
         return bound_terms
 
     def record_cost(self) -> None:
         """Record the measured cost of the step that was just run."""
-        if self._running is None:
+        step = self._measured_step
+        if step is None:
             return
-        cost, rows, ran, before = self._running
-        self._running, self.is_measuring = None, False
-        rate = (_work(self._candidates[ran].terms) - before) / rows
-        average = cost.averages[ran]
+        self._measured_step, self.is_measuring = None, False
+        cost, rows, candidate = step.cost, step.rows, step.candidate
+        work_per_row = (_work(self._candidates[candidate].terms) - step.work_before) / rows
+        average = cost.averages[candidate]
         if average is None:
-            cost.averages[ran] = cost.first_averages[ran] = rate
+            cost.averages[candidate] = cost.first_averages[candidate] = work_per_row
         else:
-            rate = average + STEP_WEIGHT * (rate - average)
-            cost.averages[ran] = rate
-            first = cost.first_averages[ran]
-            if not first / DRIFT_FACTOR <= rate <= first * DRIFT_FACTOR:
-                cost.first_averages[ran] = rate
-                cost.sampled_work *= rate / first if first else 1.0
-                cost.averages[1 - ran] = None
+            average += STEP_WEIGHT * (work_per_row - average)
+            cost.averages[candidate] = average
+            first = cost.first_averages[candidate]
+            if not first / DRIFT_FACTOR <= average <= first * DRIFT_FACTOR:
+                cost.first_averages[candidate] = average
+                cost.sampled_work *= average / first if first else 1.0
+                cost.averages[1 - candidate] = None
         collapsed, recursive = cost.averages
         if collapsed is not None:
             is_cheap = collapsed * rows <= self._overhead(rows)
@@ -144,7 +181,7 @@ class AdaptiveFormula:
                 cost.skip_count = (MEASURE_CHEAP_EVERY_N if is_cheap else MEASURE_EVERY_N) - 1
 
     def _cheaper(self, cost: MeasuredCost, rows: int) -> int:
-        """The candidate to run: the cheaper one, as far as known."""
+        """The number of the candidate to run: 0 for `collapsed`, 1 for the recursion."""
         collapsed, recursive = cost.averages
         if collapsed is None:
             limit = self._overhead(rows)
@@ -174,14 +211,14 @@ def _sample_work(terms: Sequence[BoundTerm], steps: Mapping[str, TraceStep]) -> 
         run = steps[name].run(order)
         ranges = value_ranges(run, max(1, run.rows // SAMPLE_ROWS))
         stride = -(-len(ranges) // SAMPLE_RANGES)
-        for one in ranges[stride // 2 :: stride]:
+        for value_range in ranges[stride // 2 :: stride]:
             before = _work([term])
             try:
                 if term.physical.plan.head:
-                    for _ in term.physical.chunks([one]):
+                    for _ in term.physical.chunks([value_range]):
                         pass
                 else:
-                    term.physical.total([one])
+                    term.physical.total([value_range])
             except WeightOverflowError:
                 # The step itself raises the error, or does not compute this sum.
                 return float(WORK_LIMIT * len(ranges))

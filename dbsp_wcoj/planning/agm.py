@@ -7,9 +7,9 @@ to at least 1: a fractional edge cover. Then a join of relations of sizes ``N_i`
     minimize    Σ_i  x_i log N_i
     subject to  Σ_{i: v in atom i}  x_i >= 1     for each variable v,   0 <= x_i <= 1
 
-The upper limit of 1 loses nothing, because a larger weight covers no variable better. The bound is
-tight: some relations of these sizes reach it up to a constant. It also bounds the work of a generic
-join.
+The upper limit of 1 excludes no best cover, because a weight of 1 already covers a variable. The
+bound is tight: for these sizes there are relations whose join has that many rows, up to a constant
+factor. It also bounds the work of a generic join.
 
 References:
     [1] Atserias, Grohe, Marx. Size bounds and query plans for relational joins. SIAM Journal on
@@ -49,20 +49,20 @@ class AgmBound:
 def agm_bound(query: Query, sizes: Sequence[int]) -> AgmBound:
     """The AGM bound of a query for relations of these sizes.
 
-    The bound ignores constants, repeated variables and comparisons, so with them it holds but may
-    not be tight; it is over all variables, so it holds for any head. To include constants, pass the
-    sizes after the selection.
+    The bound counts rows over all variables, so it holds for any head. Constants, repeated
+    variables and comparisons are ignored: with them the bound holds, but may not be tight. To
+    include the constants of an atom, pass the number of rows that match them.
 
     Args:
         query: The query.
-        sizes: Distinct rows of each atom, in body order.
+        sizes: The number of distinct rows of each atom's relation, in body order.
 
     Returns:
         The bound and its cover. An empty relation makes the bound 0. Atoms without variables
-        have weight 0; a query of only such atoms has bound 1, the empty row.
+        have weight 0; a query of only such atoms has the bound 1, for the empty row.
 
     Raises:
-        ArityError: Not one size per atom.
+        ArityError: The number of sizes differs from the number of atoms.
 
     Complexity:
         One linear program of ``len(query.body)`` constraints; well below a millisecond.
@@ -95,11 +95,13 @@ def _cheapest_cover(query: Query, sizes: Sequence[int]) -> tuple[float, ...]:
         maximize    Σ_v  y_v
         subject to  Σ_{v in atom i}  y_v <= log N_i   for each atom i,   y >= 0
 
-    ``y = 0`` is feasible, so there is no first phase. The prices of the constraints at the optimum
-    are the cover ``x``. Bland's rule (the first column and row that qualify) rules out cycles.
+    ``y = 0`` is feasible, so the simplex method can start there. At the optimum the dual variables
+    of the constraints (the last row of the tableau, in the columns of the slacks) are the cover
+    ``x``. Bland's rule (take the first column and row that qualify) prevents endless loops.
     """
     variables, atoms = len(query.variables), len(sizes)
-    # One row per atom: its variables, its slack, its bound. The last row is the objective.
+    # A row for each atom: its variables, its slack variable, and its bound log N_i. The last row is
+    # the objective.
     tableau = np.zeros((atoms + 1, variables + atoms + 1))
     tableau[:atoms, :variables] = [[v in a.variables for v in query.variables] for a in query.body]
     tableau[:atoms, variables:-1] = np.eye(atoms)

@@ -16,35 +16,40 @@ __all__ = ["explain"]
 def explain(
     query: Query,
     formula: str,
-    bound: Sequence[BoundTerm],
+    terms: Sequence[BoundTerm],
     traces: Mapping[str, Trace],
 ) -> str:
     """Describe a view: its terms with their variable orders, and its arrangements with their runs.
 
-    The first line of ``formula`` names it; further lines describe the choices of ``auto``.
+    ``bind a b | c`` is a variable order; the join lists the values of a and b, and sums over those
+    of c. ``e[1,0]:2`` is the relation ``e`` sorted by column 1, then 0; the join binds 2 columns.
 
-    In a variable order, the join sums over the variables after ``|`` and does not list them.
-    ``e[1,0]:2`` is relation ``e`` arranged by column 1, then 0, of which the join binds 2 columns.
+    Args:
+        query: The query.
+        formula: The name of the formula in the first line; with ``auto`` further lines, which say
+            how steps choose a formula.
+        terms: The terms that have been planned.
+        traces: The relations, by name.
     """
     sizes = [_rows(traces, atom.relation) for atom in query.body]
     agm = agm_bound(query, sizes)
-    first, *rest = formula.splitlines()
+    formula_name, *choices = formula.splitlines()
     lines = [
         str(query),
-        f"formula {first}, {len(bound)} terms planned",
-        *rest,
+        f"formula {formula_name}, {len(terms)} terms planned",
+        *choices,
         f"AGM bound {agm.bound:,.0f} rows at sizes {', '.join(f'{n:,}' for n in sizes)}"
         f" (cover {', '.join(f'{x:g}' for x in agm.cover)})",
     ]
-    for bound_term in bound:
+    for bound_term in terms:
         term, physical = bound_term.term, bound_term.physical
         plan = physical.plan
-        emitted = " ".join(plan.order[: plan.emitted])
-        summed = " ".join(plan.order[plan.emitted :])
+        emitted = " ".join(plan.order[: plan.emitted_levels])
+        summed = " ".join(plan.order[plan.emitted_levels :])
         factors = []
         for factor, planned in zip(term.factors, plan.factors, strict=True):
             name = f"D{term.target - 1}" if factor == PARTIAL else query.body[factor.atom].relation
-            view = "" if factor == PARTIAL else f"{factor.view} "
+            view = "" if factor == PARTIAL else f"{factor.version} "
             factors.append(f"{view}{name}[{_columns(planned.order)}]:{planned.depth}")
         proposals, intersections = physical.counters.sum(axis=0).tolist()
         lines += [

@@ -1,26 +1,27 @@
-"""The candidates: the formulas that the steps of a view may run.
+"""Formula candidates: the delta formulas that the steps of a view may run.
 
 A formula that the user names is the only candidate. With ``auto`` the candidates are `collapsed`
-and, if its work is bounded, `recursive_collapsed`; each step runs the cheaper one by measured work
-(`dbsp_wcoj.planning.adaptive_formula`).
+and, if its work is bounded, `recursive_collapsed`; each step then runs the one with the lower
+measured work (`dbsp_wcoj.planning.adaptive_formula`). `dbsp_wcoj.formulas` explains the formulas.
 
-`collapsed` is one generic join per changed atom, each worst-case optimal. The recursions pass on
-partial deltas ``D_i`` instead: joins of the first i atoms, which can be large. So a recursion is a
-candidate only where atom i + 1 contains all variables that ``D_i`` keeps, for each i. Each row of
-that atom then meets at most one row of ``D_i``, and the number of rows of the relations bounds the
-work. Counts and sums over paths and stars have this property. Cycles, cliques, and joins whose rows
-are listed do not, and always run `collapsed`. In measurements (`benchmarks.formulas`), none of the
-four other formulas is faster than the faster one of these two, except for noise.
+`collapsed` is one generic join per changed atom, each worst-case optimal. A recursion computes
+partial deltas ``D_i`` instead, each from the one before it: joins of the first i atoms, which can
+be large. So a recursion is a candidate only if, for each i, atom i + 1 contains all variables of
+``D_i`` that are still needed. Then each row of that atom joins with at most one row of ``D_i``, and
+the number of rows of the relations bounds the work. Counts and sums over paths and stars have this
+property. Cycles, cliques, and joins whose rows are listed do not have it: they always run
+`collapsed`. In measurements (`benchmarks.formulas`), none of the four other formulas is faster than
+the faster one of these two, except for noise.
 
-A choice never changes the result of a step. It is not stored: a view that is restored from stored
-state starts its measurements again, and can read the state of any formula. In memory it needs the
-arrangements of both candidates, which `explain` lists; the recursion usually needs the same ones as
-`collapsed`.
+A choice never changes the result of a step. Choices are not stored: a view that is restored from
+stored state starts its measurements again, and can read the state of any formula. In memory it
+needs the arrangements of both candidates, which `explain` lists; the recursion usually needs the
+same ones as `collapsed`.
 
-Alternatives considered: to decide by the number of atoms alone, as counted joins suggest (from five
-atoms a recursion does fewer). A partial delta costs more than a join of a few rows, so it slows
-down small steps for any number of atoms; and on cyclic queries no number of atoms makes up for the
-lost bound.
+Alternatives considered: to decide by the number of atoms alone, as the numbers of joins suggest
+(from five atoms on, a recursion does fewer). But a partial delta costs more than a join of a few
+rows, so it slows down small steps for any number of atoms; and on cyclic queries the recursion has
+no bound, whatever the number of atoms.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ __all__ = ["AUTO", "FormulaName", "describe_choice", "formula_candidates", "pars
 FormulaName = Formula | CustomFormula | Literal["auto"]
 
 AUTO: Final = "auto"
-# Over two atoms a recursion shares no work.
+# Over two atoms a recursion runs the same joins as `collapsed`.
 MIN_RECURSION_ATOMS: Final = 3
 
 
@@ -50,8 +51,8 @@ def parse_formula(formula: object) -> FormulaName:
             text that contains ``+=``, as `dbsp_wcoj.formulas.CustomFormula.parse` reads it.
 
     Raises:
-        FormulaError: There is no such formula, and the message lists them; or the terms are not
-            the delta of a join.
+        FormulaError: The name is unknown, and the message lists the formulas; or the sum of the
+            terms is not the delta of a join.
 
     >>> parse_formula("auto"), parse_formula("flipped")
     ('auto', <Formula.flipped: 'flipped'>)
@@ -81,14 +82,16 @@ flipped, recursive, recursive_collapsed, recursive_flipped
 
 
 def formula_candidates(
-    name: FormulaName, atoms: Sequence[tuple[str, ...]], kept: Callable[[int], tuple[str, ...]]
+    name: FormulaName,
+    atoms: Sequence[tuple[str, ...]],
+    partial_columns: Callable[[int], tuple[str, ...]],
 ) -> tuple[tuple[Formula | CustomFormula, ...], str]:
     """Return the formulas that steps may run, and the reason if ``auto`` has only one.
 
     Args:
         name: A formula or `AUTO`.
         atoms: The variables of each atom.
-        kept: The variables that ``D_i`` keeps, by i from 1.
+        partial_columns: Returns the variables of the partial delta ``D_i``, for i from 1.
 
     >>> path, triangle = [("a", "b"), ("b", "c"), ("c", "d")], [("a", "b"), ("b", "c"), ("c", "a")]
     >>> formula_candidates("auto", path, lambda i: "abcd"[i])[0]
@@ -101,10 +104,11 @@ def formula_candidates(
     if len(atoms) < MIN_RECURSION_ATOMS:
         return (Formula.collapsed,), f"a recursion over {len(atoms)} atoms shares no work"
     for i in range(1, len(atoms)):
-        if not set(kept(i)) <= set(atoms[i]):
+        columns = partial_columns(i)
+        if not set(columns) <= set(atoms[i]):
             return (Formula.collapsed,), (
-                f"D{i} of a recursion keeps {', '.join(kept(i))}, and atom {i + 1} lacks "
-                "some of these"
+                f"D{i} of a recursion keeps {', '.join(columns)}, and atom {i + 1} lacks some of "
+                "these"
             )
     return (Formula.collapsed, Formula.recursive_collapsed), ""
 
@@ -115,7 +119,13 @@ def describe_choice(
     reason: str,
     chosen: Iterable[tuple[Sequence[str], AdaptiveFormula]],
 ) -> str:
-    """Describe the formula for `explain`: with ``auto`` also the choices and the reason.
+    """Describe the formula for `explain`.
+
+    Args:
+        name: The formula, or `AUTO`.
+        formulas: The candidates.
+        reason: Why ``auto`` has only one candidate.
+        chosen: The relations that a kind of step changes, and its choices so far.
 
     >>> describe_choice("auto", [Formula.collapsed], "this is an example", [])
     'auto: collapsed, because this is an example'
@@ -129,7 +139,7 @@ def describe_choice(
     ]
     for changed, adaptive in chosen:
         for digits, cost in tuple(adaptive.costs.items()):
-            found = [
+            measured = [
                 f"{formula} {rate:,.1f} ({steps:,} steps)"
                 for formula, rate, steps in zip(
                     formulas, cost.averages, cost.step_counts, strict=True
@@ -137,6 +147,6 @@ def describe_choice(
                 if rate is not None
             ]
             names = ", ".join(changed)
-            rates = ", ".join(found) or "not measured yet"
+            rates = ", ".join(measured) or "not measured yet"
             lines.append(f"  {names}, {1 << (digits - 1):,} rows and more: {rates}")
     return "\n".join(lines)

@@ -1,15 +1,14 @@
-"""The candidates of a term by level, beside the AGM bound of the variables bound so far.
+"""Level profiles: how much a join worked on each variable, compared with the AGM bound.
 
-A generic join that has bound ``v1 … vk`` has proposed at most as many candidates on level k as the
-query of that prefix can have rows. The query of the prefix consists of the atoms that contain one
-of these variables, projected on those of them,
+Level k of a generic join binds the k-th variable of its variable order ``v1, v2, …``. On that level
+the join proposes at most as many values as the *prefix query* can have rows. The prefix query
+consists of the atoms that contain at least one of ``v1 … vk``, projected on these variables::
 
-::
+    tri(a, b, c) :- d(a, b), e(b, c), e(a, c)     level of b: d(a, b), e(b), e(a)
+                                                  level of c: d(a, b), e(b, c), e(a, c)
 
-    tri(a, b, c) :- d(a, b), e(b, c), e(a, c)     level b: d(a, b), e(b, _), e(a, _)
-                                                  level c: d(a, b), e(b, c), e(a, c)
-
-with one row for every prefix in the tries (the sum over several runs, so an upper bound).
+The size of such a projection is the number of distinct prefixes of the relation's tries. A relation
+of several runs has several tries, whose numbers are added, so the size is an upper bound.
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ __all__ = ["LevelProfile", "level_profiles"]
 
 @dataclass(frozen=True, slots=True)
 class LevelProfile:
-    """One level of a term, per run of the term.
+    """One level of a term; all numbers are means over the executions of the term.
 
     Attributes:
         variable: The variable that the level binds.
-        listed: True if its values are listed one by one; else they are summed.
+        is_listed: True if the join lists its values one by one; False if it sums over them.
         proposals: Values proposed, or passed to an innermost intersection.
         intersections: Look-ups of such a value in another atom.
-        bound: The AGM bound of the candidates, at the largest sizes of the first runs.
+        bound: The AGM bound of the prefix query, for the largest sizes of the first executions.
         seconds: The time of the join at this level; None if it was not sampled.
     """
 
     variable: str
-    listed: bool
+    is_listed: bool
     proposals: float
     intersections: float
     bound: float
@@ -46,36 +45,42 @@ class LevelProfile:
 
 
 def level_profiles(profiler: Profiler, term: TermProfile) -> list[LevelProfile]:
-    """The profiles of a term's levels: means over its runs.
+    """The profile of each level of a term, in the variable order.
 
     Complexity:
         One linear program for each level.
     """
     plan = term.physical.plan
-    runs = max(term.calls, 1)
+    calls = max(term.calls, 1)
     seconds = profiler.seconds_by_level(term)
     return [
         LevelProfile(
             variable=name,
-            listed=level < plan.emitted,
-            proposals=int(term.counters[level, 0]) / runs,
-            intersections=int(term.counters[level, 1]) / runs,
+            is_listed=level < plan.emitted_levels,
+            proposals=int(term.counters[level, 0]) / calls,
+            intersections=int(term.counters[level, 1]) / calls,
             bound=_bound(plan, term.nodes, level),
-            seconds=None if seconds is None else seconds[level] / runs,
+            seconds=None if seconds is None else seconds[level] / calls,
         )
         for level, name in enumerate(plan.order)
     ]
 
 
-def _bound(plan: TermPlan, nodes: list[list[int]], level: int) -> float:
-    """The AGM bound of the query of the prefix that ends with a level."""
-    bound = plan.order[: level + 1]
+def _bound(plan: TermPlan, prefix_counts: list[list[int]], level: int) -> float:
+    """The AGM bound of the prefix query of a level.
+
+    Args:
+        plan: The plan of the term.
+        prefix_counts: For each factor the number of its distinct prefixes, by their length from 1.
+        level: The level.
+    """
+    prefix = plan.order[: level + 1]
     atoms = []
     sizes = []
-    for place, factor in enumerate(plan.factors):
+    for index, factor in enumerate(plan.factors):
         columns = [factor.variables[column] for column in factor.order[: factor.depth]]
-        names = [name for name in columns if name in bound]
+        names = [name for name in columns if name in prefix]
         if names:
-            atoms.append(Atom(f"r{place}", tuple(map(Variable, names))))
-            sizes.append(nodes[place][len(names) - 1])
-    return agm_bound(Query("prefix", tuple(bound), tuple(atoms), ()), sizes).bound
+            atoms.append(Atom(f"r{index}", tuple(map(Variable, names))))
+            sizes.append(prefix_counts[index][len(names) - 1])
+    return agm_bound(Query("prefix", tuple(prefix), tuple(atoms), ()), sizes).bound

@@ -1,22 +1,28 @@
-"""The planner: plan a delta term, that is, order its variables and assign column orders to factors.
+"""The planner: chooses the variable order of a term and the column order of each of its factors.
 
-A term is a product of views. Its plan consists of
+A term is one product of a delta formula (`dbsp_wcoj.formulas`), such as ``Δr(a, b) ⋈ s(b, c) ⋈
+t(a, c)``. Each factor is one atom of the query, read as its old relation, its delta or its new
+relation. `plan_term` returns a `TermPlan`, which has
 
-- the variable order. Constants come first, then the delta's variables, so that the work starts at
-  the change. After that, each variable is one that shares an atom with a bound variable, to avoid
-  needless cross products: with statistics, the one with the fewest expected extensions, else the
-  one in the most such atoms; variables of the head come before others. In a ring, both directions
-  from a delta are equal, and the direction over new relations comes first: their deltas are lists
-  beside the lists of old rows, which cost least where prefixes are few;
-- for each factor its column order: its variables in the order in which they are bound, then the
-  columns that nothing else needs. Among equally good variable orders, the planner takes the one
-  that needs the fewest new arrangements, so that terms share arrangements.
+- the variable order: the join binds one variable after the other. First come the variables that
+  equal a constant, then those of the delta, so that the work is in proportion to the change. Each
+  later variable shares a factor with a bound one, if possible, which avoids cross products. Among
+  several such variables the planner takes the one with the fewest expected extensions, if it has
+  statistics; then the one in the most factors that have a bound variable; then one of the head. In
+  a ring (see `is_ring`) the join could follow the ring in both directions from the delta. It
+  follows first the direction of the new relations: their rows of this step are read from separate
+  lists, and this costs least where there are few prefixes;
+- the column order of each factor: its bound variables in the order in which they are bound, then
+  the columns that the join does not read. Among equally good variable orders, the planner takes the
+  one that needs the fewest new arrangements (sorted copies of a relation), so that terms share
+  them.
 
 `dbsp_wcoj.execution.program_compiler` compiles the plan into the program that runs; `explain`
 prints the same plan.
 
-Constants and repeated variables are rewritten before planning: ``e(x, x, 7)`` becomes
-``e(x, x', k), x' == x, k == 7`` with separate variables, and the join narrows those to a point.
+`normalize_body` first rewrites constants and repeated variables: ``e(x, x, 7)`` becomes
+``e(x, x', k), x' == x, k == 7``. So all columns of an atom have different variables, and an
+equality leaves the join at most one value to look up.
 
 References:
     [1] Ngo, Ré, Rudra. Skew Strikes Back. SIGMOD Record 42(4), 2013 (any order is optimal).
@@ -26,22 +32,22 @@ References:
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import islice, permutations
 from math import log2
-from typing import Final
+from typing import Final, NamedTuple
 
 from dbsp_wcoj.errors import ColumnTypeError, QuerySyntaxError, VariableOrderError
-from dbsp_wcoj.query import Atom, Comparison, Constant, Query, Variable
+from dbsp_wcoj.query import Atom, Comparison, Constant, Query, Term, Variable
 from dbsp_wcoj.storage.trace import ColumnOrder
-from dbsp_wcoj.zset import LIMIT
+from dbsp_wcoj.zset import MAX_INT64
 
 __all__ = [
     "FLIPPED",
     "Body",
-    "Distinct",
+    "CountDistinct",
     "FactorPlan",
     "TermPlan",
     "check_constants",
@@ -51,13 +57,14 @@ __all__ = [
     "plan_term",
 ]
 
-Distinct = Callable[[int, Sequence[int]], float | None]
-# The sort key of a variable: not connected, magnitude, -connections, not in the head, -factors,
-# -connections to lists.
-Rank = tuple[bool, int, int, bool, int, int]
+# Estimates the number of distinct values of some columns of a factor; None if unknown.
+CountDistinct = Callable[[int, Sequence[int]], float | None]
+# True if a factor, given by its index, is already arranged in a column order.
+IsArranged = Callable[[int, ColumnOrder], bool]
 
-# At most this many permutations are tried, starting with the order as written.
+# At most this many permutations are tried, starting with the order of the query's text.
 MAX_PERMUTATIONS: Final = 24
+# The comparison with its sides exchanged.
 FLIPPED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 
 
@@ -67,19 +74,23 @@ def check_constants(query: Query) -> None:
     Raises:
         ColumnTypeError: A constant is not an int64.
     """
-    constants = [t for atom in query.body for t in atom.terms if isinstance(t, Constant)]
+    terms: list[Term] = []
+    for atom in query.body:
+        terms += atom.terms
     for comparison in query.comparisons:
-        constants += [s for s in (comparison.left, comparison.right) if isinstance(s, Constant)]
-    for constant in constants:
+        terms += (comparison.left, comparison.right)
+    for constant in terms:
+        if not isinstance(constant, Constant):
+            continue
         value = constant.value
         if (
             isinstance(value, bool)
             or not isinstance(value, int)
-            or not -LIMIT - 1 <= value <= LIMIT
+            or not -MAX_INT64 - 1 <= value <= MAX_INT64
         ):
             raise ColumnTypeError(
-                f"constant {constant} is not an int64, which columns hold; "
-                f"encode the values of that column as integers and give the code"
+                f"constant {constant} is not an int64, and columns hold int64 values; encode the "
+                f"values of that column as integers, and write the code of the constant"
             )
 
 
@@ -87,17 +98,18 @@ def check_order(query: Query, order: Sequence[str] | None) -> None:
     """Check that an order is a permutation of the query's variables.
 
     Raises:
-        VariableOrderError: It is not.
+        VariableOrderError: The order lacks a variable, or has one twice or one too many.
     """
     if order is not None and sorted(order) != sorted(query.variables):
         raise VariableOrderError(
-            f"order {list(order)} is not a permutation of the variables {list(query.variables)}"
+            f"order {list(order)} is not a permutation of the variables {list(query.variables)}; "
+            f"give each variable once"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A query's body with one distinct variable per column.
+    """A query's body, in which all columns of an atom have different variables.
 
     Attributes:
         columns: The variables of each atom.
@@ -121,11 +133,11 @@ def normalize_body(query: Query) -> Body:
     """
     for name in query.variables:
         if "#" in name:
-            raise QuerySyntaxError(f"variable {name!r} has a '#', kept for the planner; rename it")
+            raise QuerySyntaxError(f"variable {name!r} contains '#', which is reserved; rename it")
     comparisons: list[Comparison] = []
     columns = []
-    for position, atom in enumerate(query.body):
-        columns.append(_distinct_columns(atom, position, comparisons))
+    for index, atom in enumerate(query.body):
+        columns.append(_rename_columns(atom, index, comparisons))
     is_never_true = False
     for comparison in query.comparisons:
         left, right = comparison.left, comparison.right
@@ -139,20 +151,19 @@ def normalize_body(query: Query) -> Body:
     return Body(tuple(columns), tuple(comparisons), is_never_true)
 
 
-def _distinct_columns(atom: Atom, place: int, comparisons: list[Comparison]) -> tuple[str, ...]:
+def _rename_columns(atom: Atom, index: int, comparisons: list[Comparison]) -> tuple[str, ...]:
+    """Return a variable for each column of an atom; add a comparison for each new variable."""
     names: list[str] = []
     for column, term in enumerate(atom.terms):
-        if not isinstance(term, Variable):
-            name = f"#{place}.{column}"
-            comparisons.append(Comparison(Variable(name), "==", term))
-        elif term.name in names:
-            name = f"{term.name}#{place}.{column}"
-            comparisons.append(Comparison(Variable(name), "==", term))
-        else:
-            name = term.name
+        if isinstance(term, Variable) and term.name not in names:
+            names.append(term.name)
+            continue
+        repeated = term.name if isinstance(term, Variable) else ""
+        name = f"{repeated}#{index}.{column}"
+        comparisons.append(Comparison(Variable(name), "==", term))
         names.append(name)
     # A relation without columns is stored with one column, which is always 0 and never bound.
-    return tuple(names) or (f"#{place}",)
+    return tuple(names) or (f"#{index}",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +183,7 @@ class FactorPlan:
 
 @dataclass(frozen=True, slots=True)
 class TermPlan:
-    """The plan of one term.
+    """The plan of one term. The variable at position k of the order is bound at level k.
 
     Attributes:
         order: The variable order.
@@ -187,22 +198,29 @@ class TermPlan:
     head: tuple[str, ...]
 
     @property
-    def emitted(self) -> int:
-        """The number of variables bound before a row is complete; the others are summed."""
-        asked = set(self.head)
-        return max((i + 1 for i, name in enumerate(self.order) if name in asked), default=0)
+    def emitted_levels(self) -> int:
+        """The number of levels that make a row of the result; the join sums over later levels."""
+        levels = [level for level, name in enumerate(self.order) if name in self.head]
+        return levels[-1] + 1 if levels else 0
 
     @property
-    def split(self) -> int:
-        """The level of the first variable not fixed by a constant; parts split its values."""
-        fixed = _fixed_variables(self.comparisons)
-        return next((i for i, name in enumerate(self.order) if name not in fixed), 0)
+    def split_level(self) -> int:
+        """The level whose values are split into ranges, to run parts of the join in parallel.
 
-    def splits(self, factor: FactorPlan) -> bool:
-        """Return whether the factor's first column is the variable of level `split`."""
+        It is the first level whose variable does not equal a constant.
+        """
+        constant = _constant_variables(self.comparisons)
+        return next((level for level, name in enumerate(self.order) if name not in constant), 0)
+
+    def is_split_factor(self, factor: FactorPlan) -> bool:
+        """Return whether the factor's first column is the variable of level `split_level`."""
         if not factor.depth or not self.order:
             return False
-        return factor.variables[factor.order[0]] == self.order[self.split]
+        return factor.variables[factor.order[0]] == self.order[self.split_level]
+
+
+def _nothing_is_arranged(factor: int, order: ColumnOrder) -> bool:
+    return False
 
 
 def plan_term(
@@ -210,64 +228,66 @@ def plan_term(
     comparisons: Sequence[Comparison],
     head: Sequence[str],
     *,
-    first: Sequence[int] = (),
-    new: Sequence[int] = (),
-    arranged: Callable[[int, ColumnOrder], bool] = lambda factor, order: False,
+    delta_factors: Sequence[int] = (),
+    new_factors: Sequence[int] = (),
+    is_arranged: IsArranged = _nothing_is_arranged,
     order: Sequence[str] | None = None,
-    distinct: Distinct | None = None,
+    count_distinct: CountDistinct | None = None,
 ) -> TermPlan:
-    """Plan one product of views.
+    """Plan one term.
 
     Args:
-        factors: The distinct variables of each factor's columns.
-        comparisons: Comparisons with a variable on the left, all variables in some factor.
+        factors: The variables of each factor's columns, all different within a factor.
+        comparisons: Comparisons with a variable on the left; each variable is in some factor.
         head: Variables of the result.
-        first: Factors (the deltas) whose variables are bound first.
-        new: In a ring (`is_ring`), the factors that are read as lists of old rows and of a delta.
-        arranged: True if factor ``i`` is already arranged in a column order.
-        order: The order of the shared variables, if the caller prescribes it; other variables
-            that must be bound follow the variables that they are compared with.
-        distinct: The number of distinct values of some columns of a factor, if known.
+        delta_factors: The indexes of the factors that are deltas. The variables of the first one
+            are bound first.
+        new_factors: In a ring (`is_ring`), the indexes of the factors that are new relations.
+        is_arranged: Whether a factor is already arranged in a column order.
+        order: The variable order, if the caller prescribes it. It may leave out the variables that
+            `normalize_body` adds: they follow the variables that they are compared with.
+        count_distinct: The statistics, if there are any.
 
     Complexity:
         O(permutations of the delta's variables * columns of all factors * log(variables)); with
         statistics the square of a factor's columns instead of their number.
+
+    >>> plan = plan_term([("a", "b"), ("b", "c"), ("a", "c")], [], ["a"], delta_factors=[1])
+    >>> plan.order
+    ('b', 'c', 'a')
+    >>> [factor.order for factor in plan.factors]
+    [(1, 0), (0, 1), (1, 0)]
     """
     needed = _needed_variables(factors, comparisons, head)
+    orderer = _VariableOrderer(factors, comparisons, needed, head, new_factors, count_distinct)
+    first_variables: Iterator[Sequence[str]]
     if order is not None:
-        candidates = [
-            _greedy_order(
-                factors, comparisons, needed, head, [v for v in order if v in needed], new, distinct
-            )
-        ]
+        first_variables = iter([order])
     else:
-        start = [name for i in first[:1] for name in factors[i] if name in needed]
-        starts = islice(permutations(start), MAX_PERMUTATIONS)
-        candidates = [
-            _greedy_order(factors, comparisons, needed, head, list(s), new, distinct)
-            for s in starts
-        ]
-    plans = [_plan_factors(factors, comparisons, head, names, arranged) for names in candidates]
+        of_delta = [name for i in delta_factors[:1] for name in factors[i] if name in needed]
+        first_variables = islice(permutations(of_delta), MAX_PERMUTATIONS)
+    plans = [
+        _plan_factors(factors, comparisons, head, orderer.order(names), is_arranged)
+        for names in first_variables
+    ]
 
-    def new_arrangements(plan: TermPlan) -> int:
-        missing = {
-            (i if i in first else factors[i], factor.order)
-            for i, factor in enumerate(plan.factors)
-            if not arranged(i, factor.order)
-        }
+    def count_new_arrangements(plan: TermPlan) -> int:
+        missing: set[tuple[int | tuple[str, ...], ColumnOrder]] = set()
+        for i, factor in enumerate(plan.factors):
+            if not is_arranged(i, factor.order):
+                missing.add((i if i in delta_factors else factors[i], factor.order))
         return len(missing)
 
-    return min(plans, key=new_arrangements)
+    return min(plans, key=count_new_arrangements)
 
 
 def is_ring(
     factors: Sequence[tuple[str, ...]], comparisons: Sequence[Comparison], head: Sequence[str]
 ) -> bool:
-    """Return whether the term is a ring.
+    """Return whether a term is a ring: a cycle of more than four variables.
 
-    A ring has as many variables to bind as factors, more than four, each in two factors.
-
-    In smaller rings all variables but one are adjacent to the delta.
+    It then has as many factors as variables to bind, and each of these variables is in two factors.
+    Shorter cycles do not count, because all but one of their variables are next to the delta.
 
     >>> is_ring([("a", "b"), ("b", "c"), ("c", "d"), ("d", "e"), ("e", "a")], [], ["a"])
     True
@@ -279,7 +299,8 @@ def is_ring(
     return 4 < len(needed) == len(factors) and all(names.count(name) == 2 for name in needed)
 
 
-def _fixed_variables(comparisons: Sequence[Comparison]) -> set[str]:
+def _constant_variables(comparisons: Sequence[Comparison]) -> set[str]:
+    """The variables that equal a constant."""
     return {
         c.left.name
         for c in comparisons
@@ -290,122 +311,172 @@ def _fixed_variables(comparisons: Sequence[Comparison]) -> set[str]:
 def _needed_variables(
     factors: Sequence[tuple[str, ...]], comparisons: Sequence[Comparison], head: Sequence[str]
 ) -> set[str]:
-    """The variables that have to be bound: shared, compared or in the head."""
+    """The variables that the join has to bind: shared by factors, compared, or in the head."""
     occurrences = Counter(name for columns in factors for name in columns)
-    asked = {name for comparison in comparisons for name in comparison.variables} | set(head)
-    return {name for name, times in occurrences.items() if times > 1 or name in asked}
-
-
-def _greedy_order(
-    factors: Sequence[tuple[str, ...]],
-    comparisons: Sequence[Comparison],
-    needed: set[str],
-    head: Sequence[str],
-    start: list[str],
-    new: Sequence[int],
-    distinct: Distinct | None,
-) -> tuple[str, ...]:
-    """Extend a start to all needed variables.
-
-    The rank of a variable changes only when a factor that contains it gets its first bound
-    variable, or, with statistics, another one. So a heap contains the ranks, and entries with an
-    outdated rank are skipped.
-
-    Complexity:
-        O((columns of all factors) * log(variables)); with statistics O(columns²) per factor.
-    """
-    everything = list(dict.fromkeys(n for columns in factors for n in columns if n in needed))
-    place = {name: i for i, name in enumerate(everything)}
-    holders: dict[str, list[int]] = {name: [] for name in everything}
-    for factor, columns in enumerate(factors):
-        for name in columns:
-            if name in holders:
-                holders[name].append(factor)
-    equal: dict[str, set[str]] = {}
+    needed = {name for name in occurrences if occurrences[name] > 1 or name in head}
     for comparison in comparisons:
-        if comparison.op == "==" and isinstance(comparison.right, Variable):
-            left, right = comparison.variables[0], comparison.right.name
-            equal.setdefault(left, set()).add(right)
-            equal.setdefault(right, set()).add(left)
-    wanted = set(head)
-    bound: dict[str, None] = {}
-    connected = [False] * len(factors)
-    pinned: list[int] = []  # the positions of variables that equal a bound one
-    ranks: dict[str, Rank] = {}
-    heap: list[tuple[Rank, int]] = []
-
-    def rank(name: str) -> Rank:
-        """The sort key of a variable; smaller keys are bound earlier."""
-        reached = [i for i in holders[name] if connected[i]]
-        few = 0 if distinct is None else _magnitude(factors, holders[name], name, bound, distinct)
-        lists = sum(i in new for i in reached)
-        held = len(holders[name])
-        return (not reached, few, -len(reached), name not in wanted, -held, -lists)
-
-    def push(name: str) -> None:
-        ranks[name] = rank(name)
-        heappush(heap, (ranks[name], place[name]))
-
-    def bind(name: str) -> None:
-        bound[name] = None
-        for other in equal.get(name, ()):
-            heappush(pinned, place[other])
-        moved: dict[str, None] = {}
-        for factor in holders[name]:
-            if not connected[factor] or distinct is not None:
-                connected[factor] = True
-                moved |= dict.fromkeys(n for n in factors[factor] if n in holders)
-        for other in moved:
-            if other not in bound:
-                push(other)
-
-    for name in everything:
-        push(name)
-    fixed = _fixed_variables(comparisons)
-    for name in everything:
-        if name in fixed:
-            bind(name)
-    pending = deque(start)
-    while len(bound) < len(everything):
-        while pinned and everything[pinned[0]] in bound:
-            heappop(pinned)
-        while pending and pending[0] in bound:
-            pending.popleft()
-        if pinned:
-            bind(everything[heappop(pinned)])
-        elif pending:
-            bind(pending.popleft())
-        else:
-            found, at = heappop(heap)
-            if everything[at] not in bound and found == ranks[everything[at]]:
-                bind(everything[at])
-    return tuple(bound)
+        needed.update(name for name in comparison.variables if name in occurrences)
+    return needed
 
 
-def _magnitude(
-    factors: Sequence[tuple[str, ...]],
-    holders: Sequence[int],
-    name: str,
-    chosen: Container[str],
-    distinct: Distinct,
-) -> int:
-    """The logarithm of the expected number of extensions, if columns are independent.
+class VariableRank(NamedTuple):
+    """The sort key of a variable that is not bound yet; the smallest is bound next.
 
-    Each factor has an expected number of extensions of its bound columns; the probability that two
-    factors agree on one is the inverse of the number of values.
+    A factor is connected if one of its variables is bound.
+
+    Attributes:
+        is_unconnected: True if the variable is in no connected factor.
+        log_extensions: The binary logarithm of the expected number of extensions; 0 if there are
+            no statistics.
+        minus_connected_factors: The number of connected factors of the variable, negated.
+        is_not_in_head: True if the result does not contain the variable.
+        minus_factors: The number of factors of the variable, negated.
+        minus_new_factors: The number of its connected new relations in a ring, negated.
     """
-    expected = 1.0
-    most = 1.0
-    for factor in holders:
-        columns = factors[factor]
-        bound = [k for k, n in enumerate(columns) if n in chosen]
-        column = columns.index(name)
-        before, after = distinct(factor, bound), distinct(factor, [*bound, column])
-        alone = distinct(factor, [column])
-        if before and after and alone:
-            expected *= after / before / alone
-            most = max(most, alone)
-    return round(log2(expected * most)) if expected * most > 0 else 0
+
+    is_unconnected: bool
+    log_extensions: int
+    minus_connected_factors: int
+    is_not_in_head: bool
+    minus_factors: int
+    minus_new_factors: int
+
+
+class _VariableOrderer:
+    """Orders the variables of a term greedily: it always binds the variable of the least rank.
+
+    The rank of a variable changes only when one of its factors gets its first bound variable; with
+    statistics, when it gets any bound variable. So the ranks are in a heap, into which a changed
+    rank is pushed again; entries with an outdated rank are skipped.
+
+    Args:
+        factors: As in `plan_term`; so are `comparisons`, `head`, `new_factors`, `count_distinct`.
+        needed: The variables to order.
+    """
+
+    def __init__(
+        self,
+        factors: Sequence[tuple[str, ...]],
+        comparisons: Sequence[Comparison],
+        needed: set[str],
+        head: Sequence[str],
+        new_factors: Sequence[int],
+        count_distinct: CountDistinct | None,
+    ) -> None:
+        self._factors = factors
+        self._head = set(head)
+        self._new_factors = new_factors
+        self._count_distinct = count_distinct
+        self._constant_variables = _constant_variables(comparisons)
+        names = [name for columns in factors for name in columns if name in needed]
+        self._variables = list(dict.fromkeys(names))
+        self._positions = {name: i for i, name in enumerate(self._variables)}
+        self._factors_of: dict[str, list[int]] = {name: [] for name in self._variables}
+        for factor, columns in enumerate(factors):
+            for name in columns:
+                if name in needed:
+                    self._factors_of[name].append(factor)
+        self._equal_variables: dict[str, set[str]] = {name: set() for name in self._variables}
+        for comparison in comparisons:
+            if comparison.op == "==" and isinstance(comparison.right, Variable):
+                left, right = comparison.variables[0], comparison.right.name
+                self._equal_variables[left].add(right)
+                self._equal_variables[right].add(left)
+
+    def order(self, first: Sequence[str]) -> tuple[str, ...]:
+        """Return all needed variables in the order in which the join binds them.
+
+        Args:
+            first: Variables to bind after those that equal a constant, and before all others.
+
+        Complexity:
+            O((columns of all factors) * log(variables)); with statistics O(columns²) per factor.
+        """
+        self._bound: dict[str, None] = {}
+        self._is_connected = [False] * len(self._factors)
+        self._ranks: dict[str, VariableRank] = {}
+        self._heap: list[tuple[VariableRank, int]] = []
+        # A heap of the positions of variables that equal a bound one.
+        self._equal_to_bound: list[int] = []
+        for name in self._variables:
+            self._push(name)
+        for name in self._variables:
+            if name in self._constant_variables:
+                self._bind(name)
+        pending = deque(name for name in first if name in self._positions)
+        while len(self._bound) < len(self._variables):
+            self._bind(self._next_variable(pending))
+        return tuple(self._bound)
+
+    def _next_variable(self, pending: deque[str]) -> str:
+        """A variable that equals a bound one; else the next pending one; else the least rank."""
+        while self._equal_to_bound:
+            name = self._variables[heappop(self._equal_to_bound)]
+            if name not in self._bound:
+                return name
+        while pending:
+            name = pending.popleft()
+            if name not in self._bound:
+                return name
+        while True:
+            rank, position = heappop(self._heap)
+            name = self._variables[position]
+            if name not in self._bound and rank == self._ranks[name]:
+                return name
+
+    def _bind(self, name: str) -> None:
+        self._bound[name] = None
+        for equal in self._equal_variables[name]:
+            heappush(self._equal_to_bound, self._positions[equal])
+        changed: dict[str, None] = {}
+        for factor in self._factors_of[name]:
+            if not self._is_connected[factor] or self._count_distinct is not None:
+                self._is_connected[factor] = True
+                changed.update(dict.fromkeys(self._factors[factor]))
+        for other in changed:
+            if other in self._positions and other not in self._bound:
+                self._push(other)
+
+    def _push(self, name: str) -> None:
+        """Compute the rank of a variable and push it on the heap."""
+        factors = self._factors_of[name]
+        connected = [factor for factor in factors if self._is_connected[factor]]
+        rank = VariableRank(
+            is_unconnected=not connected,
+            log_extensions=self._log_extensions(name),
+            minus_connected_factors=-len(connected),
+            is_not_in_head=name not in self._head,
+            minus_factors=-len(factors),
+            minus_new_factors=-sum(factor in self._new_factors for factor in connected),
+        )
+        self._ranks[name] = rank
+        heappush(self._heap, (rank, self._positions[name]))
+
+    def _log_extensions(self, name: str) -> int:
+        """The binary logarithm of the expected number of extensions, rounded.
+
+        The estimate assumes that columns are independent. A factor with p distinct prefixes, q
+        distinct prefixes with an extension, and v distinct values of the variable has q / p
+        extensions for each prefix, so a value is one of them with the probability q / p / v. The
+        expected number is the number of values times the probabilities of all factors.
+        """
+        count_distinct = self._count_distinct
+        if count_distinct is None:
+            return 0
+        probability = 1.0
+        domain = 1.0
+        for factor in self._factors_of[name]:
+            columns = self._factors[factor]
+            bound = [k for k, other in enumerate(columns) if other in self._bound]
+            column = columns.index(name)
+            prefixes = count_distinct(factor, bound)
+            extended = count_distinct(factor, [*bound, column])
+            values = count_distinct(factor, [column])
+            if prefixes and extended and values:
+                probability *= extended / prefixes / values
+                domain = max(domain, values)
+        expected = probability * domain
+        return round(log2(expected)) if expected > 0 else 0
 
 
 def _plan_factors(
@@ -413,18 +484,19 @@ def _plan_factors(
     comparisons: Sequence[Comparison],
     head: Sequence[str],
     order: tuple[str, ...],
-    arranged: Callable[[int, ColumnOrder], bool],
+    is_arranged: IsArranged,
 ) -> TermPlan:
+    """Choose the column order of each factor; of equally good ones, one that is arranged."""
+    levels = {name: level for level, name in enumerate(order)}
     plans = []
-    level = {name: i for i, name in enumerate(order)}
     for index, columns in enumerate(factors):
-        bound = sorted((n for n in columns if n in level), key=level.__getitem__)
+        bound = sorted((name for name in columns if name in levels), key=levels.__getitem__)
         prefix = tuple(columns.index(name) for name in bound)
-        rest = tuple(k for k in range(len(columns)) if k not in prefix)
-        column_order = prefix + rest
-        for tail in islice(permutations(rest), MAX_PERMUTATIONS):
-            if arranged(index, prefix + tail):
-                column_order = prefix + tail
+        unread = tuple(column for column in range(len(columns)) if column not in prefix)
+        column_order = prefix + unread
+        for permuted in islice(permutations(unread), MAX_PERMUTATIONS):
+            if is_arranged(index, prefix + permuted):
+                column_order = prefix + permuted
                 break
         plans.append(FactorPlan(columns, column_order, len(prefix)))
     return TermPlan(order, tuple(plans), tuple(comparisons), tuple(head))

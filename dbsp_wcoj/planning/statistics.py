@@ -1,9 +1,12 @@
 """Statistics: estimates of the number of distinct values of columns, for the planner.
 
-The largest run of a relation represents the relation, or the delta of the step if that is larger.
-A large run is sampled systematically. The estimated number of distinct values is the number of
-values that the sample contains once, times the root of the inverse sampling rate, plus the number
-of the other values [1]. Estimates decide which of several correct plans runs, never its result.
+A relation is represented by its largest run (immutable sorted piece), or by the delta of the step
+if that has more rows. From many rows, every k-th one is sampled. With n rows, of which r are in the
+sample, the estimated number of distinct values is [1]::
+
+    sqrt(n / r) * (values that occur once in the sample)  +  (values that occur more than once)
+
+Estimates decide which of several correct plans runs, never its result.
 
 References:
     [1] Charikar, Chaudhuri, Motwani, Narasayya. Towards Estimation Error Guarantees for Distinct
@@ -13,7 +16,7 @@ References:
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -22,23 +25,32 @@ from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.storage.trace import Trace, TraceStep
 from dbsp_wcoj.zset import Int64Array, sort_scratch
 
-__all__ = ["Sample", "Statistics", "sample_of", "sample_of_largest"]
-
-# Sampled columns, and the number of rows of the whole.
-Sample = tuple[Int64Array, int]
+__all__ = ["Sample", "Statistics", "sample_largest_run", "sample_rows"]
 
 MAX_SAMPLE_ROWS: Final = 1 << 14
+
+
+class Sample(NamedTuple):
+    """Some rows of a relation.
+
+    Attributes:
+        columns: The sampled rows, shape ``(arity, n)``.
+        total_rows: The number of rows of the relation.
+    """
+
+    columns: Int64Array
+    total_rows: int
 
 
 class Statistics:
     """Estimated numbers of distinct values.
 
     Args:
-        samples: For each relation sampled columns of shape ``(arity, n)`` and its number of rows.
+        samples: A sample of each relation.
 
     >>> edges = np.array([[1, 1, 2, 2], [5, 6, 5, 6]])
-    >>> statistics = Statistics({"e": sample_of(edges)})
-    >>> statistics.distinct("e", {0}), statistics.distinct("e", {0, 1})
+    >>> statistics = Statistics({"e": sample_rows(edges)})
+    >>> statistics.count_distinct("e", {0}), statistics.count_distinct("e", {0, 1})
     (2.0, 4.0)
     """
 
@@ -48,8 +60,8 @@ class Statistics:
         self._samples = samples
         self._estimates: dict[tuple[str, frozenset[int]], float] = {}
 
-    def distinct(self, name: str, columns: Collection[int]) -> float | None:
-        """Estimate the number of distinct value combinations of columns; None if unknown.
+    def count_distinct(self, name: str, columns: Collection[int]) -> float | None:
+        """Estimate how many distinct values some columns have together; None if unknown.
 
         Complexity:
             O(sample) the first time, then O(1).
@@ -58,45 +70,49 @@ class Statistics:
             return None
         key = (name, frozenset(columns))
         if key not in self._estimates:
-            sample, total = self._samples[name]
-            self._estimates[key] = _estimate_distinct(sample[sorted(columns)], total)
+            sample = self._samples[name]
+            sampled = sample.columns[sorted(columns)]
+            self._estimates[key] = _estimate_distinct(sampled, sample.total_rows)
         return self._estimates[key]
 
 
-def sample_of(rows: Int64Array | Run) -> Sample:
-    """Sample columns, or a run in its own column order, systematically.
+def sample_rows(rows: Int64Array | Run) -> Sample:
+    """Sample every k-th row of columns, or of a run in its own column order.
 
     Complexity:
         O(sample log n).
     """
     total = rows.rows if isinstance(rows, Run) else rows.shape[1]
     if total <= MAX_SAMPLE_ROWS:
-        return (rows.read()[0] if isinstance(rows, Run) else rows), total
-    places = np.linspace(0, total - 1, MAX_SAMPLE_ROWS).astype(np.int64)
+        return Sample(rows.read()[0] if isinstance(rows, Run) else rows, total)
+    positions = np.linspace(0, total - 1, MAX_SAMPLE_ROWS).astype(np.int64)
     if isinstance(rows, Run):
-        return rows.rows_at(places), total
-    return np.ascontiguousarray(rows[:, places]), total
+        return Sample(rows.rows_at(positions), total)
+    return Sample(np.ascontiguousarray(rows[:, positions]), total)
 
 
-def sample_of_largest(trace: Trace, step: TraceStep | None) -> Sample:
-    """Sample the largest run, or the step's delta if that has more rows."""
-    runs = [(run.rows, run, a.order) for a in trace.arrangements[:1] for run in a.spine.runs]
-    rows, run, order = max(runs, key=lambda found: found[0], default=(0, None, ()))
-    if step is not None and len(step.delta) > rows:
-        return sample_of(step.delta.row_array)
-    if run is None:
-        return np.empty((trace.arity, 0), np.int64), 0
-    read, rows = sample_of(run)
-    columns = np.empty_like(read)
-    columns[list(order)] = read
-    return columns, rows
+def sample_largest_run(trace: Trace, step: TraceStep | None) -> Sample:
+    """Sample the largest run of a trace, or the step's delta if that has more rows."""
+    arrangement = trace.arrangements[0] if trace.arrangements else None
+    largest = None
+    if arrangement is not None:
+        largest = max(arrangement.spine.runs, key=lambda run: run.rows, default=None)
+    if step is not None and len(step.delta) > (0 if largest is None else largest.rows):
+        return sample_rows(step.delta.row_array)
+    if arrangement is None or largest is None:
+        return Sample(np.empty((trace.arity, 0), np.int64), 0)
+    sample = sample_rows(largest)
+    columns = np.empty_like(sample.columns)
+    columns[list(arrangement.order)] = sample.columns
+    return Sample(columns, sample.total_rows)
 
 
-def _estimate_distinct(sample: Int64Array, total: int) -> float:
-    size = sample.shape[1]
-    if not len(sample) or not size:
+def _estimate_distinct(sampled: Int64Array, total_rows: int) -> float:
+    size = sampled.shape[1]
+    if not len(sampled) or not size:
         return float(min(size, 1))
     ones = np.ones(size, np.int64)
-    _, times, _ = consolidate(np.ascontiguousarray(sample), ones, sort_scratch(size))
-    once = int((times == 1).sum())
-    return float(min(total, len(times) - once + once * (total / size) ** 0.5))
+    _, occurrences, _ = consolidate(np.ascontiguousarray(sampled), ones, sort_scratch(size))
+    once = int((occurrences == 1).sum())
+    more_than_once = len(occurrences) - once
+    return float(min(total_rows, more_than_once + once * (total_rows / size) ** 0.5))

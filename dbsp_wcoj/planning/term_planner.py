@@ -1,20 +1,24 @@
 """The term planner: plans the terms of one query.
 
-`dbsp_wcoj.planning.planner.plan_term` plans a product over variables. A term is a product over
-relations and partial deltas of a recursion; the term planner translates between the two.
+A term names relations and partial deltas (``D3 += D2 O3``, see `dbsp_wcoj.formulas`);
+`dbsp_wcoj.planning.planner.plan_term` plans a product of factors with variables. The term planner
+translates the one into the other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from dbsp_wcoj.formulas import PARTIAL, DeltaTerm, View
+from dbsp_wcoj.formulas import PARTIAL, DeltaTerm, Version
 from dbsp_wcoj.planning.planner import Body, TermPlan, is_ring, plan_term
 from dbsp_wcoj.planning.statistics import Statistics
 from dbsp_wcoj.query import Comparison, Query
 from dbsp_wcoj.storage.trace import ColumnOrder
 
-__all__ = ["TermPlanner"]
+__all__ = ["RelationOrPartial", "TermPlanner"]
+
+# The name of a relation, or the number of a partial delta.
+RelationOrPartial = str | int
 
 
 class TermPlanner:
@@ -25,42 +29,47 @@ class TermPlanner:
     """
 
     def __init__(self, query: Query, body: Body) -> None:
-        """Plan the terms of a query with this body."""
+        """Create a planner for a query and its normalized body."""
         self._query = query
         self._body = body
         self.is_ring = is_ring(body.columns, body.comparisons, query.head)
 
     def partial_columns(self, target: int) -> tuple[str, ...]:
-        """The variables of ``D_target``: those of the first atoms that are needed later.
+        """The variables of the partial delta ``D_target``: those that are still needed.
 
-        The head, a later atom, or a comparison with a later variable needs them.
+        A variable of the first ``target`` atoms is needed if it is in the head, in a later atom, or
+        in a comparison with a variable of a later atom.
         """
         columns = self._body.columns
-        bound = list(dict.fromkeys(v for names in columns[:target] for v in names))
-        needed = set(self._query.head) | {v for names in columns[target:] for v in names}
+        bound = list(dict.fromkeys(name for names in columns[:target] for name in names))
+        needed = set(self._query.head)
+        for names in columns[target:]:
+            needed |= set(names)
         for comparison in self._body.comparisons:
             if not set(comparison.variables) <= set(bound):
                 needed |= set(comparison.variables)
-        return tuple(v for v in bound if v in needed)
+        return tuple(name for name in bound if name in needed)
 
-    def resolve_factors(self, term: DeltaTerm) -> tuple[list[str | int], list[tuple[str, ...]]]:
-        """The relation, or number of a partial delta, that each factor reads, and its variables."""
-        names: list[str | int] = []
+    def resolve_factors(
+        self, term: DeltaTerm
+    ) -> tuple[list[RelationOrPartial], list[tuple[str, ...]]]:
+        """What each factor reads, a relation or a partial delta; and each factor's variables."""
+        sources: list[RelationOrPartial] = []
         columns: list[tuple[str, ...]] = []
         for factor in term.factors:
             if factor == PARTIAL:
-                names.append(term.target - 1)
+                sources.append(term.target - 1)
                 columns.append(self.partial_columns(term.target - 1) or ("#partial",))
             else:
-                names.append(self._query.body[factor.atom].relation)
+                sources.append(self._query.body[factor.atom].relation)
                 columns.append(self._body.columns[factor.atom])
-        return names, columns
+        return sources, columns
 
     def plan(
         self,
         term: DeltaTerm,
         *,
-        arranged: Callable[[str | int, ColumnOrder], bool],
+        is_arranged: Callable[[RelationOrPartial, ColumnOrder], bool],
         order: Sequence[str] | None,
         statistics: Statistics | None,
     ) -> TermPlan:
@@ -68,39 +77,45 @@ class TermPlanner:
 
         Args:
             term: The term.
-            arranged: True if a relation or a partial delta is arranged in a column order already.
+            is_arranged: Whether a relation or a partial delta is already arranged in an order.
             order: The variable order, if it is prescribed.
             statistics: Statistics of the relations, if known.
         """
-        names, columns = self.resolve_factors(term)
+        sources, columns = self.resolve_factors(term)
 
-        def distinct(factor: int, wanted: Sequence[int]) -> float | None:
-            name = names[factor]
-            if statistics is None or isinstance(name, int):
+        def count_distinct(factor: int, of_columns: Sequence[int]) -> float | None:
+            source = sources[factor]
+            if statistics is None or isinstance(source, int):
                 return None
-            return statistics.distinct(name, wanted)
+            return statistics.count_distinct(source, of_columns)
 
+        is_last = term.target == len(self._query.body)
+        versions = [factor.version for factor in term.factors]
+        delta_factors = [i for i, version in enumerate(versions) if version is Version.delta]
+        new_factors = [i for i, version in enumerate(versions) if version is Version.new]
         return plan_term(
             columns,
             self._comparisons(term, columns),
-            self._query.head
-            if term.target == len(self._query.body)
-            else self.partial_columns(term.target),
-            first=[i for i, factor in enumerate(term.factors) if factor.view is View.delta],
-            new=[i for i, f in enumerate(term.factors) if self.is_ring and f.view is View.new],
-            arranged=lambda i, order: arranged(names[i], order),
+            self._query.head if is_last else self.partial_columns(term.target),
+            delta_factors=delta_factors,
+            new_factors=new_factors if self.is_ring else (),
+            is_arranged=lambda i, order: is_arranged(sources[i], order),
             order=order,
-            distinct=None if statistics is None else distinct,
+            count_distinct=None if statistics is None else count_distinct,
         )
 
     def _comparisons(self, term: DeltaTerm, columns: list[tuple[str, ...]]) -> list[Comparison]:
-        """The comparisons between bound variables that its partial delta has not made yet."""
-        made: set[str] = set()
+        """The comparisons that the term has to check.
+
+        These are the comparisons between its variables, except those that its partial delta
+        satisfies already.
+        """
+        variables = {name for names in columns for name in names}
+        checked: set[str] = set()  # all comparisons between these variables are satisfied
         if term.factors[0] == PARTIAL:
-            made = {v for names in self._body.columns[: term.target - 1] for v in names}
-        bound = {v for names in columns for v in names}
+            checked = {name for names in self._body.columns[: term.target - 1] for name in names}
         return [
             comparison
             for comparison in self._body.comparisons
-            if set(comparison.variables) <= bound and not set(comparison.variables) <= made
+            if set(comparison.variables) <= variables and not set(comparison.variables) <= checked
         ]

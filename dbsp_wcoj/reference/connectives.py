@@ -1,7 +1,8 @@
 """Conditions and the connectives or, and, not, as prefix extenders.
 
-Each connective is an extender made of extenders, so connectives nest freely and the join does not
-know them [1]:
+A prefix extender (`dbsp_wcoj.reference.extenders`) tells the join which values of the next variable
+a relation has. Each connective is an extender that consists of extenders, its children. So
+connectives can be nested, and the join treats them like relations [1]:
 
 - ``Filter``: a condition on bound values, such as ``a < b``; it can only intersect.
 - ``Or``: the union of its children; it counts their sum.
@@ -9,10 +10,11 @@ know them [1]:
 - ``Not``: the complement of the conjunction of its children; it can only intersect, on the last
   level of its children, where all their variables are bound.
 
-If a child of ``And`` does not participate in a level, ``And`` asks it about its last earlier level.
-The version in [1] does not, and then the branch ``and(p(x), q(y))`` of an ``or`` also extends an
-``x`` that another branch proposed. For the same reason a child of ``Or`` that does not participate
-in a level accepts every extension there while it is still satisfiable:
+A child participates in a level if it contains the variable of that level. If a child of ``And``
+does not participate in a level, ``And`` checks that the prefix still satisfies it, by its last
+earlier level. The version in [1] does not, and then the branch ``and(p(x), q(y))`` of an ``or``
+also extends an ``x`` that another branch proposed. A child of ``Or`` that does not participate in a
+level accepts every extension there, if the prefix can still satisfy it: for example,
 ``or(not(r(x, y)), s(x, y))`` must not restrict ``x``.
 
 The connectives have set semantics, for one-shot queries. Circuits evaluate or, and, not
@@ -105,12 +107,12 @@ class Filter:
         return math.inf
 
     def propose(self, prefix: Prefix) -> list[Any]:
-        """Raise an error: it cannot propose.
+        """Raise an error: a condition cannot propose.
 
         Raises:
             UnsafeVariableError: Always; no atom binds the variable of this level.
         """
-        _refuse(prefix)
+        _raise_unsafe(prefix)
 
     def intersect(self, prefix: Prefix, extensions: Sequence[Any]) -> list[Any]:
         """The extensions for which the predicate is true.
@@ -140,7 +142,7 @@ class Or:
     children: Sequence[PrefixExtender]
 
     def __post_init__(self) -> None:
-        _at_least_one(self)
+        _check_children(self)
 
     @property
     def levels(self) -> tuple[int, ...]:
@@ -154,7 +156,7 @@ class Or:
     def count(self, prefix: Prefix) -> float:
         """The sum of the children's counts, because all may propose different extensions.
 
-        Infinite on a level that a child is silent on, since there it lets everything through.
+        Infinite on a level in which a child does not participate, because it accepts all values.
         """
         level = len(prefix)
         return sum(c.count(prefix) if c.participates(level) else math.inf for c in self.children)
@@ -166,7 +168,7 @@ class Or:
             UnsafeVariableError: A child does not bind the variable.
         """
         if not all(child.participates(len(prefix)) for child in self.children):
-            _refuse(prefix)
+            _raise_unsafe(prefix)
         return list(dict.fromkeys(e for child in self.children for e in child.propose(prefix)))
 
     def intersect(self, prefix: Prefix, extensions: Sequence[Any]) -> list[Any]:
@@ -196,7 +198,7 @@ class And:
     children: Sequence[PrefixExtender]
 
     def __post_init__(self) -> None:
-        _at_least_one(self)
+        _check_children(self)
 
     @property
     def levels(self) -> tuple[int, ...]:
@@ -221,7 +223,7 @@ class And:
         """
         participants = [child for child in self.children if child.participates(len(prefix))]
         if not participants:
-            _refuse(prefix)
+            _raise_unsafe(prefix)
         proposer = min(participants, key=lambda child: child.count(prefix))
         extensions = proposer.propose(prefix)
         for child in self.children:
@@ -256,7 +258,7 @@ class Not:
     children: Sequence[PrefixExtender]
 
     def __post_init__(self) -> None:
-        _at_least_one(self)
+        _check_children(self)
 
     @property
     def levels(self) -> tuple[int, ...]:
@@ -272,12 +274,12 @@ class Not:
         return math.inf
 
     def propose(self, prefix: Prefix) -> list[Any]:
-        """Raise an error: it cannot propose.
+        """Raise an error: a negation cannot propose.
 
         Raises:
             UnsafeVariableError: Always; the variable is bound only inside the negation.
         """
-        _refuse(prefix)
+        _raise_unsafe(prefix)
 
     def intersect(self, prefix: Prefix, extensions: Sequence[Any]) -> list[Any]:
         """The extensions that at least one child rejects."""
@@ -286,14 +288,17 @@ class Not:
 
 
 def _allowed(child: PrefixExtender, prefix: Prefix, extensions: Sequence[Any]) -> list[Any]:
-    """The extensions that a child accepts: all, while satisfiable, if it does not participate."""
+    """The extensions that a child accepts.
+
+    A child that does not participate accepts all, if the prefix can still satisfy it.
+    """
     if child.participates(len(prefix)):
         return child.intersect(prefix, extensions)
     return list(extensions) if _holds(child, prefix) else []
 
 
 def _holds(child: PrefixExtender, prefix: Prefix) -> bool:
-    """Return whether a prefix can still satisfy a child: by the law, its last level decides."""
+    """Return whether a prefix can still satisfy a child, which its last bound level decides."""
     past = [level for level in child.levels if level < len(prefix)]
     return not past or bool(child.intersect(prefix[: past[-1]], [prefix[past[-1]]]))
 
@@ -302,13 +307,13 @@ def _union_of_levels(children: Sequence[PrefixExtender]) -> tuple[int, ...]:
     return tuple(sorted({level for child in children for level in child.levels}))
 
 
-def _at_least_one(connective: Or | And | Not) -> None:
+def _check_children(connective: Or | And | Not) -> None:
     if not connective.children:
         name = type(connective).__name__
         raise ArityError(f"{name} has 0 children; give it at least 1")
 
 
-def _refuse(prefix: Prefix) -> NoReturn:
+def _raise_unsafe(prefix: Prefix) -> NoReturn:
     raise UnsafeVariableError(
         f"level {len(prefix)} meets only conditions and negations; bind its variable in an atom "
         f"outside of them"

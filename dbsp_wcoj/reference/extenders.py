@@ -1,21 +1,25 @@
 """Prefix extenders: the interface between a relation and the generic join.
 
-A join binds one variable after the other; *level* ``k`` is the ``k``-th variable of the order and a
-*prefix* contains values for the levels ``0 … k-1``. An extender answers three questions about the
-next value: how many extensions it would propose (``count``), which ones (``propose``), and which of
-some extensions it accepts (``intersect``). The extender with the smallest count proposes and the
-others intersect; this choice for each prefix makes the join worst-case optimal [1].
+A join binds one variable after the other. *Level* ``k`` is the ``k``-th variable of the order, and
+a *prefix* contains values for the levels ``0 … k-1``. An extender answers three questions about a
+prefix: how many values of the next variable it has (``count``), which ones (``propose``), and which
+of some values it accepts (``intersect``). Such values are *extensions*. The extender with the
+smallest count proposes and the others intersect; because this is decided for each prefix, the join
+is worst-case optimal [1].
 
-``RelationExtender`` stores weighted rows in a trie of sorted dictionaries, one depth per level: a
-prefix is followed by hashing, and a proposal is the ascending keys of a node. Conditions and the
-connectives or, and, not are extenders as well, see ``connectives``.
+`RelationExtender` stores weighted rows in a trie: nested sorted dictionaries, one for each level.
+Looking up a prefix follows one key per level, and a proposal lists the keys of one dictionary.
+Conditions and the connectives or, and, not are extenders as well
+(`dbsp_wcoj.reference.connectives`).
 
-Extenders compose because of this law: ``intersect(prefix, extensions)`` keeps an extension only if
-the *whole* longer prefix can still satisfy the extender, hence nothing if the prefix itself fails.
+Extenders can be combined because of this law: ``intersect(prefix, extensions)`` keeps an extension
+only if the extended prefix can still satisfy the extender. So it keeps none if the prefix alone
+cannot satisfy it.
 
-This is the readable form of the join, for any ordered Python values, and the oracle of the compiled
-one. Alternatives considered: one flat sorted list of rows with bisection. It is smaller, but each
-step costs a logarithm of tuple comparisons in Python, and it counts rows, not extensions.
+This is the readable form of the join, for any ordered Python values; tests compare the compiled
+join with it. Alternatives considered: one sorted list of rows with binary search. It is smaller,
+but each look-up takes a logarithmic number of comparisons in Python, and it counts rows, not
+extensions.
 
 References:
     [1] Ngo, Ré, Rudra. Skew Strikes Back. SIGMOD Record 42(4), 2013, section 3. arXiv:1310.3314

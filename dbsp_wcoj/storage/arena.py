@@ -1,8 +1,10 @@
-"""An arena: one buffer for the runs of many small steps, so that a step of one row allocates none.
+"""An arena: one buffer for the runs of many small steps, so that a small step allocates no memory.
 
-An arena holds the runs of small deltas of one relation, in all of its column orders, and the tails
-of the spines that they are added to. A run keeps its buffer alive, so a buffer lives as long as its
-last run. Tails soon become part of larger runs (`dbsp_wcoj.storage.spine`).
+A run is an immutable sorted piece of a relation; a spine is the list of runs in one column order,
+and its tail is the newest run, to which small steps are added (`dbsp_wcoj.storage.spine`). The
+buffer of an arena contains the runs of the small deltas of one relation, in all column orders, and
+the tails. When the buffer is full, the arena continues in a new one. A run keeps its buffer alive,
+so a buffer is freed with its last run; tails soon become part of larger runs.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from dbsp_wcoj.zset import Int64Array, ZSet
 
 __all__ = ["MAX_INSERTION_ROWS", "Arena"]
 
-ROOM_WORDS: Final = 1 << 14
+MIN_BUFFER_WORDS: Final = 1 << 14
 
 ColumnOrder = tuple[int, ...]
 
@@ -34,7 +36,7 @@ class Arena:
 
     Attributes:
         address: The address of the words that describe the arena to the kernels.
-        orders: The column orders, in the numbering of the kernels.
+        orders: The column orders, in the order of those words.
     """
 
     __slots__ = ("_buffer", "_buffer_address", "_spines", "_words", "address", "orders")
@@ -57,7 +59,10 @@ class Arena:
         self._buffer_address = 0
 
     def build_runs(self, delta: ZSet) -> dict[ColumnOrder, Run]:
-        """The run of a non-empty Z-set of at most `MAX_INSERTION_ROWS` rows in each order.
+        """Build the run of a delta in each column order.
+
+        Args:
+            delta: From 1 to `MAX_INSERTION_ROWS` rows.
 
         Complexity:
             O(rows²), with a very small factor.
@@ -83,10 +88,11 @@ class Arena:
         return runs
 
     def add(self, runs: Mapping[ColumnOrder, Run]) -> bool:
-        """Add runs of `build_runs` to their spines, if the room that they lie in has some left.
+        """Add runs of `build_runs` to the tails of their spines, if there is enough memory.
 
         Returns:
-            Whether it is done.
+            False, without a change, if the runs are in an earlier buffer or the current buffer has
+            no room for the tails.
         """
         words = self._words
         rows = 0
@@ -94,7 +100,8 @@ class Arena:
             run = runs[order]
             rows = run.rows
             words[self._entry(index) + arena_kernels.RUN] = run.address
-            if not 0 <= run.address - self._buffer_address < 8 * self._free:
+            is_in_buffer = 0 <= run.address - self._buffer_address < 8 * self._free
+            if not is_in_buffer:
                 return False
         if self._free + self._step_words(rows) > len(self._buffer):
             return False
@@ -123,7 +130,7 @@ class Arena:
     def start_buffer(self, rows: int) -> None:
         """Continue in an empty buffer that is large enough for a step of ``rows`` rows."""
         # Zeros, because runs are written to files: unused words of a header are 0.
-        self._buffer = np.zeros(max(ROOM_WORDS, self._step_words(rows)), np.int64)
+        self._buffer = np.zeros(max(MIN_BUFFER_WORDS, self._step_words(rows)), np.int64)
         self._buffer_address = self._buffer.__array_interface__["data"][0]
         for spine in self._spines:
             spine.write_tails_to(self._buffer)
@@ -137,6 +144,7 @@ class Arena:
         return int(self._words[arena_kernels.FREE])
 
     def _entry(self, index: int) -> int:
+        """The position of the words of a column order."""
         return arena_kernels.FIRST_ORDER + index * (arena_kernels.COLUMNS + len(self.orders[0]))
 
     def _step_words(self, rows: int) -> int:

@@ -7,13 +7,14 @@ nothing is merged, because equal rows are in one half. Alternatives considered: 
 position. The halves would have to be merged, which takes longer and would need a split itself.
 
 Halves of very different size do not pay off. There is no split if most rows have one first value,
-or if the rows look sorted, which one pass determines.
+or if the sample is sorted: sorted rows take only one pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Executor, wait
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,12 +26,20 @@ __all__ = ["ParallelSort", "split_rows"]
 Int64Array = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]
 
-# Fewer rows are sorted before another thread has started.
+# Sorting fewer rows takes less time than starting another thread.
 MIN_PARALLEL_ROWS = 1 << 18
-# The median is that of this many first values.
+# The number of values of the first column from which the median is computed.
 SAMPLE_ROWS = 1 << 10
-# The smaller half has at least one in this many rows.
+# The smaller half has at least one row of this many.
 MAX_IMBALANCE = 8
+
+
+class SortedHalf(NamedTuple):
+    """A sorted half: its keys, their weights (empty if each is 1), and the kernel's status."""
+
+    keys: Keys
+    weights: Int64Array
+    status: int
 
 
 class ParallelSort:
@@ -41,7 +50,7 @@ class ParallelSort:
         weights: None if each is 1.
         pivot: Half 0 has the rows whose first value is below it.
         lowest: The least value of each column.
-        bits: The number of bits of each column's values, less its lowest value.
+        bits: The number of bits of the differences from the least value, for each column.
     """
 
     __slots__ = ("_bits", "_columns", "_lowest", "_pivot", "_shifts", "_sizes", "_weights")
@@ -58,7 +67,7 @@ class ParallelSort:
         self._weights = weights
         self._pivot = pivot
         self._lowest = np.array(lowest, np.int64)
-        # The last column is lowest.
+        # The last column has the least significant bits of the key.
         self._bits = sum(bits)
         self._shifts = self._bits - np.cumsum([*bits, 0], dtype=np.int64)
         below = int(np.count_nonzero(columns[0] < pivot))
@@ -70,51 +79,59 @@ class ParallelSort:
         return min(self._sizes)
 
     def sort(self, executor: Executor) -> tuple[Int64Array, Int64Array | None] | None:
-        """Sort all rows, half of them in the executor; return rows and weights, None if each is 1.
+        """Sort all rows, half of them in the executor, and sum the weights of equal rows.
 
         Returns:
-            None if the weights of a row add up to more than int64 holds.
+            The rows and their weights; instead of the weights None if each is 1. None instead of
+            both if the weights of a row add up to more than int64 holds.
         """
-        other = executor.submit(self._sort_half, 1)
+        future = executor.submit(self._sort_half, 1)
         try:
-            keys, weights, status = self._sort_half(0)
+            lower = self._sort_half(0)
         finally:
-            wait([other])
-        more, others, second = other.result()
-        if OVERFLOW in (status, second):
+            wait([future])
+        upper = future.result()
+        if OVERFLOW in (lower.status, upper.status):
             return None
-        rows = np.empty((len(self._columns), len(keys) + len(more)), np.int64)
-        after = executor.submit(self._write, more, rows, len(keys))
-        self._write(keys, rows, 0)
-        after.result()
-        if not len(weights) and not len(others):
+        rows = np.empty((len(self._columns), len(lower.keys) + len(upper.keys)), np.int64)
+        written = executor.submit(self._write, upper.keys, rows, len(lower.keys))
+        self._write(lower.keys, rows, 0)
+        written.result()
+        if not len(lower.weights) and not len(upper.weights):
             return rows, None
-        given = [weights if len(weights) else np.ones(len(keys), np.int64)]
-        given += [others if len(others) else np.ones(len(more), np.int64)]
-        return rows, np.concatenate(given)
+        weights = [
+            half.weights if len(half.weights) else np.ones(len(half.keys), np.int64)
+            for half in (lower, upper)
+        ]
+        return rows, np.concatenate(weights)
 
     def _write(self, keys: Keys, rows: Int64Array, first: int) -> None:
         write_rows(keys, self._lowest, self._shifts, self._bits, rows, first)
 
-    def _sort_half(self, half: int) -> tuple[Keys, Int64Array, int]:
-        """Sort a half: its keys, their weights if not all are 1, and the kernel's status."""
-        size, key = self._sizes[half], self._columns[0]
+    def _sort_half(self, half: int) -> SortedHalf:
+        size, first_column = self._sizes[half], self._columns[0]
         # One more word, because the kernel writes behind the last row.
         keys = np.zeros(size + 1, np.uint64)
         for column, low, shift in zip(self._columns, self._lowest, self._shifts, strict=False):
-            where = np.uint64(min(shift, 63))
             collect_half(
-                key, column, self._pivot, half == 1, np.uint64(int(low) % (1 << 64)), where, keys
+                first_column,
+                column,
+                self._pivot,
+                half == 1,
+                np.uint64(int(low) % (1 << 64)),
+                np.uint64(min(shift, 63)),
+                keys,
             )
         weights = np.empty(0, np.int64)
         if self._weights is not None:
-            taken = np.zeros(size + 1, np.uint64)
+            half_weights = np.zeros(size + 1, np.uint64)
             zero = np.uint64(0)
-            collect_half(key, self._weights, self._pivot, half == 1, zero, zero, taken)
-            weights = taken[:-1].view(np.int64)
+            collect_half(
+                first_column, self._weights, self._pivot, half == 1, zero, zero, half_weights
+            )
+            weights = half_weights[:-1].view(np.int64)
         scratch = np.empty((2, size), np.int64)
-        found: tuple[Keys, Int64Array, int] = sort_half(keys[:-1], weights, scratch, self._bits)
-        return found
+        return SortedHalf(*sort_half(keys[:-1], weights, scratch, self._bits))
 
 
 def split_rows(columns: Sequence[Int64Array], weights: Int64Array | None) -> ParallelSort | None:
@@ -131,8 +148,8 @@ def split_rows(columns: Sequence[Int64Array], weights: Int64Array | None) -> Par
     if rows < MIN_PARALLEL_ROWS:
         return None
     columns = [np.ascontiguousarray(column) for column in columns]
-    some = columns[0][:: rows // SAMPLE_ROWS]
-    if (some[1:] >= some[:-1]).all():
+    sample = columns[0][:: rows // SAMPLE_ROWS]
+    if (sample[1:] >= sample[:-1]).all():
         return None
     lowest = [int(column.min()) for column in columns]
     bits = [
@@ -140,6 +157,6 @@ def split_rows(columns: Sequence[Int64Array], weights: Int64Array | None) -> Par
     ]
     if sum(bits) > 64:
         return None
-    pivot = int(np.partition(some, len(some) // 2)[len(some) // 2])
-    found = ParallelSort(columns, weights, pivot, lowest, bits)
-    return found if found.smaller_size * MAX_IMBALANCE >= rows else None
+    pivot = int(np.partition(sample, len(sample) // 2)[len(sample) // 2])
+    split = ParallelSort(columns, weights, pivot, lowest, bits)
+    return split if split.smaller_size * MAX_IMBALANCE >= rows else None

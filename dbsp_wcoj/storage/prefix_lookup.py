@@ -1,12 +1,14 @@
-"""Prefix lookup: the first rows of a trace below given prefixes, for group-wise operators.
+"""Prefix lookup: the first rows of a trace that begin with given values, for operators on groups.
 
-The rows below a prefix of k columns are sorted by the other columns. ``prefix_lookup`` returns the
-first ones of positive weight, until their weights add up to ``limit``; an aggregate reads all rows
-of a group, a minimum the first, top-k the first k. It reads the old trace and the new one (with the
-delta of a staged step) in the same pass, so one call yields the delta of the result.
+A prefix is a value for each of the first k columns: the key of a group. The rows of a prefix are
+sorted by the other columns. `prefix_lookup` returns those of positive weight, from the first one
+on, until their weights add up to ``limit``: an aggregate reads all rows of a group, a minimum the
+first, top-k the first k. The call returns the weights of each row before and after a staged step,
+so that the caller computes the delta of its result from one pass.
 
-Some callers sort by columns that decide the order only up to ties (of strings, the first bytes).
-They pass the number of columns that are ``decided`` and get the whole tie at the limit.
+Some columns determine the sort order only up to ties, such as the first eight bytes of strings.
+A caller that sorts by these passes their number as ``decided`` and gets all rows that are tied with
+the last one.
 
 Cost: O(log N) per prefix and run to find it, O(runs) per row that is read. Alternatives considered:
 an ordered multiset per group. It would be a second copy of the rows, in separate objects.
@@ -27,13 +29,13 @@ __all__ = ["PrefixRows", "prefix_lookup"]
 
 
 class PrefixRows(NamedTuple):
-    """Rows below prefixes, sorted by prefix and then by the other columns.
+    """The rows of some prefixes, sorted by prefix and then by the other columns.
 
     Attributes:
-        places: The position of each row's prefix.
-        rows: The other columns of each row.
-        old: Its weight in the trace without the step; 0 if it is not among the first rows there.
-        new: Its weight in the trace with the step; 0 if it is not among the first rows there.
+        places: The index of each row's prefix.
+        rows: The columns of each row after the prefix.
+        old: The weight of each row before the step; 0 if it is not within the limit then.
+        new: The weight of each row after the step; 0 if it is not within the limit then.
     """
 
     places: Int64Array
@@ -53,24 +55,25 @@ def prefix_lookup(
     starts: Int64Array | None = None,
     order: ColumnOrder | None = None,
 ) -> PrefixRows:
-    """The first rows of positive weight below each prefix, in the old and in the new trace.
+    """The first rows of positive weight of each prefix, before and after a step.
 
     Args:
-        trace: Arranged in the order.
+        trace: The trace; it is arranged in the order, unless it already is.
         prefixes: Values of the first k columns of the order, shape ``(k, n)``; fastest when sorted.
         limit: Return rows until their weights add up to this; at least 1, or None for all rows.
-        decided: Also return all rows that equal the last one in this many columns after the prefix;
-            by default in all columns, so there are none.
+        decided: Also return the rows that equal the last one in this many columns after the prefix;
+            by default in all of them, so no other row does.
         signed: Return rows of negative weight as well; only without a limit.
         step: The staged step of the trace; without it the new weights are the old ones.
-        starts: Rows, as columns of shape ``(arity - k, n)``: below its prefix no row before it has
-            positive weight in the old trace. Only saves the time to read those.
+        starts: For each prefix the values of the other columns from which on to read, shape
+            ``(arity - k, n)``. Smaller rows of the prefix must not have positive weight before the
+            step. Saves the time to read these rows.
         order: A permutation of the columns, in which rows are read and returned; by default
-            that of the trace.
+            the order of the columns.
 
     Raises:
-        ArityError: No column is left after the prefix.
-        WeightError: The limit is below 1, or given beside ``signed``.
+        ArityError: The prefixes have as many columns as the trace, or more.
+        WeightError: The limit is below 1, or is combined with ``signed``.
 
     Complexity:
         O(runs log N) per prefix, O(runs * columns) per row that is read.
@@ -90,7 +93,7 @@ def prefix_lookup(
     depth = trace.arity - k
     if depth < 1:
         raise ArityError(
-            f"a prefix of {k} columns leaves nothing of {trace.arity}; give at most "
+            f"a prefix of {k} columns leaves no column of {trace.arity}; give at most "
             f"{trace.arity - 1}, or look the rows up with Trace.weights_of"
         )
     if limit is not None and (limit < 1 or signed):
@@ -100,7 +103,7 @@ def prefix_lookup(
         )
     order = order or tuple(range(trace.arity))
     table = trace.arrange(order).spine.table
-    extra = step.run(order) if step is not None else None
+    delta_run = step.run(order) if step is not None else None
     prefixes = np.ascontiguousarray(prefixes)
     bounds = np.empty((depth, 0), np.int64) if starts is None else np.ascontiguousarray(starts)
     ties = depth if decided is None else decided
@@ -112,7 +115,7 @@ def prefix_lookup(
         rows = np.empty((depth, capacity), np.int64)
         start, written = look_up_prefixes(
             table,
-            0 if extra is None else extra.address,
+            0 if delta_run is None else delta_run.address,
             prefixes,
             bounds,
             trace.arity,

@@ -1,9 +1,10 @@
-"""Range scan: the rows of a trace whose first column, in some column order, is in a range.
+"""Range scan: the rows of a trace that have a column in a range.
 
-A run is sorted by its first column, so the range is a slice of its first level, and the rows below
-are a slice of every further level. Two binary searches find the slice, and only the slices are
-read. Retention uses it to expire rows: it reads the rows between the old and the new bound of a
-column, and nothing else of the trace.
+A trace stores its rows as runs, which are tries: level k has the values of column k in the run's
+column order (`dbsp_wcoj.storage.run`). A run is sorted by its first column, so a range of this
+column is a slice of level 0, and the rows with these values are a slice of every other level. Two
+binary searches find the slice of level 0, and only the slices are read. Retention expires rows with
+it: it reads the rows between the old and the new bound of a column, and no other rows.
 
 Cost: O(runs log N) to find the slices, O(1) per row in them and column. This includes rows that
 were deleted but not merged away yet. Alternatives considered: a queue of rows by time beside the
@@ -34,7 +35,7 @@ def range_scan(trace: Trace, order: ColumnOrder, low: int, high: int) -> ZSet:
     """The rows with ``low <= value <= high`` in the first column of the order.
 
     Args:
-        trace: Any trace; it is arranged in that order now, unless it already is.
+        trace: The trace; it is arranged in the order, unless it already is.
         order: A permutation of the columns.
         low: The least value.
         high: The greatest value.
@@ -61,7 +62,7 @@ def range_scan(trace: Trace, order: ColumnOrder, low: int, high: int) -> ZSet:
 
 
 def _slice(run: Int64Array, low: int, high: int) -> tuple[Int64Array, Int64Array]:
-    """The columns and weights of the rows of a run, columns in the run's own order."""
+    """The columns, in the run's own order, and the weights of its rows in the range."""
     arity = int(run[ARITY])
     size, start = int(run[LEVEL_HEADERS + LEVEL_NODES]), int(run[LEVEL_HEADERS + LEVEL_VALUES])
     level = run[start : start + size]
@@ -77,16 +78,16 @@ def _slice(run: Int64Array, low: int, high: int) -> tuple[Int64Array, Int64Array
         values.append(run[start + first : start + last])
         if depth < arity - 1:
             start = int(run[entry + LEVEL_OFFSETS])
-            below = run[start + first : start + last + 1]
-            first, last = int(below[0]), int(below[-1])
-            offsets.append(below - first)
+            child_offsets = run[start + first : start + last + 1]
+            first, last = int(child_offsets[0]), int(child_offsets[-1])
+            offsets.append(child_offsets - first)
     columns = np.empty((arity, last - first), np.int64)
     columns[-1] = values[-1]
-    # leaves[i]: the first row below node i of a level, from the leaves up.
-    leaves = np.arange(last - first + 1)
+    # From the last level up, first_rows[i] is the first row of node i of the level.
+    first_rows = np.arange(last - first + 1)
     for depth in range(arity - 2, -1, -1):
-        leaves = leaves[offsets[depth]]
-        columns[depth] = np.repeat(values[depth], np.diff(leaves))
+        first_rows = first_rows[offsets[depth]]
+        columns[depth] = np.repeat(values[depth], np.diff(first_rows))
     sums = int(run[WEIGHT_SUMS])
     if sums:
         return columns, np.diff(run[sums + first : sums + last + 1])

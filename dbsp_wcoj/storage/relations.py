@@ -1,7 +1,7 @@
-"""Named relations and their traces, shared by all queries over them.
+"""Named relations, whose rows are shared by all queries over them.
 
-There is one trace per relation, one arrangement per column order that any query needs, and one run
-per order for each delta. A step is staged once, evaluated by each query, and committed once:
+Each relation has one trace: its rows, sorted in each column order that any query needs (an
+arrangement). A step is staged once, evaluated by each query, and committed once::
 
     step = relations.stage({"e": delta})
     deltas = [view.evaluate(step) for view in views]
@@ -29,7 +29,7 @@ class Relations:
         arities: The number of columns of each relation.
         traces: The trace of each relation.
         version: The number of committed steps.
-        arrangement_drops: The number of times that arrangements may have been dropped.
+        arrangement_drops: The number of calls of `drop_unread`.
 
     >>> from dbsp_wcoj import DeltaQuery
     >>> relations = Relations()
@@ -41,13 +41,20 @@ class Relations:
     >>> step.commit()
     """
 
-    __slots__ = ("_readers", "_rows_kept", "arities", "arrangement_drops", "traces", "version")
+    __slots__ = (
+        "_kept_names",
+        "_readers",
+        "arities",
+        "arrangement_drops",
+        "traces",
+        "version",
+    )
 
     def __init__(self) -> None:
         """Create an empty set of relations; queries declare those that they read."""
         self.arities: dict[str, int] = {}
         self.traces: dict[str, Trace] = {}
-        self._rows_kept: set[str] = set()
+        self._kept_names: set[str] = set()
         self._readers: list[Callable[[], Mapping[str, Collection[ColumnOrder]]]] = []
         self.version = 0
         self.arrangement_drops = 0
@@ -61,48 +68,53 @@ class Relations:
         Args:
             name: The relation.
             arity: Its number of columns.
-            keep_rows: True if arrangements may be added after rows have been inserted; else all
-                arrangements are requested before.
+            keep_rows: True if arrangements may be requested after rows have been inserted; the
+                trace then always has an arrangement from which others can be built.
 
         Raises:
-            ArityError: It was declared with another arity.
+            ArityError: The relation was declared with another arity.
         """
         check_type("name", name, str, "the name of a relation")
         check_type("arity", arity, int, "a number of columns")
-        known = self.arities.setdefault(name, arity)
-        if known != arity:
-            raise ArityError(f"relation {name!r} has arity {known}, not {arity}; rename one")
+        declared = self.arities.setdefault(name, arity)
+        if declared != arity:
+            raise ArityError(f"relation {name!r} has arity {declared}, not {arity}; rename one")
         trace = self.traces.get(name)
         if trace is None:
-            # A relation without columns is stored with one that is always 0.
+            # A relation without columns is stored with one column, which is always 0.
             trace = self.traces[name] = Trace(max(arity, 1), ())
         if keep_rows:
             trace.arrange(tuple(range(trace.arity)))
-            self._rows_kept.add(name)
+            self._kept_names.add(name)
         return trace
 
     def add_reader(self, orders: Callable[[], Mapping[str, Collection[ColumnOrder]]]) -> None:
-        """Register a reader: a function that returns the column orders it needs, by relation."""
+        """Register a reader.
+
+        Args:
+            orders: Returns the column orders that the reader needs now, by relation.
+        """
         self._readers.append(orders)
 
     def drop_unread(self) -> None:
         """Drop the arrangements that no reader needs any more."""
         needed: dict[str, set[ColumnOrder]] = {}
         for orders in self._readers:
-            for name, wanted in orders().items():
-                needed.setdefault(name, set()).update(wanted)
+            for name, column_orders in orders().items():
+                needed.setdefault(name, set()).update(column_orders)
         for name, wanted in needed.items():
             trace = self.traces[name]
-            whole = {tuple(range(trace.arity))} if name in self._rows_kept else set()
-            trace.keep(wanted | whole)
+            if name in self._kept_names:
+                wanted.add(tuple(range(trace.arity)))
+            trace.keep_arrangements(wanted)
         self.arrangement_drops += 1
 
     def stage(self, deltas: Mapping[str, ZSet]) -> RelationsStep:
         """Stage a step with these deltas, for the queries to evaluate.
 
         Raises:
-            UnknownRelationError: A relation that no query has declared.
-            ArityError: A delta of another arity than its relation.
+            UnknownRelationError: No query has declared a relation of that name.
+            ArityError: A delta has another arity than its relation.
             WeightOverflowError: The weight of a row would leave int64.
         """
         check_type("deltas", deltas, Mapping, "a mapping from relations to Z-sets")
@@ -132,11 +144,12 @@ class RelationsStep(Staged):
         check_type(f"the delta of {name!r}", delta, ZSet, "a ZSet")
         arity = self._relations.arities.get(name)
         if arity is None:
-            known = sorted(self._relations.arities)
-            raise UnknownRelationError(f"unknown relation {name!r}; the query has {known}")
+            declared = ", ".join(sorted(self._relations.arities))
+            raise UnknownRelationError(f"unknown relation {name!r}; relations: {declared}")
         if delta.arity != arity:
             raise ArityError(
-                f"the delta of {name!r} has arity {delta.arity}, the relation has {arity}"
+                f"the delta of {name!r} has arity {delta.arity}, but the relation has {arity}; "
+                f"project it"
             )
         if len(delta):
             self.by_name[name] = self._relations.traces[name].prepare(to_storable(delta))
@@ -147,13 +160,15 @@ class RelationsStep(Staged):
         return self.by_name.values()
 
     def check(self, relations: Relations) -> None:
-        """Refuse a step of other relations, or of an earlier version of them.
+        """Check that the step was staged for the current version of these relations.
 
         Raises:
             DbspWcojError: The step belongs to other relations, or is out of date.
         """
         if relations is not self._relations:
-            raise DbspWcojError("the step was staged for other relations; stage it for the view's")
+            raise DbspWcojError(
+                "the step was staged for other relations; stage it for those of the view"
+            )
         if relations.version != self._version:
             raise DbspWcojError(
                 f"step prepared at version {self._version}, but the relations are at version "
@@ -164,7 +179,7 @@ class RelationsStep(Staged):
         """Make the step part of the traces; only a lack of memory can still fail.
 
         Raises:
-            DbspWcojError: Another step was committed since this one was staged, or this one was.
+            DbspWcojError: This step was already committed, or another one since it was staged.
         """
         self.check(self._relations)
         for step in self.by_name.values():

@@ -1,12 +1,19 @@
-"""A run: one immutable sorted piece of a trace, a weighted trie in a single int64 buffer.
+"""A run: an immutable sorted piece of a relation, as a trie with weights in one int64 buffer.
 
-`dbsp_wcoj.kernels.storage.run_layout` describes the layout of the buffer. Kernels get a run by its
-address, so a `Run` keeps its buffer alive. All positions in the buffer are relative, so its words
-can be written to a file (`Run.to_words`) and read from a memory map of that file
-(`Run.from_words`). `Merge` merges two runs into one, a bounded piece at a time.
+A trie stores each prefix of the rows once. Level k has the values of column k; the offsets of a
+level say where the children of each node begin in the next level::
 
-Memory per row of a binary relation with weights of 1: 8 bytes for the leaf, and for each distinct
-first column 16 bytes plus at most 16 of directory.
+    rows (1, 5), (1, 6), (4, 5)      level 0: values 1 4      offsets 0 2 3
+                                     level 1: values 5 6 5    one leaf for each row
+
+`dbsp_wcoj.kernels.storage.run_layout` describes the sections of the buffer. Besides the levels
+there may be a directory, which speeds up searches in level 0, and running sums of the weights.
+Kernels read a run by its address; the `Run` keeps the buffer alive. All positions are relative to
+the start of the buffer, so its words can be written to a file (`Run.to_words`) and read from a
+memory map of that file (`Run.from_words`). `Merge` merges two runs into one, a piece at a time.
+
+Memory of a relation of two columns with weights of 1: 8 bytes per row, and for each distinct value
+of the first column 16 bytes plus at most 16 of directory.
 """
 
 from __future__ import annotations
@@ -14,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from heapq import heapify, heappop, heapreplace
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -25,18 +32,18 @@ from dbsp_wcoj.kernels.storage.trie import build_sorted_run, read_run, run_words
 from dbsp_wcoj.observer import BUILD_RUNS, MERGE, OBSERVERS, current_observer
 from dbsp_wcoj.zset import Int64Array, ZSet, sort_scratch
 
-__all__ = ["WHOLE", "Merge", "Ranges", "Run", "first_values", "value_ranges"]
+__all__ = ["ALL_VALUES", "Merge", "Ranges", "Run", "first_values", "value_ranges"]
 
 UNLIMITED_FUEL: Final = 2**62
-# Runs of at most this many rows together are summed by one call, one after the other.
+# Runs of at most this many rows together are merged by a single call.
 MAX_FOLDED_ROWS: Final = 1024
 
-# The check compares this many numbers at a time, to bound its memory.
+# `Run.find_damage` compares this many numbers at a time, to bound its memory.
 CHECK_CHUNK_NUMBERS: Final = 1 << 18
 
-# Disjoint inclusive ranges of the values of one variable.
+# Disjoint ranges of the values of one variable; the bounds belong to the range.
 Ranges = Sequence[tuple[int, int]]
-WHOLE: Final[Ranges] = ((-(2**63), 2**63 - 1),)
+ALL_VALUES: Final[Ranges] = ((-(2**63), 2**63 - 1),)
 
 
 class Run:
@@ -97,8 +104,8 @@ class Run:
 
         Args:
             runs: All runs of a spine.
-            table: Their number and addresses.
-            first: Position of the first run; at least one more follows.
+            table: The number of runs, then their addresses.
+            first: The position of the first run to merge; at least one more follows.
 
         Complexity:
             O(runs * rows).
@@ -112,7 +119,7 @@ class Run:
         """The sum of runs of one column order, at once; it may have no rows.
 
         Args:
-            runs: At least one; a single one is its own sum.
+            runs: At least one run; a single run is returned as it is.
 
         Complexity:
             O(rows log runs).
@@ -120,22 +127,22 @@ class Run:
         if len(runs) > 1 and sum([run.rows for run in runs]) <= MAX_FOLDED_ROWS:
             table = np.array([len(runs), *[run.address for run in runs]], np.int64)
             return Run.merged_tail(runs, table, 0)
-        # The two with the fewest rows first; addition is commutative.
-        heap = [(run.rows, place, run) for place, run in enumerate(runs)]
+        # Always merge the two runs with the fewest rows. The index breaks ties.
+        heap = [(run.rows, index, run) for index, run in enumerate(runs)]
         heapify(heap)
         while len(heap) > 1:
-            _, place, one = heappop(heap)
-            merged = Run.merged(one, heap[0][2])
-            heapreplace(heap, (merged.rows, place, merged))
+            _, index, smallest = heappop(heap)
+            merged = Run.merged(smallest, heap[0][2])
+            heapreplace(heap, (merged.rows, index, merged))
         return heap[0][2]
 
     @staticmethod
     def from_words(words: Int64Array) -> Run:
-        """Return the run whose words `to_words` returned, without a copy.
+        """Return the run that consists of the words of `to_words`, without a copy.
 
         Args:
-            words: int64, contiguous and writable, as a private memory map of a file is, because
-                the kernels are compiled for such arrays. Nobody may write to them.
+            words: A contiguous int64 array. It must be writable, because the kernels are compiled
+                for writable arrays (a private memory map of a file is), but nobody may write to it.
 
         Raises:
             DbspWcojError: The header does not fit the number of words. The contents of the
@@ -150,10 +157,10 @@ class Run:
                 f"an array of {words.dtype} and shape {words.shape}, writable: {flags.writeable}, "
                 f"contiguous: {flags.c_contiguous}; a run is one contiguous writable int64 array"
             )
-        wrong = _find_header_damage(words)
-        if wrong:
+        damage = _find_header_damage(words)
+        if damage:
             raise DbspWcojError(
-                f"{len(words)} words are not a run: {wrong}; pass all words of Run.to_words"
+                f"{len(words)} words are not a run: {damage}; pass all words of Run.to_words"
             )
         address = int(words.__array_interface__["data"][0])
         return Run(
@@ -161,10 +168,11 @@ class Run:
         )
 
     def find_damage(self) -> str:
-        """Describe how the sections contradict each other; return "" if they do not.
+        """Describe a contradiction between the sections; return "" if there is none.
 
-        Kernels follow the positions in a run without checks. So a run from a file that somebody
-        else may have written is checked once. `from_words` has checked the sections' bounds.
+        Kernels follow the positions in a run without checks. So a run that was read from a file
+        should be checked once, if somebody else may have written it. `from_words` has checked that
+        the sections are within the buffer.
 
         Complexity:
             O(words).
@@ -174,7 +182,8 @@ class Run:
         """
         buffer = self.buffer
         header = buffer[: _header_words(self.arity)].tolist()
-        starts: Int64Array | None = None  # of the children of each node of the level above
+        # Where the children of each node of the previous level begin.
+        starts: Int64Array | None = None
         for level in range(self.arity):
             entry = run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * level
             nodes, first = (
@@ -184,19 +193,19 @@ class Run:
             if _has_descent(buffer[first : first + nodes], starts):
                 return f"the values of level {level} do not rise"
             if level < self.arity - 1:
-                place = header[entry + run_layout.LEVEL_OFFSETS]
-                starts = buffer[place : place + nodes + 1]
-                below = header[entry + run_layout.LEVEL_HEADER_WORDS + run_layout.LEVEL_NODES]
-                if starts[0] != 0 or starts[-1] != below or _has_descent(starts, None):
+                position = header[entry + run_layout.LEVEL_OFFSETS]
+                starts = buffer[position : position + nodes + 1]
+                children = header[entry + run_layout.LEVEL_HEADER_WORDS + run_layout.LEVEL_NODES]
+                if starts[0] != 0 or starts[-1] != children or _has_descent(starts, None):
                     return f"the offsets of level {level} do not lead through level {level + 1}"
         return self._find_directory_damage(header)
 
     def _find_directory_damage(self, header: Sequence[int]) -> str:
-        place, size = header[run_layout.DIRECTORY], header[run_layout.DIRECTORY_SIZE]
-        if not place:
+        position, size = header[run_layout.DIRECTORY], header[run_layout.DIRECTORY_SIZE]
+        if not position:
             return ""
         nodes = header[run_layout.LEVEL_HEADERS + run_layout.LEVEL_NODES]
-        entries = self.buffer[place : place + size]
+        entries = self.buffer[position : position + size]
         if not 0 <= header[run_layout.DIRECTORY_SHIFT] < 64 or size < 2 or nodes < 1:
             return f"a directory of {size} entries with shift {header[run_layout.DIRECTORY_SHIFT]}"
         if entries[0] != 0 or entries[-1] > nodes or (entries[1:] < entries[:-1]).any():
@@ -204,19 +213,18 @@ class Run:
         return ""
 
     def to_words(self) -> Int64Array:
-        """The run's words without gaps; nobody may write to them.
+        """The words of the run without unused ones; nobody may write to them.
 
-        A buffer has unused words between sections and at the end. If there are none between
-        sections, as in the run of a delta, the result shares the memory of the buffer.
+        A buffer may have unused words between its sections and at its end. If it has none between
+        sections, as in the run of a delta, the result shares its memory.
 
         Complexity:
             O(words) for the result of a merge, else O(columns).
         """
         buffer = self.buffer
         sections = _sections(buffer[: _header_words(self.arity)].tolist())
-        words = sum([size for _, _, size in sections])
-        _, last, size = sections[-1]
-        if last + size == words:
+        words = sum([section.size for section in sections])
+        if sections[-1].start + sections[-1].size == words:
             return buffer[:words]
         packed = np.empty(words, np.int64)
         end = 0
@@ -229,9 +237,9 @@ class Run:
 
     @property
     def nbytes(self) -> int:
-        """Bytes in use; the rest of the buffer is never touched."""
+        """Bytes in use; the unused words of the buffer do not count."""
         header = self.buffer[: _header_words(self.arity)].tolist()
-        return 8 * sum([size for _, _, size in _sections(header)])
+        return 8 * sum([section.size for section in _sections(header)])
 
     @property
     def arity(self) -> int:
@@ -239,29 +247,29 @@ class Run:
         return int(self.buffer[run_layout.ARITY])
 
     def read(self) -> tuple[Int64Array, Int64Array]:
-        """``(columns, weights)`` in the run's own column order."""
+        """The columns, in the run's own order, and the weights of all rows."""
         columns, weights = read_run(self.buffer)
         return columns, weights
 
-    def rows_at(self, places: Int64Array) -> Int64Array:
-        """Some rows, as columns in the run's own order.
+    def rows_at(self, positions: Int64Array) -> Int64Array:
+        """The columns, in the run's own order, of the rows at some positions.
 
         Args:
-            places: Positions of rows, from 0.
+            positions: Positions of rows, from 0.
 
         Complexity:
-            O(places log rows) for each column.
+            O(positions log rows) for each column.
         """
         buffer = self.buffer
-        columns = np.empty((self.arity, len(places)), np.int64)
+        columns = np.empty((self.arity, len(positions)), np.int64)
         for level in range(self.arity - 1, -1, -1):
             entry = run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * level
-            columns[level] = buffer[int(buffer[entry + run_layout.LEVEL_VALUES]) + places]
+            columns[level] = buffer[int(buffer[entry + run_layout.LEVEL_VALUES]) + positions]
             if level > 0:
-                above = entry - run_layout.LEVEL_HEADER_WORDS
-                start = int(buffer[above + run_layout.LEVEL_OFFSETS])
-                offsets = buffer[start : start + int(buffer[above + run_layout.LEVEL_NODES])]
-                places = np.searchsorted(offsets, places, side="right") - 1
+                parent = entry - run_layout.LEVEL_HEADER_WORDS
+                start = int(buffer[parent + run_layout.LEVEL_OFFSETS])
+                offsets = buffer[start : start + int(buffer[parent + run_layout.LEVEL_NODES])]
+                positions = np.searchsorted(offsets, positions, side="right") - 1
         return columns
 
 
@@ -301,29 +309,43 @@ def _header_words(arity: int) -> int:
     return run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * arity
 
 
-def _sections(header: Sequence[int]) -> list[tuple[int, int, int]]:
-    """The sections of a run: the header word that points to it (-1: none), start and size."""
+class Section(NamedTuple):
+    """A part of a run's buffer.
+
+    Attributes:
+        pointer: The position of the header word that contains the start; -1 for the header itself.
+        start: The position of its first word.
+        size: The number of its words.
+    """
+
+    pointer: int
+    start: int
+    size: int
+
+
+def _sections(header: Sequence[int]) -> list[Section]:
+    """The sections of a run, in the order of the buffer."""
     arity = header[run_layout.ARITY]
-    sections = [(-1, 0, _header_words(arity))]
+    sections = [Section(-1, 0, _header_words(arity))]
     for level in range(arity):
         entry = run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * level
         nodes = header[entry + run_layout.LEVEL_NODES]
         pointer = entry + run_layout.LEVEL_VALUES
-        sections.append((pointer, header[pointer], nodes))
+        sections.append(Section(pointer, header[pointer], nodes))
         if level < arity - 1:
             pointer = entry + run_layout.LEVEL_OFFSETS
-            sections.append((pointer, header[pointer], nodes + 1))
+            sections.append(Section(pointer, header[pointer], nodes + 1))
     if header[run_layout.DIRECTORY]:
         pointer = run_layout.DIRECTORY
-        sections.append((pointer, header[pointer], header[run_layout.DIRECTORY_SIZE]))
+        sections.append(Section(pointer, header[pointer], header[run_layout.DIRECTORY_SIZE]))
     if header[run_layout.WEIGHT_SUMS]:
         pointer = run_layout.WEIGHT_SUMS
-        sections.append((pointer, header[pointer], header[run_layout.ROWS] + 1))
+        sections.append(Section(pointer, header[pointer], header[run_layout.ROWS] + 1))
     return sections
 
 
 def _find_header_damage(words: Int64Array) -> str:
-    """Describe how the header contradicts the words; return "" if it does not."""
+    """Describe a contradiction between the header and the words; return "" if there is none."""
     size = len(words)
     if size <= run_layout.LEVEL_HEADERS or not 1 <= words[run_layout.ARITY] <= size:
         return "there is no header"
@@ -346,7 +368,7 @@ def _find_header_damage(words: Int64Array) -> str:
 
 
 def _has_descent(numbers: Int64Array, starts: Int64Array | None) -> bool:
-    """Return whether a number outside ``starts`` does not exceed its predecessor."""
+    """Return whether a number, unless at a position in ``starts``, is at most its predecessor."""
     for begin in range(0, len(numbers), CHECK_CHUNK_NUMBERS):
         part = numbers[begin : begin + CHECK_CHUNK_NUMBERS + 1]
         falls = part[1:] <= part[:-1]
@@ -364,7 +386,7 @@ def _reserve_merge(older: Run, newer: Run) -> Int64Array:
 
 
 def _reserve(arity: int, rows: int) -> Int64Array:
-    """Allocate a buffer for a run; unused words of its header are 0, because runs go to files."""
+    """Allocate a buffer for a run; its header is 0, because unused words are written to files."""
     buffer: Int64Array = np.empty(run_words(arity, rows), np.int64)
     buffer[: _header_words(arity)] = 0
     return buffer
@@ -376,23 +398,26 @@ def value_ranges(run: Run, parts: int) -> Ranges:
     The ranges split between values of the run's first column, never within the rows of one value.
     """
     values, rows = first_values(run)
-    wanted = np.linspace(0, run.rows, parts + 1)[1:-1]
-    cuts = np.unique(np.searchsorted(rows[:-1], wanted, side="left"))
-    lows = [int(values[cut]) for cut in cuts if 0 < cut < len(values)]
-    (lowest, highest) = WHOLE[0]
+    even_splits = np.linspace(0, run.rows, parts + 1)[1:-1]
+    splits = np.unique(np.searchsorted(rows[:-1], even_splits, side="left"))
+    lows = [int(values[split]) for split in splits if 0 < split < len(values)]
+    (lowest, highest) = ALL_VALUES[0]
     bounds = [lowest, *lows, highest + 1]
     return [(low, high - 1) for low, high in pairwise(bounds)]
 
 
 def first_values(run: Run) -> tuple[Int64Array, Int64Array]:
-    """The values of the run's first column, and the position of the first row of each, and the end.
+    """The distinct values of the run's first column, and the position of the first row of each.
+
+    The positions end with the number of rows.
 
     Complexity:
         O(values) for each column.
 
     >>> run = Run.of(ZSet.from_rows([(1, 5), (1, 6), (4, 5)]), np.arange(2))
-    >>> [found.tolist() for found in first_values(run)]
-    [[1, 4], [0, 2, 3]]
+    >>> values, positions = first_values(run)
+    >>> values.tolist(), positions.tolist()
+    ([1, 4], [0, 2, 3])
     """
     buffer = run.buffer
     nodes = int(buffer[run_layout.LEVEL_HEADERS + run_layout.LEVEL_NODES])

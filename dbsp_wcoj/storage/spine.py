@@ -1,24 +1,29 @@
-"""A spine: the storage of one arrangement, a logarithmic number of runs of growing size.
+"""A spine: the rows of a relation in one column order, as a short list of immutable sorted runs.
 
 Each step appends its delta as a run. Two neighbouring runs are merged when the newer one is not
-much smaller than the older one (`GROWTH_FACTOR`), so sizes grow geometrically and a trace of n rows
-has O(log n / log GROWTH_FACTOR) runs when no merge is pending. A merge gets fuel in proportion to
-the rows of the step, enough to finish before the next merge of its size starts, and a little on
-every step; so no step pays for the rewrite of a large run. Small merges run at once.
+much smaller than the older one (`GROWTH_FACTOR`)::
 
-Steps of a few rows are added to the newest run, the tail, by kernels that write to the table of the
-spine (`dbsp_wcoj.kernels.storage.spine`, `dbsp_wcoj.storage.arena`). When the tail is large enough
-it becomes an ordinary run, and the spine does the merging that these steps owe.
+    rows of the runs, oldest first      100,000   9,000   700            + a step of 50 rows
+                                        100,000   9,000   700   50       50 * 8 < 700: no merge yet
 
-Runs can be pushed on top of the others for a while (`Spine.push_overlay`): readers see them,
-nothing is merged with them, and popping them leaves the spine as it was.
+So sizes grow geometrically, and a trace of n rows has O(log n / log GROWTH_FACTOR) runs when no
+merge is open. A merge is done in small pieces, so no step has to rewrite a large run: each step
+does merge work in proportion to its rows, its *fuel*. The fuel is enough to finish a merge before
+the next one of its size starts. Small merges are done at once.
 
-A spine can also load runs of any sizes (`Spine.load`), as they were stored. Loading merges nothing;
-later steps merge, each opening at most one merge of large runs, until the sizes are as above.
+The rows of small steps are added to the newest run, the *tail*, by kernels that write to the table
+of the spine (`dbsp_wcoj.kernels.storage.spine`, `dbsp_wcoj.storage.arena`). When the tail is large
+enough, it becomes an ordinary run, and the spine does the merge work for all of these steps.
+
+An overlay is a list of temporary runs after the others (`Spine.push_overlay`). Readers see them,
+they are never merged with the other runs, and `Spine.pop_overlay` removes them.
+
+A spine can load stored runs of any size (`Spine.load`). Loading merges nothing; later steps do,
+each opening at most one merge of large runs, until the sizes are as above.
 
 Cost: amortised O(GROWTH_FACTOR log n / log GROWTH_FACTOR) row copies per row, at most
 O(GROWTH_FACTOR (rows of the step) + `FUEL_PER_STEP`) per open merge and step. The steps of a tail
-count as one.
+count as one step.
 
 Source: the fueled spine of differential dataflow (McSherry, Lattuada, Schwarzkopf, Roscoe, "Shared
 Arrangements", PVLDB 13(10), 2020, section 4.2). Alternatives considered: merging only pairs of
@@ -37,23 +42,24 @@ from dbsp_wcoj.kernels.storage.run_layout import MAX_ABS_WEIGHT
 from dbsp_wcoj.kernels.storage.spine import MAX_RUNS
 from dbsp_wcoj.observer import MERGE, OBSERVERS, current_observer
 from dbsp_wcoj.storage.run import Merge, Run
-from dbsp_wcoj.zset import LIMIT, Int64Array
+from dbsp_wcoj.zset import MAX_INT64, Int64Array
 
 __all__ = ["Spine", "SpineSnapshot", "snapshot_runs"]
 
-# The runs, oldest first; and the tail as its buffer, address and rows, unless it is among them.
+# The runs, oldest first; and the tail as its buffer, address and number of rows, or None if there
+# is no tail or it is among the runs.
 SpineSnapshot = tuple[tuple[Run, ...], tuple[Int64Array, int, int] | None]
 
-# A run is merged with the run before it if that one is less than this many times as large.
+# A run is merged with the older run before it if that one is at most this many times as large.
 GROWTH_FACTOR: Final = 8
 # Two runs of at most this many rows together are always merged.
 SMALL_MERGE_ROWS: Final = 256
-# Rows of merge work per row of a step, and per step.
+# Merge work, in rows: for each row of a step, and for each step.
 FUEL_PER_ROW: Final = 3 * (GROWTH_FACTOR + 1)
 FUEL_PER_STEP: Final = 512
 # A new merge gets at least this much fuel.
 MIN_FUEL_AT_ONCE: Final = 8192
-# When more runs are loaded, the newest are merged.
+# If more runs are loaded, the newest are merged, so that so many remain.
 MAX_LOADED_RUNS: Final = 128
 
 
@@ -79,14 +85,14 @@ class Spine:
     )
 
     def __init__(self) -> None:
-        """An empty spine."""
-        # The runs without the tail.
+        """Create an empty spine."""
+        # The runs without the tail and the overlay.
         self._runs: list[Run] = []
         # The tail as of the last read, and the buffer that later tails are written to.
         self._tail: Run | None = None
         self._tail_buffer: Int64Array = np.empty(0, np.int64)
         self._merges: list[Merge] = []
-        # Rows of merge work that steps still owe.
+        # Merge work, in rows, for steps since the last merge work.
         self._owed_fuel = 0
         # The runs of the overlay, and the run count and weight bound of the table without them.
         self._overlay: list[Run] = []
@@ -120,7 +126,7 @@ class Spine:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether there is no run. A spine whose rows cancel may still hold runs."""
+        """Return whether there is no run. A spine may have runs although all of its rows cancel."""
         return not self.table[spine_kernels.RUN_COUNT]
 
     @property
@@ -130,7 +136,7 @@ class Spine:
 
     @property
     def tail_rows(self) -> int:
-        """Rows of the newest run if steps of a few rows are added to it, else 0."""
+        """Rows of the tail; 0 if there is none."""
         return int(self.table[spine_kernels.TAIL_ROWS])
 
     @property
@@ -144,33 +150,33 @@ class Spine:
         return sum(run.nbytes for run in self.runs)
 
     def write_tails_to(self, buffer: Int64Array) -> None:
-        """Write later tails to this buffer; the current tail stays where it is."""
+        """Write later tails to this buffer; the current tail keeps its buffer."""
         self._newest()
         self._tail_buffer = buffer
 
     def load(self, runs: Sequence[Run]) -> None:
-        """Replace all runs; the spine keeps its identity.
+        """Replace all runs.
 
         Args:
             runs: The new runs, oldest first, with weights such that no sum of runs overflows. Runs
                 without rows are dropped.
 
         Complexity:
-            O(runs); beyond `MAX_LOADED_RUNS` also a merge of the newest.
+            O(runs); for more than `MAX_LOADED_RUNS` also a merge of the newest.
         """
-        kept = [run for run in runs if run.rows]
-        if len(kept) > MAX_LOADED_RUNS:
-            merged = Run.sum_of(kept[MAX_LOADED_RUNS - 1 :])
-            kept[MAX_LOADED_RUNS - 1 :] = [merged] if merged.rows else []
+        loaded = [run for run in runs if run.rows]
+        if len(loaded) > MAX_LOADED_RUNS:
+            merged = Run.sum_of(loaded[MAX_LOADED_RUNS - 1 :])
+            loaded[MAX_LOADED_RUNS - 1 :] = [merged] if merged.rows else []
         self._close_tail()
-        self._runs = kept
+        self._runs = loaded
         self._merges.clear()
         self._owed_fuel = 0
         self._has_loaded_runs = True
         self._refresh(0)
 
     def append(self, run: Run) -> None:
-        """Add the run of a step, then do the merge work that the step owes.
+        """Add the run of a step, then do the merge work of the step.
 
         Args:
             run: At least one row, and weights such that no sum of runs overflows.
@@ -189,19 +195,19 @@ class Spine:
                 observer.end_phase(0)
 
     def settle(self) -> None:
-        """Make the tail an ordinary run, and do the merge work that its steps owe."""
+        """Make the tail an ordinary run, and do the merge work of its steps."""
         first = len(self._runs)
         self._close_tail()
         self._settle(first)
 
     def push_overlay(self, run: Run) -> None:
-        """Show a run to readers on top of all others, until `pop_overlay`.
+        """Let readers see a run after all others, until `pop_overlay`.
 
         Args:
             run: At least one row, and weights such that no sum of runs overflows.
 
         Complexity:
-            Amortised O(log pushed) row copies per row.
+            Amortised O(log (number of pushed runs)) row copies per row.
         """
         table, overlay = self.table, self._overlay
         if self._without_overlay is None:
@@ -224,7 +230,7 @@ class Spine:
         for index in range(changed, len(overlay)):
             table[spine_kernels.FIRST_RUN + first + index] = overlay[index].address
         table[spine_kernels.WEIGHT_BOUND] = min(
-            bound + sum([run.max_abs_weight for run in overlay]), LIMIT
+            bound + sum([run.max_abs_weight for run in overlay]), MAX_INT64
         )
 
     def pop_overlay(self) -> list[Run]:
@@ -238,12 +244,12 @@ class Spine:
         return overlay
 
     def _newest(self) -> Run | None:
-        """The tail as the kernels have left it; None if there is none."""
+        """The current tail, to which kernels may have added rows; None if there is none."""
         rows = self.tail_rows
         if not rows:
             return None
         address = int(self.table[spine_kernels.FIRST_RUN + len(self._runs)])
-        # A tail that was read keeps its buffer, so no other run can have its address.
+        # `_tail` keeps its buffer alive, so no other run can have its address.
         if self._tail is None or self._tail.address != address:
             self._tail = _tail_at(self._tail_buffer, address, rows)
         return self._tail
@@ -262,7 +268,7 @@ class Spine:
         self._tail = None
 
     def _settle(self, changed: int) -> None:
-        """Do the owed merge work; the runs from position ``changed`` on are new."""
+        """Do the pending merge work; the runs from position ``changed`` on are new."""
         fuel, self._owed_fuel = self._owed_fuel, 0
         merging = bool(self._merges) or self._has_loaded_runs
         if merging:
@@ -278,8 +284,8 @@ class Spine:
     def _merge_neighbours(self, position: int, fuel: int, *, check_all: bool) -> int:
         """Merge neighbours from ``position`` backwards; return the first position that changed.
 
-        Usually only the newest runs need a merge. A finished merge may cause another one: then
-        ``check_all`` is set.
+        Usually only the newest runs need a merge, so the search ends at the first pair that needs
+        none. With ``check_all`` it continues, because older runs have changed as well.
         """
         changed = position
         opened = len(self._merges)
@@ -297,7 +303,7 @@ class Spine:
         return max(changed, 0)
 
     def compact(self) -> None:
-        """Merge everything into one run, or none if all rows cancel."""
+        """Merge all runs into one; no run remains if all rows cancel."""
         self._close_tail()
         self._merges.clear()
         self._owed_fuel = 0
@@ -307,7 +313,7 @@ class Spine:
         self._refresh(0)
 
     def _needs_merge(self, position: int) -> bool:
-        """Return whether the run at ``position`` has to be merged with the one before it."""
+        """Return whether to start a merge of the run at ``position`` and the one before it."""
         older, newer = self._runs[position - 1], self._runs[position]
         if newer.rows * GROWTH_FACTOR < older.rows and newer.rows + older.rows > SMALL_MERGE_ROWS:
             return False
@@ -318,7 +324,7 @@ class Spine:
         )
 
     def _merge(self, position: int, fuel: int) -> None:
-        """Merge the run at ``position`` with the one before it, at once if the fuel suffices."""
+        """Merge the run at ``position`` with the one before it; open a merge if fuel is short."""
         older, newer = self._runs[position - 1], self._runs[position]
         if older.rows + newer.rows <= fuel:
             merged = Run.merged(older, newer)
@@ -329,6 +335,7 @@ class Spine:
         self._advance(merge, fuel)
 
     def _advance(self, merge: Merge, fuel: int) -> None:
+        """Work on an open merge; if it is complete, replace its two runs."""
         merged = merge.work(fuel)
         if merged is None:
             return
@@ -343,22 +350,24 @@ class Spine:
         table[spine_kernels.RUN_COUNT] = len(runs)
         for index in range(changed, len(runs)):
             table[spine_kernels.FIRST_RUN + index] = runs[index].address
-        table[spine_kernels.WEIGHT_BOUND] = min(sum([run.max_abs_weight for run in runs]), LIMIT)
+        table[spine_kernels.WEIGHT_BOUND] = min(
+            sum([run.max_abs_weight for run in runs]), MAX_INT64
+        )
 
     def _check(self) -> None:
-        """Assert that the table mirrors the runs and that merges join neighbours."""
+        """Assert that the table lists the runs, and that each merge is of neighbours."""
         runs = (*self.runs, *self._overlay)
         assert self.table[spine_kernels.RUN_COUNT] == len(runs)
         assert [int(a) for a in self.table[1 : 1 + len(runs)]] == [run.address for run in runs]
-        assert self.weight_bound == min(sum(run.max_abs_weight for run in runs), LIMIT)
+        assert self.weight_bound == min(sum(run.max_abs_weight for run in runs), MAX_INT64)
         for merge in self._merges:
             position = self._runs.index(merge.older)
             assert self._runs[position + 1] is merge.newer
 
 
-def snapshot_runs(contents: SpineSnapshot) -> tuple[Run, ...]:
+def snapshot_runs(snapshot: SpineSnapshot) -> tuple[Run, ...]:
     """The runs of a `Spine.snapshot`, oldest first; safe in any thread."""
-    runs, tail = contents
+    runs, tail = snapshot
     return runs if tail is None else (*runs, _tail_at(*tail))
 
 

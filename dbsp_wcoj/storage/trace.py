@@ -1,23 +1,29 @@
-"""A trace: the history of one relation, arranged in every column order that a query reads.
+"""A trace: the rows of one relation, sorted in every column order that a query reads.
 
-An arrangement is the trace in one column order. It is stored as a spine of runs and shared by all
-atoms and queries that need that order. A step is prepared first and committed later:
-`Trace.prepare` builds the delta's runs and checks everything that can go wrong, so a commit cannot
-fail and an abandoned step changes nothing.
+An arrangement is the trace in one column order. It is stored as a spine: a list of runs, which are
+immutable sorted pieces. All atoms and queries that need the same order share one arrangement::
 
-A staged step (`TraceStep`) is one run in each column order and changes nothing until it is
-committed. Staged steps can also be pushed on the trace as an overlay, one on top of the other, so
-that the next step is computed as if they had been committed (`Trace.push_overlay`): this is how the
-iterations of a recursion run within one step. Popped again, their sum is one staged step.
+    trace of e(a, b)
+        arrangement (0, 1)   runs sorted by a, then b
+        arrangement (1, 0)   runs sorted by b, then a
+
+A step is prepared first and committed later. `Trace.prepare` returns a staged step (`TraceStep`),
+which has one run in each column order. It checks everything that can go wrong, so a commit does not
+fail, and a step that is not committed changes nothing.
+
+Staged steps can also be pushed on the trace as an overlay, one on top of the other
+(`Trace.push_overlay`). The next step is then computed as if they had been committed; so the
+iterations of a recursion run within one step. `Trace.pop_overlay` removes them, and their sum is
+one staged step.
 
 A `TraceVersion` is the content of a trace at one moment, for readers in any thread. Runs are
-immutable, so a version is a list of runs: nothing is copied, and later changes of the trace make
-new runs and leave these alone. A reader of a version keeps its runs alive.
+immutable, so a version is a list of runs: nothing is copied, and later steps add new runs without
+changing these. A reader of a version keeps its runs alive.
 
-Invariant: no row's weight, and no sum of neighbouring runs, ever leaves int64. As long as the
-largest weights of all runs add up to less, no row needs a check; beyond that each row of the delta
-is looked up, and the runs are merged into one: O(n) for each step in which some weights are that
-large.
+Invariant: every weight, and the weight of every row in any sum of neighbouring runs, fits in int64.
+If the largest absolute weights of all runs and of the delta add up to less than 2**63, nothing
+needs a check. Otherwise the weight of each row of the delta is looked up, and the runs are merged
+into one: O(n) for each step in which some weights are that large.
 """
 
 from __future__ import annotations
@@ -36,7 +42,7 @@ from dbsp_wcoj.kernels.storage.weight_lookup import look_up_weights
 from dbsp_wcoj.storage.arena import MAX_INSERTION_ROWS, Arena
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.storage.spine import Spine, SpineSnapshot, snapshot_runs
-from dbsp_wcoj.zset import LIMIT, MAX_ARITY, Int64Array, ZSet, accumulate, consolidated_rows
+from dbsp_wcoj.zset import MAX_ARITY, MAX_INT64, Int64Array, ZSet, accumulate, consolidated_rows
 
 __all__ = [
     "Arrangement",
@@ -57,9 +63,9 @@ ColumnOrder = tuple[int, ...]
 class Staged(ABC):
     """A computed change that is not yet part of the state: the result of every ``prepare``.
 
-    The one transaction protocol of all levels, from a trace to a circuit. Until `commit` nothing
-    has changed, so dropping a staged change is enough; `abandon` says so at once, and releases
-    what a level has reserved.
+    All levels, from a trace to a circuit, use this transaction protocol. Nothing changes until
+    `commit`. A staged change that is not needed can simply be dropped; `abandon` also releases the
+    resources that it has reserved.
     """
 
     __slots__ = ()
@@ -67,7 +73,7 @@ class Staged(ABC):
     @property
     @abstractmethod
     def changes(self) -> Iterable[TraceStep]:
-        """The staged deltas of all traces that change, each once; durable state writes them."""
+        """The staged deltas of all traces that change, each once, for stores that write them."""
 
     @abstractmethod
     def commit(self) -> None:
@@ -125,7 +131,7 @@ class Arrangement:
 
 
 class Trace:
-    """The history of a relation of ``arity`` columns, as the sum of its deltas.
+    """The rows of a relation of ``arity`` columns: the sum of its deltas.
 
     Attributes:
         arity: The number of columns.
@@ -141,12 +147,15 @@ class Trace:
     __slots__ = ("_arena", "_arrangements", "_overlay_steps", "arity", "version")
 
     def __init__(self, arity: int, orders: Iterable[ColumnOrder] | None = None) -> None:
-        """An empty trace with the given arrangements, by default one in the columns' own order.
+        """Create an empty trace.
 
-        A trace without arrangements stores no rows.
+        Args:
+            arity: The number of columns.
+            orders: The column orders of its arrangements; by default one, the order of the columns.
+                A trace without arrangements stores no rows.
 
         Raises:
-            ArityError: ``arity`` is 0; a relation without columns is just a weight.
+            ArityError: ``arity`` is 0 (a relation without columns is just a weight) or too large.
         """
         check_type("arity", arity, int, "a number of columns")
         if not 1 <= arity <= MAX_ARITY:
@@ -154,7 +163,7 @@ class Trace:
         self.arity = arity
         self.version = 0
         self._arrangements: dict[ColumnOrder, Arrangement] = {}
-        # None after a change of the arrangements.
+        # None until it is needed, and after a change of the arrangements.
         self._arena: Arena | None = None
         self._overlay_steps: list[TraceStep] = []
         for order in [tuple(range(arity))] if orders is None else orders:
@@ -180,14 +189,15 @@ class Trace:
     @property
     def rows(self) -> int:
         """The number of rows of all runs; a row that is in two runs counts twice. O(runs)."""
-        return next((one.spine.rows for one in self._arrangements.values()), 0)
+        arrangements = self.arrangements
+        return arrangements[0].spine.rows if arrangements else 0
 
     @property
     def is_empty(self) -> bool:
-        """Return whether the trace holds no run."""
+        """Return whether the trace has no runs."""
         return all(arrangement.spine.is_empty for arrangement in self._arrangements.values())
 
-    def has(self, order: ColumnOrder) -> bool:
+    def has_arrangement(self, order: ColumnOrder) -> bool:
         """Return whether the trace is arranged in this column order."""
         return order in self._arrangements
 
@@ -219,10 +229,10 @@ class Trace:
         return [(order, a.spine.snapshot()) for order, a in self._arrangements.items()]
 
     def load(self, arrangements: Mapping[ColumnOrder, Sequence[Run]]) -> None:
-        """Replace the runs of the trace; nothing is copied or built.
+        """Replace the runs of the trace, without copying them.
 
-        An arrangement without runs here is dropped, because it lacks the rows; `arrange` builds it
-        again. With no arrangements at all, the trace does not change.
+        Arrangements in other column orders are dropped, because they have other rows; `arrange`
+        builds them again. If ``arrangements`` is empty, the trace does not change.
 
         Args:
             arrangements: The runs of each column order, oldest first; their sum is the same in all
@@ -234,11 +244,11 @@ class Trace:
         Complexity:
             O(runs).
 
-        >>> one = Trace(2, [(1, 0)])
-        >>> one.update(ZSet.from_rows([(1, 2)]))
-        >>> other = Trace(2)
-        >>> other.load({(1, 0): one.arrangements[0].spine.runs})
-        >>> other.to_zset()
+        >>> source = Trace(2, [(1, 0)])
+        >>> source.update(ZSet.from_rows([(1, 2)]))
+        >>> target = Trace(2)
+        >>> target.load({(1, 0): source.arrangements[0].spine.runs})
+        >>> target.to_zset()
         ZSet({(1, 2): 1})
         """
         for order, runs in arrangements.items():
@@ -247,30 +257,29 @@ class Trace:
                 if run.arity != self.arity:
                     raise ArityError(
                         f"a run of order {order} has arity {run.arity}, the trace {self.arity}; "
-                        "load what was stored of this trace"
+                        "load the runs that were stored for this trace"
                     )
-        known, self._arrangements = self._arrangements, {}
+        loaded: dict[ColumnOrder, Arrangement] = {}
         for order, runs in arrangements.items():
-            arrangement = known.get(order) or Arrangement(order)
-            arrangement.spine.load(runs)
-            self._arrangements[order] = arrangement
-        if not arrangements:
-            self._arrangements = known
+            loaded[order] = self._arrangements.get(order) or Arrangement(order)
+            loaded[order].spine.load(runs)
+        if loaded:
+            self._arrangements = loaded
         self._arena = None
         self.version += 1
 
-    def keep(self, orders: Iterable[ColumnOrder]) -> None:
-        """Drop all other arrangements; if the trace has none of these, nothing is dropped.
+    def keep_arrangements(self, orders: Iterable[ColumnOrder]) -> None:
+        """Drop the arrangements in other column orders, but never all arrangements.
 
         >>> trace = Trace(2, [(0, 1), (1, 0)])
-        >>> trace.keep([(1, 0)])
+        >>> trace.keep_arrangements([(1, 0)])
         >>> [arrangement.order for arrangement in trace.arrangements]
         [(1, 0)]
         """
         wanted = set(orders)
-        kept = {order: a for order, a in self._arrangements.items() if order in wanted}
-        if kept:
-            self._arrangements = kept
+        remaining = {order: a for order, a in self._arrangements.items() if order in wanted}
+        if remaining:
+            self._arrangements = remaining
             self._arena = None
 
     def prepare(self, delta: ZSet) -> TraceStep:
@@ -291,19 +300,19 @@ class Trace:
         """Check that a staged step keeps every weight within int64; return it. See `prepare`."""
         for arrangement in self._arrangements.values():
             largest = step.run(arrangement.order).max_abs_weight
-            if arrangement.spine.weight_bound + largest > LIMIT:
+            if arrangement.spine.weight_bound + largest > MAX_INT64:
                 break
         else:
             return step
         delta = step.delta
         old, change = self.weights_of(delta), delta.weights
         new = old + change  # wraps around on overflow; the signs show it
-        beyond = (((old ^ new) & (change ^ new)) < 0) | (new < -LIMIT)
-        if beyond.any():
-            first = int(beyond.argmax())
+        overflows = (((old ^ new) & (change ^ new)) < 0) | (new < -MAX_INT64)
+        if overflows.any():
+            first = int(overflows.argmax())
             raise WeightOverflowError(
                 f"row {tuple(delta.rows[:, first].tolist())} would get weight "
-                f"{int(old[first]) + int(change[first])}, beyond int64 ({LIMIT}); "
+                f"{int(old[first]) + int(change[first])}, beyond int64 ({MAX_INT64}); "
                 f"split or scale the weights"
             )
         step.must_compact = True
@@ -324,11 +333,11 @@ class Trace:
             )
 
     def push_overlay(self, step: TraceStep) -> None:
-        """Show a staged step to readers as if it were committed, until `pop_overlay`.
+        """Let readers see a staged step as if it were committed, until `pop_overlay`.
 
-        So a step can read earlier steps that are not committed: the iterations of a recursion.
-        Joins, `weights_of` and `dbsp_wcoj.storage.prefix_lookup` read the overlay; `to_zset` and
-        the runs do not include it.
+        With it, an iteration of a recursion reads the changes of the iterations before it. Joins,
+        `weights_of` and `dbsp_wcoj.storage.prefix_lookup` read the overlay; `to_zset` and
+        `Spine.runs` do not include it.
 
         >>> trace = Trace(1)
         >>> trace.push_overlay(trace.prepare(ZSet.from_rows([(7,)])))
@@ -342,13 +351,16 @@ class Trace:
             arrangement.spine.push_overlay(step.run(order))
 
     def pop_overlay(self) -> PoppedOverlay:
-        """Remove the overlay and return its steps; the trace is as it was before."""
+        """Remove the overlay and return its steps; the trace is as before `push_overlay`."""
         steps, self._overlay_steps = self._overlay_steps, []
         runs = {order: a.spine.pop_overlay() for order, a in self._arrangements.items()}
         return PoppedOverlay(self, steps, runs)
 
     def weights_of(self, rows: ZSet) -> Int64Array:
-        """The current weight of each row of ``rows`` (its own weights do not matter), 0 if absent.
+        """The current weight of each row, 0 if it is absent.
+
+        Args:
+            rows: The rows; their weights are ignored.
 
         Complexity:
             O(log n) per row and run.
@@ -401,7 +413,7 @@ class TraceStep(Staged):
 
     Attributes:
         trace: The trace that the step changes.
-        must_compact: True if a sum of runs might leave int64, so that the commit leaves one run.
+        must_compact: True if a sum of runs might leave int64; the commit then merges all runs.
     """
 
     __slots__ = ("_arena", "_delta", "_runs", "_version", "must_compact", "trace")
@@ -504,9 +516,9 @@ class PoppedOverlay(NamedTuple):
         if not self.runs or sum([len(step.delta) for step in steps]) <= MAX_INSERTION_ROWS:
             delta = accumulate([step.delta for step in steps], trace.arity)
             return trace.prepare(delta) if len(delta) else None
-        summed = {order: Run.sum_of(of) for order, of in self.runs.items() if of}
-        summed = {order: run for order, run in summed.items() if run.rows}
-        return trace.check_step(TraceStep(trace, None, summed)) if summed else None
+        sums = {order: Run.sum_of(runs) for order, runs in self.runs.items() if runs}
+        sums = {order: run for order, run in sums.items() if run.rows}
+        return trace.check_step(TraceStep(trace, None, sums)) if sums else None
 
 
 class TraceVersion:
@@ -536,10 +548,10 @@ class TraceVersion:
     @property
     def trace(self) -> Trace:
         """A trace of these rows, read-only and shared by all readers."""
-        found = self._trace
-        if found is None:
+        trace = self._trace
+        if trace is None:
             # Two threads may both build one; either result is right.
-            found = Trace(self._arity, ())
-            found.load({order: snapshot_runs(one) for order, one in self._snapshot})
-            self._trace = found
-        return found
+            trace = Trace(self._arity, ())
+            trace.load({order: snapshot_runs(snapshot) for order, snapshot in self._snapshot})
+            self._trace = trace
+        return trace

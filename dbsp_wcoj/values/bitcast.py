@@ -1,6 +1,7 @@
-"""Order-preserving bit-casts between numpy values of up to 64 bits and int64 codes.
+"""Order-preserving bit-casts: numpy values of up to 64 bits to int64 codes, and back.
 
-A code is a function of the value alone, so it needs no table, and codes compare as values do:
+Joins work on int64 codes. A code of this module depends on nothing but the value, so no dictionary
+is needed, and codes compare as their values do:
 
 ::
 
@@ -9,13 +10,15 @@ A code is a function of the value alone, so it needs no table, and codes compare
     datetime64, timedelta64            the count of units since the epoch, or of the duration
     float16, float32, float64          the bits; below zero, all but the sign bit are flipped
 
-Floats order as ``-inf < … < 0.0 < … < inf < NaN``: -0.0 becomes 0.0 and every NaN becomes one NaN
-first, so that equal values have equal codes and NaN, like in Spark, equals itself and is last.
+Floats are ordered as ``-inf < … < 0.0 < … < inf < NaN``. Before the bits are read, -0.0 becomes 0.0
+and every NaN the same NaN. So equal values have equal codes; as in Spark, NaN equals NaN and is the
+largest value.
 
-All signed integers, and the unsigned ones of up to 32 bits, share their codes: an int32 column
-joins an int64 column as it is. Floats of two widths, two units of time, and uint64 do not.
+Equal integers have equal codes in all signed types and in the unsigned ones of up to 32 bits, so an
+int32 column can be joined with an int64 column. This does not hold for uint64, for floats of
+different width, and for times of different unit: cast one of the columns first.
 
-Cost: one pass or, for int64, datetime64 and timedelta64, none: the result then shares the memory.
+Cost: one pass; none for int64, datetime64 and timedelta64, where the result shares the memory.
 """
 
 from __future__ import annotations

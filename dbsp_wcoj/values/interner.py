@@ -1,22 +1,29 @@
 """Interner: byte strings to the codes 0, 1, 2, … in order of first appearance, and back.
 
-An interner maps strings, binaries, wide decimals and whole payload rows to the one int64 that the
-joins work on. Input and output are arrays in the layout of Arrow (offsets and bytes), and no Python
-runs per string (`dbsp_wcoj.kernels.values.intern`).
+An interner is the dictionary of a dictionary encoding: joins work on int64 codes, so strings,
+binaries, wide decimals and rows of several values are replaced by codes::
 
-Laws: two strings have one code iff they are equal; a code never changes, whatever is added later,
-until `Interner.truncate` removes it; an error leaves the table as it was.
+    intern  "ann", "bob", "ann"  ->  0, 1, 0          gather  1, 1  ->  "bob", "bob"
 
-Memory: the bytes of each distinct string once, 8 bytes for its end and 16 to 32 for its slots. The
-arrays double when they are full, so adding is O(bytes) amortised; a look-up is O(bytes), about one
-cache miss in a table beyond the caches. Strings chosen to collide make it slow, never wrong.
+Input and output are arrays in the layout of Arrow (offsets and bytes), and no Python code runs per
+string (`dbsp_wcoj.kernels.values.intern`). The interner consists of three arrays: the bytes of all
+strings, one after the other (the arena); the position where each string ends (the bounds); and a
+hash table from strings to codes (the slots).
+
+Laws: two strings have the same code if and only if they are equal; a code never changes until
+`Interner.truncate` removes it; an error leaves the interner as it was.
+
+Memory: for each distinct string its bytes, 8 bytes for its bound and 16 to 32 for its slots. The
+arrays double when they are full, so adding is O(bytes) amortised. A look-up is O(bytes), with about
+one cache miss if the slots do not fit in the caches. Strings chosen to collide make it slow, never
+wrong.
 
 Alternatives considered: a Python dict takes ten times as long and a hundred bytes more per string;
-Arrow's dictionary_encode starts again with each array.
+Arrow's dictionary_encode starts with an empty dictionary for each array.
 
-One thread at a time may add; the arrays that are handed out stay as they are for good. Meanwhile
-other threads read the strings that were there at some moment through an overlay
-(`dbsp_wcoj.values.overlay`).
+One thread at a time may add strings. The arrays that an interner returns are copies, so later calls
+do not change them. Meanwhile, other threads read an earlier state of the interner through an
+overlay (`dbsp_wcoj.values.overlay`).
 """
 
 from __future__ import annotations
@@ -35,12 +42,12 @@ Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
 
-#: The code of a string that was not found, or is masked.
+#: The code of a string that is not in the interner, or that the mask excludes.
 ABSENT: Final = -1
 
-_SLOTS: Final = 64
-_ARENA: Final = 1024
-_WORD: Final = 8
+_INITIAL_SLOTS: Final = 64
+_INITIAL_ARENA_BYTES: Final = 1024
+_WORD_BYTES: Final = 8
 _ALL_VALID: Final[BoolArray] = np.empty(0, np.bool_)
 
 
@@ -61,11 +68,11 @@ class InternerArrays(NamedTuple):
 
 
 class Interner:
-    """An append-only table of byte strings, or of rows of ``words`` int64 values.
+    """An append-only dictionary of byte strings, or of rows of ``words`` int64 values.
 
     Args:
         words: The number of values of a row, for `intern_rows` and `rows`; by default that of the
-            first rows. A table has strings or rows, not both.
+            first rows. An interner has strings or rows, not both.
 
     >>> names = Interner()
     >>> text = np.frombuffer(b"annbobann", np.uint8)
@@ -81,9 +88,9 @@ class Interner:
     def __init__(self, *, words: int | None = None) -> None:
         self._words = words
         self._size = 0
-        self._slots: Int64Array = np.zeros(_SLOTS, np.int64)
-        self._bounds: Int64Array = np.zeros(_SLOTS // 2 + 1, np.int64)
-        self._arena: Bytes = np.empty(_ARENA, np.uint8)
+        self._slots: Int64Array = np.zeros(_INITIAL_SLOTS, np.int64)
+        self._bounds: Int64Array = np.zeros(_INITIAL_SLOTS // 2 + 1, np.int64)
+        self._arena: Bytes = np.empty(_INITIAL_ARENA_BYTES, np.uint8)
 
     def __len__(self) -> int:
         """Number of codes."""
@@ -107,20 +114,20 @@ class Interner:
 
         Raises:
             ColumnTypeError: The offsets do not ascend within ``data``, or the mask has another
-                length. Nothing was added.
+                length. The interner does not change.
 
         Complexity:
             O(n + bytes) amortised.
         """
-        return self._coded(*_strings(offsets, data), valid)
+        return self._intern(*_check_strings(offsets, data), valid)
 
     def find(self, offsets: Any, data: Any, valid: BoolArray | None = None) -> Int64Array:
-        """As `intern`, but add nothing: an unknown string gets `ABSENT`.
+        """Like `intern`, but add nothing: an unknown string gets `ABSENT`.
 
         >>> Interner().find(np.array([0, 1]), np.frombuffer(b"x", np.uint8)).tolist()
         [-1]
         """
-        return self._found(*_strings(offsets, data), valid)
+        return self._find(*_check_strings(offsets, data), valid)
 
     def intern_rows(self, columns: Any) -> Int64Array:
         """Return one code per row of an int64 array of shape ``(words, n)``, adding new rows.
@@ -137,20 +144,21 @@ class Interner:
         >>> pairs.rows(np.array([1, -5])).tolist()
         [[7, -5], [2, -5]]
         """
-        return self._coded(*self._row_strings(columns), None)
+        return self._intern(*self._rows_to_strings(columns), None)
 
     def find_rows(self, columns: Any) -> Int64Array:
-        """As `intern_rows`, but add nothing: an unknown row gets `ABSENT`."""
-        return self._found(*self._row_strings(columns), None)
+        """Like `intern_rows`, but add nothing: an unknown row gets `ABSENT`."""
+        return self._find(*self._rows_to_strings(columns), None)
 
     def rows(self, codes: Int64Array) -> Int64Array:
-        """Return the rows of codes, shape ``(words, n)``; a negative code is repeated in each word.
+        """Return the rows of codes, shape ``(words, n)``.
 
-        So the code of NULL gives a row of NULLs, as an outer join wants it.
+        A negative code yields a row in which each value is that code. So the code of NULL yields a
+        row of NULLs, which outer joins need.
 
         Raises:
-            ArityError: The table has no rows, and ``words`` was not specified.
-            ColumnTypeError: An unknown code.
+            ArityError: The interner has no rows, and ``words`` was not specified.
+            ColumnTypeError: A code is unknown.
         """
         self._check_range(codes)
         if self._words is None:
@@ -160,32 +168,30 @@ class Interner:
         return columns
 
     def gather(self, codes: Int64Array) -> tuple[Int64Array, Bytes]:
-        """Return the concatenated strings of codes: offsets and bytes; a negative code is empty.
+        """Return the concatenated strings of codes: offsets and bytes.
+
+        A negative code yields the empty string.
 
         Raises:
-            ColumnTypeError: An unknown code.
+            ColumnTypeError: A code is unknown.
         """
         self._check_range(codes)
         offsets = np.empty(len(codes) + 1, np.int64)
-        given = read_only_codes(codes)
-        self.write_offsets(given, offsets)
+        self.write_offsets(codes, offsets)
         data = np.empty(int(offsets[-1]), np.uint8)
-        self.write_strings(given, offsets, data)
+        self.write_strings(codes, offsets, data)
         return offsets, data
 
     def write_offsets(self, codes: Int64Array, offsets: Int64Array) -> None:
-        """Write the offsets of the concatenated strings of known codes; a negative one is empty.
+        """Write where each string begins if the strings of codes are concatenated, and the end.
 
-        The codes are `read_only_codes`.
+        The string of a negative code is empty.
         """
-        intern_kernels.write_offsets(codes, self._bounds, offsets)
+        intern_kernels.write_offsets(read_only_codes(codes), self._bounds, offsets)
 
     def write_strings(self, codes: Int64Array, offsets: Int64Array, data: Bytes) -> None:
-        """Write the strings of known codes to their offsets in ``data``, and leave the others.
-
-        The codes are `read_only_codes`.
-        """
-        intern_kernels.gather(codes, self._bounds, self._arena, offsets, data)
+        """Write the strings of codes at their offsets in ``data``; negative codes write nothing."""
+        intern_kernels.gather(read_only_codes(codes), self._bounds, self._arena, offsets, data)
 
     def share(self, length: int) -> InternerArrays:
         """The arrays that hold the first ``length`` strings, while another thread may add strings.
@@ -200,9 +206,10 @@ class Interner:
         return InternerArrays(slots, self._bounds, self._arena, self._words)
 
     def prefixes(self, codes: Int64Array, start: int = 0) -> Int64Array:
-        """Return int64 keys in the order of eight bytes of the strings, from ``start`` on.
+        """Return a sort key for each string: its eight bytes from ``start`` on, as an int64.
 
-        A shorter string is filled up with zero bytes, so equal keys do not mean equal strings.
+        The keys compare as these bytes do. A shorter string is padded with zero bytes, so different
+        strings may have equal keys.
 
         >>> names = Interner()
         >>> codes = names.intern(np.array([0, 2, 3, 3]), np.frombuffer(b"abz", np.uint8))
@@ -228,38 +235,39 @@ class Interner:
         """Assign the next codes to strings, in their order: the inverse of `arena`.
 
         Raises:
-            ColumnTypeError: A string is there already or given twice, or is no row of a table of
-                rows. Nothing was added.
+            ColumnTypeError: A string occurs twice or already has a code, or its length is not that
+                of a row of this interner. The interner does not change.
 
         Complexity:
-            O(n + bytes); room for all of them is made at once.
+            O(n + bytes); the memory for all of them is allocated at once.
         """
         before = self._size
-        ends, text = _strings(offsets, data)
-        if self._words is not None and (np.diff(ends) != _WORD * self._words).any():
+        bounds, text = _check_strings(offsets, data)
+        if self._words is not None and (np.diff(bounds) != _WORD_BYTES * self._words).any():
             raise ColumnTypeError(
-                f"strings of {int(np.diff(ends).min())} to {int(np.diff(ends).max())} bytes for "
-                f"rows of {_WORD * self._words}; append the result of `arena` of such a table"
+                f"strings of {int(np.diff(bounds).min())} to {int(np.diff(bounds).max())} bytes "
+                f"for rows of {_WORD_BYTES * self._words}; append the result of `arena` of an "
+                f"interner with such rows"
             )
-        self._reserve(len(ends) - 1, int(ends[-1] - ends[0]))
-        codes = self._coded(ends, text, None)
+        self._reserve(len(bounds) - 1, int(bounds[-1] - bounds[0]))
+        codes = self._intern(bounds, text, None)
         expected = np.arange(before, before + len(codes))
         if not np.array_equal(codes, expected):
             self.truncate(before)
             row = int(np.flatnonzero(codes != expected)[0])
             raise ColumnTypeError(
                 f"string {row} of {len(codes)} already has code {codes[row]}; append each segment "
-                "once, in order, to an empty table"
+                "once, in order, to an empty interner"
             )
 
     def truncate(self, length: int) -> None:
-        """Remove the codes from ``length`` on, which nobody may use any more.
+        """Remove the codes from ``length`` on; the caller must not use them afterwards.
 
         Raises:
             ColumnTypeError: ``length`` is not in ``[0, len(self)]``.
 
         Complexity:
-            O(strings taken back).
+            O(removed strings).
         """
         self._check_length(length)
         intern_kernels.remove_latest(self._slots, self._bounds, self._arena, self._size, length)
@@ -269,37 +277,36 @@ class Interner:
     def _end(self) -> int:
         return int(self._bounds[self._size])
 
-    def _found(self, offsets: Int64Array, data: Bytes, valid: BoolArray | None) -> Int64Array:
+    def _find(self, offsets: Int64Array, data: Bytes, valid: BoolArray | None) -> Int64Array:
         rows = len(offsets) - 1
         mask = valid_mask(valid, rows)
         codes = np.empty(rows, np.int64)
-        given = offsets.ctypes.data, data.ctypes.data
-        # The slots first: the other arrays then hold whatever string a slot may lead to.
+        addresses = offsets.ctypes.data, data.ctypes.data
+        # Read the slots before the other arrays, while another thread may add: every string that a
+        # slot points to is then in the arrays that are read after the slots.
         slots, bounds, arena = self._slots, self._bounds, self._arena
-        intern_kernels.find(given, mask, slots, bounds, arena, self._size, codes)
+        intern_kernels.find(addresses, mask, slots, bounds, arena, self._size, codes)
         return codes
 
-    def _coded(self, offsets: Int64Array, data: Bytes, valid: BoolArray | None) -> Int64Array:
+    def _intern(self, offsets: Int64Array, data: Bytes, valid: BoolArray | None) -> Int64Array:
         rows = len(offsets) - 1
         mask = valid_mask(valid, rows)
         codes = np.empty(rows, np.int64)
-        given = offsets.ctypes.data, data.ctypes.data
+        addresses = offsets.ctypes.data, data.ctypes.data
         before = self._size
         row = 0
         try:
             while True:
-                table = self._slots, self._bounds, self._arena
-                row, self._size = intern_kernels.intern(given, mask, row, *table, self._size, codes)
+                arrays = self._slots, self._bounds, self._arena
+                row, self._size = intern_kernels.intern(
+                    addresses, mask, row, *arrays, self._size, codes
+                )
                 if row == rows:
                     return codes
-                self._grow(int(offsets[row + 1] - offsets[row]))
-        except BaseException:  # out of memory, or interrupted: all or nothing
+                self._reserve(1, int(offsets[row + 1] - offsets[row]))
+        except BaseException:  # out of memory, or interrupted: remove what was added
             self.truncate(before)
             raise
-
-    def _grow(self, length: int) -> None:
-        """Reserve memory for a string of ``length`` bytes."""
-        self._reserve(1, length)
 
     def _reserve(self, strings: int, length: int) -> None:
         """Reserve memory for ``strings`` more strings of ``length`` bytes together."""
@@ -320,7 +327,8 @@ class Interner:
             intern_kernels.rebuild_slots(slots, self._bounds, self._arena, size)
             self._slots = slots
 
-    def _row_strings(self, columns: Any) -> tuple[Int64Array, Bytes]:
+    def _rows_to_strings(self, columns: Any) -> tuple[Int64Array, Bytes]:
+        """The offsets and bytes of rows, each as a string of 8 bytes per value."""
         array = np.asarray(columns, np.int64)
         if array.ndim != 2 or self._words not in (None, len(array)):
             raise ArityError(
@@ -329,28 +337,28 @@ class Interner:
             )
         self._words = width = len(array)
         rows = np.ascontiguousarray(array.T)
-        offsets = np.arange(rows.shape[0] + 1, dtype=np.int64) * (_WORD * width)
+        offsets = np.arange(rows.shape[0] + 1, dtype=np.int64) * (_WORD_BYTES * width)
         return offsets, rows.view(np.uint8).reshape(-1) if width else np.empty(0, np.uint8)
 
     def _check_range(self, codes: Int64Array) -> None:
         if len(codes) and int(codes.max()) >= self._size:
             raise ColumnTypeError(
                 f"code {codes.max()} is outside [0, {self._size - 1}] of {self!r}; "
-                "decode with the table that encoded"
+                "decode with the interner that encoded them"
             )
 
     def _check_length(self, length: int) -> None:
         if not 0 <= length <= self._size:
-            raise ColumnTypeError(f"no length {length}: {self!r}; give one from 0 to {self._size}")
+            raise ColumnTypeError(f"length {length} of {self!r} must be from 0 to {self._size}")
 
     def _check(self) -> None:
-        """Assert the invariant: one slot per string, found from its hash; bounds ascend."""
+        """Assert the invariant: one slot per string, found by its hash; the bounds ascend."""
         size, slots = self._size, self._slots
         assert len(slots) & (len(slots) - 1) == 0 and 2 * size <= len(slots)
         assert size < len(self._bounds) and self._bounds[0] == 0
         assert (np.diff(self._bounds[: size + 1]) >= 0).all() and self._end <= len(self._arena)
-        taken = slots[slots != 0] & intern_kernels.CODE_MASK
-        assert sorted(taken.tolist()) == list(range(1, size + 1))
+        codes_from_1 = slots[slots != 0] & intern_kernels.CODE_MASK
+        assert sorted(codes_from_1.tolist()) == list(range(1, size + 1))
         offsets, data = self.arena()
         assert self.find(offsets, data).tolist() == list(range(size))
 
@@ -369,23 +377,23 @@ def valid_mask(valid: BoolArray | None, rows: int) -> BoolArray:
     mask = np.ascontiguousarray(valid, np.bool_)
     if mask.shape != (rows,):
         raise ColumnTypeError(
-            f"the mask has shape {mask.shape}, there are {rows} strings; give one per string"
+            f"the mask has shape {mask.shape}, but there are {rows} strings; give one per string"
         )
     return mask
 
 
-def _strings(offsets: Any, data: Any) -> tuple[Int64Array, Bytes]:
+def _check_strings(offsets: Any, data: Any) -> tuple[Int64Array, Bytes]:
     """Check that offsets and data fit together; return them as contiguous arrays."""
-    ends = np.ascontiguousarray(offsets, np.int64)
+    bounds = np.ascontiguousarray(offsets, np.int64)
     text = np.ascontiguousarray(data)
-    if text.dtype != np.uint8 or text.ndim != 1 or ends.ndim != 1 or not len(ends):
+    if text.dtype != np.uint8 or text.ndim != 1 or bounds.ndim != 1 or not len(bounds):
         raise ColumnTypeError(
-            f"offsets have shape {ends.shape}, the bytes dtype {text.dtype} and shape {text.shape};"
-            " give n + 1 offsets for n strings, and a one-dimensional uint8 array"
+            f"offsets have shape {bounds.shape}, the bytes dtype {text.dtype} and shape "
+            f"{text.shape}; give n + 1 offsets for n strings, and a one-dimensional uint8 array"
         )
-    if ends[0] < 0 or ends[-1] > len(text) or (ends[1:] < ends[:-1]).any():
+    if bounds[0] < 0 or bounds[-1] > len(text) or (bounds[1:] < bounds[:-1]).any():
         raise ColumnTypeError(
-            f"offsets from {ends.min()} to {ends.max()} do not ascend within the "
-            f"{len(text)} bytes given"
+            f"offsets from {bounds.min()} to {bounds.max()} do not ascend within the "
+            f"{len(text)} bytes"
         )
-    return ends, text
+    return bounds, text

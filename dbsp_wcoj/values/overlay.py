@@ -1,4 +1,4 @@
-"""An overlay: a view of the first strings of an interner, with private strings after them.
+"""An overlay: the first strings of an interner, with private strings after them.
 
 An interner is a dictionary: it maps each string to an integer code (`dbsp_wcoj.values.interner`).
 The codes of an overlay are::
@@ -31,7 +31,6 @@ from dbsp_wcoj.values.interner import (
     Bytes,
     Int64Array,
     Interner,
-    read_only_codes,
     valid_mask,
 )
 
@@ -42,14 +41,14 @@ class InternerOverlay(Interner):
     """The first ``length`` strings of an interner, with private strings after them.
 
     Only one thread at a time may add to an overlay. As long as the overlay is in use, no thread may
-    remove any of the first ``length`` strings from ``table``.
+    remove any of the first ``length`` strings from ``interner``.
 
     Args:
-        table: The interner; another thread may add to it meanwhile.
+        interner: The interner; another thread may add to it meanwhile.
         length: The number of its strings that the overlay shows.
 
     Raises:
-        ColumnTypeError: ``table`` has fewer strings than ``length``.
+        ColumnTypeError: ``interner`` has fewer strings than ``length``.
 
     >>> names = Interner()
     >>> names.intern(np.array([0, 3]), np.frombuffer(b"ann", np.uint8)).tolist()
@@ -61,28 +60,30 @@ class InternerOverlay(Interner):
     (b'bobann', 2, 1)
     """
 
-    __slots__ = ("_own",)
+    __slots__ = ("_private",)
 
-    def __init__(self, table: Interner, length: int) -> None:
-        self._slots, self._bounds, self._arena, self._words = table.share(length)
+    def __init__(self, interner: Interner, length: int) -> None:
+        self._slots, self._bounds, self._arena, self._words = interner.share(length)
         self._size = length
-        self._own = Interner(words=self._words)
+        self._private = Interner(words=self._words)
 
     def __len__(self) -> int:
         """Number of codes, including those of private strings."""
-        return self._size + len(self._own)
+        return self._size + len(self._private)
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory that are allocated for private strings."""
-        return self._own.nbytes
+        return self._private.nbytes
 
     def find(self, offsets: Any, data: Any, valid: BoolArray | None = None) -> Int64Array:
         """Like `Interner.find`; also searches the private strings."""
         codes = super().find(offsets, data, valid)
-        if not len(self._own):
+        if not len(self._private):
             return codes
-        return self._with_own(codes, self._own.find(offsets, data, _missing(codes, valid)))
+        return self._add_private_codes(
+            codes, self._private.find(offsets, data, _missing(codes, valid))
+        )
 
     def intern(self, offsets: Any, data: Any, valid: BoolArray | None = None) -> Int64Array:
         """Like `Interner.intern`; adds new strings as private strings."""
@@ -90,52 +91,52 @@ class InternerOverlay(Interner):
         missing = _missing(codes, valid)
         if not missing.any():
             return codes
-        return self._with_own(codes, self._own.intern(offsets, data, missing))
+        return self._add_private_codes(codes, self._private.intern(offsets, data, missing))
 
     def intern_rows(self, columns: Any) -> Int64Array:
         """Like `Interner.intern_rows`; adds new rows as private rows."""
-        return self.intern(*self._row_strings(columns))
+        return self.intern(*self._rows_to_strings(columns))
 
     def find_rows(self, columns: Any) -> Int64Array:
         """Like `Interner.find_rows`; also searches the private rows."""
-        return self.find(*self._row_strings(columns))
+        return self.find(*self._rows_to_strings(columns))
 
     def rows(self, codes: Int64Array) -> Int64Array:
         """Like `Interner.rows`."""
-        own = codes >= self._size
-        if not own.any():
+        is_private = codes >= self._size
+        if not is_private.any():
             return super().rows(codes)
         self._check_range(codes)
-        columns = super().rows(np.where(own, ABSENT, codes))
-        columns[:, own] = self._own.rows(codes[own] - self._size)
+        columns = super().rows(np.where(is_private, ABSENT, codes))
+        columns[:, is_private] = self._private.rows(codes[is_private] - self._size)
         return columns
 
     def gather(self, codes: Int64Array) -> tuple[Int64Array, Bytes]:
         """Like `Interner.gather`."""
-        own = codes >= self._size
-        if not own.any():
+        is_private = codes >= self._size
+        if not is_private.any():
             return super().gather(codes)
         self._check_range(codes)
-        tables = (self, self._own)
-        parts = [np.where(own, ABSENT, codes), np.where(own, codes - self._size, ABSENT)]
-        given = [read_only_codes(part) for part in parts]
-        ends = np.empty((2, len(codes) + 1), np.int64)
-        for table, part, row in zip(tables, given, ends, strict=True):
-            table.write_offsets(part, row)
-        offsets: Int64Array = ends[0] + ends[1]
+        # A code that is absent has no bytes, so the offsets of both kinds of strings add up.
+        shared_codes = np.where(is_private, ABSENT, codes)
+        private_codes = np.where(is_private, codes - self._size, ABSENT)
+        shared_offsets, private_offsets = np.empty((2, len(codes) + 1), np.int64)
+        self.write_offsets(shared_codes, shared_offsets)
+        self._private.write_offsets(private_codes, private_offsets)
+        offsets: Int64Array = shared_offsets + private_offsets
         data = np.empty(int(offsets[-1]), np.uint8)
-        for table, part in zip(tables, given, strict=True):
-            table.write_strings(part, offsets, data)
+        self.write_strings(shared_codes, offsets, data)
+        self._private.write_strings(private_codes, offsets, data)
         return offsets, data
 
     def prefixes(self, codes: Int64Array, start: int = 0) -> Int64Array:
         """Like `Interner.prefixes`."""
-        own = codes >= self._size
-        if not own.any():
+        is_private = codes >= self._size
+        if not is_private.any():
             return super().prefixes(codes, start)
         self._check_range(codes)
-        keys = super().prefixes(np.where(own, ABSENT, codes), start)
-        keys[own] = self._own.prefixes(codes[own] - self._size, start)
+        keys = super().prefixes(np.where(is_private, ABSENT, codes), start)
+        keys[is_private] = self._private.prefixes(codes[is_private] - self._size, start)
         return keys
 
     def append(self, offsets: Any, data: Any) -> None:
@@ -144,30 +145,31 @@ class InternerOverlay(Interner):
         Raises:
             ColumnTypeError: Always.
         """
-        raise ColumnTypeError("an overlay is for reading; append to the table below it")
+        raise ColumnTypeError("an overlay is for reading; append to its interner")
 
     def truncate(self, length: int) -> None:
         """Remove the private strings whose codes are ``length`` or greater.
 
         Raises:
-            ColumnTypeError: ``length`` is less than the number of strings that the overlay shows of
-                the interner below.
+            ColumnTypeError: ``length`` is less than the number of strings of the interner that the
+                overlay shows.
         """
         if length < self._size:
             raise ColumnTypeError(
-                f"no length {length}: an overlay keeps the {self._size} strings below it"
+                f"length {length} is too small: an overlay keeps the first {self._size} strings, "
+                f"which belong to its interner"
             )
-        self._own.truncate(length - self._size)
+        self._private.truncate(length - self._size)
 
-    def _with_own(self, codes: Int64Array, own: Int64Array) -> Int64Array:
-        """Combine codes: private strings, which ``own`` numbers from 0, come after the others."""
-        return np.where(own == ABSENT, codes, own + self._size)
+    def _add_private_codes(self, codes: Int64Array, private_codes: Int64Array) -> Int64Array:
+        """The given codes, replaced by private ones (from 0) where these are not absent."""
+        return np.where(private_codes == ABSENT, codes, private_codes + self._size)
 
     def _check_range(self, codes: Int64Array) -> None:
         if len(codes) and int(codes.max()) >= len(self):
             raise ColumnTypeError(
                 f"code {codes.max()} is outside [0, {len(self) - 1}] of {self!r}; "
-                "decode with the table that encoded"
+                "decode with the interner that encoded them"
             )
 
 

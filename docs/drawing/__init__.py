@@ -1,4 +1,4 @@
-"""The pictures of the documentation, drawn from the code that they show.
+"""Draws the pictures of the documentation from the code that they show.
 
 ::
 

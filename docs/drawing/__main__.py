@@ -1,4 +1,4 @@
-"""``python -m docs.drawing``."""
+"""The command ``python -m docs.drawing``: draws the pictures, or checks them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Canvas: an SVG that is put together from boxes, texts and arrows, for light and dark pages.
+"""Writes an SVG of boxes, texts and arrows, for light and dark pages.
 
-Colours are classes, not values: a style sheet inside the picture gives them one value on light and
-another on dark, by the reader's preference. Nothing is loaded; fonts are the reader's own.
+Colours are CSS classes: a style sheet inside the picture gives them one value on light and another
+on dark pages. The picture loads nothing; its fonts are those of the reader.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Canvas:
     Args:
         width: In pixels.
         height: In pixels.
-        title: What it shows, for those who do not see it.
+        title: A description for screen readers.
     """
 
     def __init__(self, width: int, height: int, title: str) -> None:

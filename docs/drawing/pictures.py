@@ -1,4 +1,4 @@
-"""The pictures, one function each."""
+"""The pictures of the documentation, a function for each."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from circuits import compile_sql
-from dbsp_wcoj.formulas import PARTIAL, DeltaTerm, Formula, View, terms
+from dbsp_wcoj.formulas import PARTIAL, DeltaTerm, Formula, Version, delta_terms
 from dbsp_wcoj.reference.extenders import RelationExtender
 from docs.drawing.canvas import Canvas
 from streaming.distributed.planning.shares import JoinInput, choose_shares
 
 __all__ = ["PICTURES"]
 
-KINDS = {View.old: "old", View.delta: "delta", View.new: "new"}
-LETTERS = {View.old: "O", View.delta: "d", View.new: "N"}
+KINDS = {Version.old: "old", Version.delta: "delta", Version.new: "new"}
+LETTERS = {Version.old: "O", Version.delta: "d", Version.new: "N"}
 
 ONE_SHOT = [name for name in Formula if not name.is_recursive]
 RECURSIVE = [name for name in Formula if name.is_recursive]
@@ -125,11 +125,11 @@ def square() -> str:
         x, y = 50 + 225 * number, 50
         canvas.text(x, 24, str(formula), "bold")
         canvas.cell(x, y, sizes[0], sizes[0], "O1 O2", "old")
-        names = [" ".join(map(str, term.factors)) for term in terms(formula, 2)]
+        names = [" ".join(map(str, term.factors)) for term in delta_terms(formula, 2)]
         for left, top, wide, high in pieces:
-            span = [View.old, View.delta]
-            first = View.new if wide == 2 else span[left]
-            second = View.new if high == 2 else span[top]
+            span = [Version.old, Version.delta]
+            first = Version.new if wide == 2 else span[left]
+            second = Version.new if high == 2 else span[top]
             name = f"{LETTERS[first]}1 {LETTERS[second]}2"
             assert name in names, f"{formula} has no {name}: {names}"
             names.remove(name)
@@ -152,7 +152,7 @@ def square() -> str:
 
 def formulas() -> str:
     """The products of the six formulas over three relations, a column for each relation."""
-    products = {name: [term for term in terms(name, 3) if term.joins] for name in Formula}
+    products = {name: [term for term in delta_terms(name, 3) if term.joins] for name in Formula}
     most = [max(len(products[name]) for name in row) for row in (ONE_SHOT, RECURSIVE)]
     tops = [20, 20 + 22 * most[0] + 60]
     canvas = Canvas(
@@ -181,7 +181,7 @@ def _product(canvas: Canvas, x: float, y: float, term: DeltaTerm) -> None:
             canvas.cell(x + 55, y, width, 20, f"D{term.target - 1}", "partial", "small mono")
         else:
             left = x + 55 + 38 * factor.atom
-            canvas.cell(left, y, 36, 20, str(factor), KINDS[factor.view], "small mono")
+            canvas.cell(left, y, 36, 20, str(factor), KINDS[factor.version], "small mono")
 
 
 def join() -> str:

@@ -17,14 +17,14 @@ from scipy.sparse import csr_array
 from benchmarks import circuits, history, live, lsqb, recursion
 from benchmarks.closure import closure
 from benchmarks.counter import count
-from benchmarks.edge import edge
+from benchmarks.edge import measure_edge
 from benchmarks.engine import count_once
-from benchmarks.graph import Graph, generated, read
+from benchmarks.graph import Graph, generate_graph, read_graph
 from benchmarks.recomputed import Recomputed
 from benchmarks.rmat import candidates, rmat
 from benchmarks.verdict import Verdict
 
-TINY = generated(7, 600, 3)
+TINY = generate_graph(7, 600, 3)
 HERE = Path(live.__file__).parent
 MODULES = sorted(
     ".".join(path.relative_to(HERE).with_suffix("").parts)
@@ -79,7 +79,7 @@ def test_candidates_are_the_smaller_lists_of_the_three_delta_terms() -> None:
 def test_the_independent_counter_equals_a_product_of_sparse_matrices(
     scale: int, samples: int
 ) -> None:
-    graph = generated(scale, samples, 5).shuffled(0)
+    graph = generate_graph(scale, samples, 5).shuffled(0)
 
     assert count(graph.source, graph.target) == by_sparse_product(graph)
 
@@ -94,7 +94,7 @@ def test_reading_a_graph_drops_loops_and_duplicates(tmp_path: Path) -> None:
     path = tmp_path / "small.parquet"
     Graph("any", np.array([2, 1, 1, 3, 1]), np.array([3, 2, 2, 3, 3])).write(path)
 
-    graph = read(path)
+    graph = read_graph(path)
 
     assert graph.name == "small"
     assert (graph.source.tolist(), graph.target.tolist()) == ([1, 1, 2], [2, 3, 3])
@@ -125,7 +125,7 @@ def test_live_brings_the_state_back_for_every_batch(tmp_path: Path) -> None:
 def test_live_with_two_threads_gives_the_same_counts() -> None:
     verdict = Verdict()
 
-    live.maintain(TINY, (50,), rows=50, threads=2, seed=0, verdict=verdict)
+    live.measure_graph(TINY, (50,), rows=50, threads=2, seed=0, verdict=verdict)
 
     assert (verdict.comparisons, verdict.differences) == (3, [])
 
@@ -143,7 +143,7 @@ def test_live_gives_ratios_once_the_machine_is_placed(monkeypatch: pytest.Monkey
     published = replace(next(iter(live.PUBLISHED.values())), rates={100: 1.0}, backfill=5.0)
     monkeypatch.setitem(live.PUBLISHED, TINY.name, published)
 
-    (there, _), state = live.maintain(
+    (there, _), state = live.measure_graph(
         TINY, (100,), rows=50, threads=1, seed=0, verdict=Verdict(), faster=2.0
     )
 
@@ -165,7 +165,7 @@ def test_views_are_raced_against_their_recomputation_and_the_state_comes_back(
     small_circuits(tmp_path / "circuits.json")
 
     tables = json.loads((tmp_path / "circuits.json").read_text())["tables"]
-    relations = lsqb.generated(80, 1)
+    relations = lsqb.generate_network(80, 1)
     knows = {
         pair
         for a, b in zip(*relations["Person_knows_Person"].to_pydict().values(), strict=True)
@@ -201,7 +201,7 @@ def test_a_view_that_is_wrong_once_ends_the_race_with_status_1(
 def test_the_parts_of_a_step_at_the_edge_are_within_it() -> None:
     verdict = Verdict()
 
-    row = edge("string", rows=500, steps=2, seed=0, verdict=verdict)
+    row = measure_edge("string", rows=500, steps=2, seed=0, verdict=verdict)
 
     assert (verdict.comparisons, verdict.differences) == (6, [])
     assert 0 < row["encode ms"] + row["decode ms"] < row["step ms"]
@@ -238,7 +238,7 @@ def test_a_wrong_closure_is_fatal(tmp_path, monkeypatch) -> None:
 
 
 def test_the_closure_of_the_truth_is_that_of_a_search_from_each_node() -> None:
-    made = history.made(12, 40, seed=3).edges(40)
+    made = history.generate_history(12, 40, seed=3).edges(40)
     edges = list(zip(*(column.to_pylist() for column in made.columns), strict=True))
     after = {x: {z for y, z in edges if y == x} for x, _ in edges}
     for _ in after:

@@ -11,12 +11,12 @@ import typer
 
 from benchmarks import work
 from benchmarks.result import Result
-from benchmarks.work_cases import Work, _graph, cases, steps, worked
+from benchmarks.work_cases import Work, _graph, case_names, count_work, steps
 
 
 def worse(case: str) -> list[str]:
-    known = work.recorded(work.RECORD).get(case)
-    changes = work.compared(worked(case).row(case), known)
+    known = work.read_record(work.RECORD).get(case)
+    changes = work.compare_counts(count_work(case).row(case), known)
     return [
         f"{c['count']}: {c['now']}, recorded {c['recorded']}"
         for c in changes
@@ -24,7 +24,7 @@ def worse(case: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("case", cases())
+@pytest.mark.parametrize("case", case_names())
 def test_a_case_does_no_more_work_than_is_recorded(case: str) -> None:
     assert worse(case) == [], "see python -m benchmarks.work"
 
@@ -44,7 +44,7 @@ def test_the_stream_ends_where_it_says_and_the_counts_of_triangles_are_those_of_
         moved, before = moved + abs(now - before), now
 
     assert set(edges.values()) == {0, 1}
-    assert worked("triangles, counted").out == moved
+    assert count_work("triangles, counted").out == moved
 
 
 def small() -> Work:
@@ -54,8 +54,8 @@ def small() -> Work:
 @pytest.fixture
 def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A record of cases that do `small`."""
-    monkeypatch.setattr(work, "cases", lambda: ("a", "b"))
-    monkeypatch.setattr(work, "worked", lambda case: small())
+    monkeypatch.setattr(work, "case_names", lambda: ("a", "b"))
+    monkeypatch.setattr(work, "count_work", lambda case: small())
     work.main(record=True, json=tmp_path / "work.json")
     return tmp_path / "work.json"
 
@@ -77,7 +77,7 @@ def test_one_more_of_anything_or_another_answer_ends_with_status_1(
     count: str, expected: int, record: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changed = Work(**{**vars(small()), count: expected})
-    monkeypatch.setattr(work, "worked", lambda case: changed)
+    monkeypatch.setattr(work, "count_work", lambda case: changed)
 
     assert status(record) == 1
 
@@ -85,7 +85,7 @@ def test_one_more_of_anything_or_another_answer_ends_with_status_1(
 def test_less_is_reported_as_better_and_recorded_when_asked(
     record: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(work, "worked", lambda case: Work(**{**vars(small()), "merged": 1}))
+    monkeypatch.setattr(work, "count_work", lambda case: Work(**{**vars(small()), "merged": 1}))
 
     assert status(record) == 0
     assert "an improvement" in capsys.readouterr().out
@@ -96,7 +96,7 @@ def test_less_is_reported_as_better_and_recorded_when_asked(
 def test_a_case_that_is_not_recorded_ends_with_status_1(
     record: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(work, "cases", lambda: ("a", "new"))
+    monkeypatch.setattr(work, "case_names", lambda: ("a", "new"))
 
     assert status(record) == 1
 
@@ -104,5 +104,5 @@ def test_a_case_that_is_not_recorded_ends_with_status_1(
 def test_a_part_is_not_recorded_and_no_case_is_an_error(record: Path) -> None:
     with pytest.raises(typer.BadParameter, match="all cases together"):
         work.main(record=True, only="a", json=record)
-    with pytest.raises(typer.BadParameter, match="no case with 'z'; cases are a; b"):
+    with pytest.raises(typer.BadParameter, match="unknown case 'z'; cases: a; b"):
         work.main(only="z", json=record)

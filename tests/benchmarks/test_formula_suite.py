@@ -14,7 +14,7 @@ import typer
 from benchmarks import formulas
 from benchmarks.formulas import contest, matrix, tables
 from benchmarks.formulas.__main__ import main
-from benchmarks.formulas.claim import verdict
+from benchmarks.formulas.claim import judge_claims
 from benchmarks.formulas.shape import query_text
 from benchmarks.verdict import Verdict
 from dbsp_wcoj import Formula, Query
@@ -84,7 +84,9 @@ def test_all_formulas_and_the_choice_agree_in_a_quick_run(tmp_path, capsys):
 
 
 def test_a_shape_that_there_is_not_is_refused():
-    with pytest.raises(typer.BadParameter, match="ring is none of star, path, cycle, clique"):
+    with pytest.raises(
+        typer.BadParameter, match="unknown shape ring; choose from star, path, cycle, clique"
+    ):
         main(quick=True, shape=["ring"])
 
 
@@ -92,7 +94,7 @@ def test_a_formula_that_would_take_too_long_is_reported_as_stopped(monkeypatch):
     monkeypatch.setattr(contest, "STEP_LIMIT", 0.0)
     case = contest.Case("path", 3, "all", "uniform", 6, 100, (1, 5))
 
-    rows = list(contest.contest(case, ("collapsed", "recursive"), Verdict()))
+    rows = list(contest.run_contest(case, ("collapsed", "recursive"), Verdict()))
 
     assert [(r["batch"], r["stopped"]) for r in rows] == [
         (1, False),
@@ -111,7 +113,7 @@ def test_the_crossover_is_the_n_from_which_on_a_recursion_stays_faster():
         for name, ms, joins in (("collapsed", plain, 20.0), ("recursive", other, 18.0))
     ]
 
-    (found,) = tables.crossover(rows)
+    (found,) = tables.crossover_table(rows)
 
     assert found["faster from n, uniform"] == 5
     assert found["faster from n, skewed"] == "never"
@@ -131,7 +133,7 @@ def test_the_verdict_counts_where_a_recursion_is_faster():
     rows = [row("collapsed", 2.0), row("recursive", 1.0)]
     rows += [row("collapsed", 1.0, batch=1), row("recursive", 2.0, batch=1)]
 
-    text = " ".join(str(r["measured"]) for r in verdict(rows))
+    text = " ".join(str(r["measured"]) for r in judge_claims(rows))
 
     assert "path: a recursion is faster in 1 of 2 cases (n = 5), by up to 2 times" in text
     assert "less than 1,000 proposals" in text

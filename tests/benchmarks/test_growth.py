@@ -12,9 +12,9 @@ import typer
 
 from benchmarks.growth import __main__ as growth
 from benchmarks.growth import dimensions
-from benchmarks.growth.edges import BITS, columns, edges, split
-from benchmarks.growth.fit import exponent, fitted
-from benchmarks.growth.held import Held, Steps
+from benchmarks.growth.edges import BITS, columns, generate_keys, split_keys
+from benchmarks.growth.fit import exponent, fit_exponent
+from benchmarks.growth.held import LoadedViews, Steps
 from benchmarks.verdict import Verdict
 
 TINY = replace(
@@ -34,19 +34,20 @@ TINY = replace(
 
 @pytest.mark.parametrize("skew", [0.0, 0.75, 1.0])
 def test_edges_are_as_many_as_asked_distinct_loop_free_and_sorted(skew: float) -> None:
-    keys = edges(5_000, exponent=skew, seed=3)
+    keys = generate_keys(5_000, exponent=skew, seed=3)
 
     source, target = columns(keys)
     assert len(keys) == 5_000
     assert (np.diff(keys) > 0).all()
     assert (source != target).all()
     assert max(source.max(), target.max()) < 5_000 // 8
-    assert np.array_equal(keys, edges(5_000, exponent=skew, seed=3))
+    assert np.array_equal(keys, generate_keys(5_000, exponent=skew, seed=3))
 
 
 def test_a_larger_exponent_makes_larger_hubs_that_are_no_neighbours() -> None:
     degrees = [
-        np.bincount(edges(20_000, exponent=skew, seed=1) >> BITS) for skew in (0.0, 0.5, 1.0)
+        np.bincount(generate_keys(20_000, exponent=skew, seed=1) >> BITS)
+        for skew in (0.0, 0.5, 1.0)
     ]
 
     largest = [degree.max() for degree in degrees]
@@ -57,9 +58,9 @@ def test_a_larger_exponent_makes_larger_hubs_that_are_no_neighbours() -> None:
 
 
 def test_what_is_streamed_is_left_out_of_the_state() -> None:
-    keys = edges(1_000, exponent=0.5, seed=1)
+    keys = generate_keys(1_000, exponent=0.5, seed=1)
 
-    kept, streamed = split(keys, 100, seed=2)
+    kept, streamed = split_keys(keys, 100, seed=2)
 
     assert sorted([*kept.tolist(), *streamed.tolist()]) == keys.tolist()
     assert len(streamed) == 100
@@ -70,7 +71,7 @@ def test_an_exponent_is_the_power_that_the_cost_grows_with() -> None:
     sizes = [10.0, 100.0, 1000.0]
 
     assert exponent(sizes, [2 * x**0.5 for x in sizes]) == (0.5, 1.0)
-    assert fitted("a", [{"n": 1, "ms": None}], "n", "ms")["exponent"] is None
+    assert fit_exponent("a", [{"n": 1, "ms": None}], "n", "ms")["exponent"] is None
 
 
 def test_every_part_is_measured_and_every_answer_compared(tmp_path: Path) -> None:
@@ -88,7 +89,7 @@ def test_every_part_is_measured_and_every_answer_compared(tmp_path: Path) -> Non
 
 def test_growth_is_told_against_a_base_and_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dimensions, "BASE", 1_000)
-    found = dimensions.by_state(
+    found = dimensions.measure_by_state(
         (1_000, 4_000), {20: 2}, skew=0.0, setting=dimensions.Setting(0, Verdict(), print)
     )
 
@@ -98,12 +99,12 @@ def test_growth_is_told_against_a_base_and_a_bar(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_change_that_does_not_cancel_ends_with_status_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    measured = Held.there_and_back
+    measured = LoadedViews.insert_and_delete
 
-    def wrong(held: Held, keys: np.ndarray, batch: int, steps: int) -> Steps:
+    def wrong(held: LoadedViews, keys: np.ndarray, batch: int, steps: int) -> Steps:
         return replace(measured(held, keys, batch, steps), change=1)
 
-    monkeypatch.setattr(Held, "there_and_back", wrong)
+    monkeypatch.setattr(LoadedViews, "insert_and_delete", wrong)
 
     with pytest.raises(typer.Exit) as stop:
         growth.measure(TINY, part=["delta"], most=10**9, seed=0, json=None)
@@ -112,5 +113,5 @@ def test_a_change_that_does_not_cancel_ends_with_status_1(monkeypatch: pytest.Mo
 
 
 def test_an_unknown_part_is_refused() -> None:
-    with pytest.raises(typer.BadParameter, match="no part 'size'; choose from state, delta"):
+    with pytest.raises(typer.BadParameter, match="unknown part 'size'; choose from state, delta"):
         growth.main(part=["size"])

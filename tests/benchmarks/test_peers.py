@@ -16,7 +16,7 @@ import typer
 from pyspark.sql import SparkSession
 
 from benchmarks.cost import Cost
-from benchmarks.graph import Graph, generated
+from benchmarks.graph import Graph, generate_graph
 from benchmarks.peers import __main__ as command
 from benchmarks.peers import bulk, live, process, truth, workload
 from benchmarks.peers.job import Job, Steps
@@ -26,7 +26,7 @@ from benchmarks.peers.roster import SYSTEMS
 from benchmarks.peers.systems import BULK, KUZU, LIVE, Edges, Maintainer, Resources, System
 from benchmarks.verdict import Verdict
 
-TINY = generated(5, 160, 3)
+TINY = generate_graph(5, 160, 3)
 EDGES = np.stack([TINY.source, TINY.target])
 MODULES = ("bulk", "job", "pattern", "truth", "usage", "workload")
 FEW = 8 << 30
@@ -61,25 +61,25 @@ def test_examples_in_the_docstrings_hold(module: str) -> None:
 
 @pytest.mark.parametrize("name", ["triangles", "4-cliques", "diamonds", "3-rings", "4-rings"])
 def test_the_truth_is_what_trying_all_assignments_gives(name: str) -> None:
-    few = generated(4, 60, 1)
+    few = generate_graph(4, 60, 1)
     edges = np.stack([few.source, few.target])
 
-    assert truth.truth(PATTERNS[name], edges) == by_assignments(PATTERNS[name], edges) > 0
+    assert truth.count_rows(PATTERNS[name], edges) == by_assignments(PATTERNS[name], edges) > 0
 
 
 @pytest.mark.parametrize("name", ["5-rings", "6-rings"])
 def test_the_truth_of_long_rings_is_what_trying_all_assignments_gives(name: str) -> None:
-    few = generated(3, 60, 1)
+    few = generate_graph(3, 60, 1)
     edges = np.stack([few.source, few.target])
 
-    assert truth.truth(PATTERNS[name], edges) == by_assignments(PATTERNS[name], edges) > 0
+    assert truth.count_rows(PATTERNS[name], edges) == by_assignments(PATTERNS[name], edges) > 0
 
 
 def test_undirected_truth_counts_each_pattern_once() -> None:
     both = np.array([[1, 2, 2, 3, 1, 3, 9], [2, 1, 3, 2, 3, 1, 1]])
 
-    assert truth.truth(TRIANGLES, both, undirected=True) == 1
-    assert truth.truth(TRIANGLES, both) == 6
+    assert truth.count_rows(TRIANGLES, both, undirected=True) == 1
+    assert truth.count_rows(TRIANGLES, both) == 6
 
 
 def bulk_answer(system: System, pattern: Pattern, folder: Path) -> int:
@@ -87,7 +87,7 @@ def bulk_answer(system: System, pattern: Pattern, folder: Path) -> int:
     job = Job(folder, system.name, pattern.name, "bulk", 1, FEW, 0.0)
     ended = process.run(job, installed(system), limit=60.0)
     assert ended.failure is None, ended.failure
-    (counted,) = ended.said("counted")
+    (counted,) = ended.messages_of("counted")
     return counted["answer"]
 
 
@@ -96,12 +96,12 @@ def bulk_answer(system: System, pattern: Pattern, folder: Path) -> int:
 def test_a_driver_in_its_own_process_counts_triangles_with_the_plan_it_stands_for(
     name: str, tmp_path: Path
 ) -> None:
-    assert bulk_answer(SYSTEMS[name], TRIANGLES, tmp_path) == truth.truth(TRIANGLES, EDGES)
+    assert bulk_answer(SYSTEMS[name], TRIANGLES, tmp_path) == truth.count_rows(TRIANGLES, EDGES)
 
 
 @pytest.mark.parametrize("pattern", [CLIQUES, DIAMONDS], ids=lambda one: one.name)
 def test_kuzu_counts_other_patterns(pattern: Pattern, tmp_path: Path) -> None:
-    assert bulk_answer(KUZU, pattern, tmp_path) == truth.truth(pattern, EDGES)
+    assert bulk_answer(KUZU, pattern, tmp_path) == truth.count_rows(pattern, EDGES)
 
 
 @pytest.mark.parametrize("pattern", PATTERNS.values(), ids=lambda one: one.name)
@@ -112,7 +112,7 @@ def test_a_driver_counts_every_pattern(name: str, pattern: Pattern, tmp_path: Pa
     with system.counter(pattern, EDGES, Resources(1, FEW, tmp_path)) as counter:
         found = counter.count()
 
-    assert found == truth.truth(pattern, EDGES)
+    assert found == truth.count_rows(pattern, EDGES)
 
 
 @pytest.mark.parametrize("pattern", [TRIANGLES, CLIQUES], ids=lambda one: one.name)
@@ -121,7 +121,7 @@ def test_a_library_counts_undirected_patterns(name: str, pattern: Pattern, tmp_p
     system = installed(SYSTEMS[name])
 
     with system.counter(pattern, EDGES, Resources(1, FEW, tmp_path)) as counter:
-        assert counter.count() == truth.truth(pattern, EDGES, undirected=True)
+        assert counter.count() == truth.count_rows(pattern, EDGES, undirected=True)
 
 
 def test_a_plan_of_the_wrong_kind_is_refused() -> None:
@@ -203,7 +203,7 @@ def test_a_quick_bulk_run_writes_the_rows_with_their_bars(
 def test_a_wrong_answer_ends_the_race_with_status_1_and_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(bulk, "truth", lambda *_, **__: -1)
+    monkeypatch.setattr(bulk, "count_rows", lambda *_, **__: -1)
 
     with pytest.raises(typer.Exit) as stop:
         quick(tmp_path, monkeypatch, part="bulk", peers="duckdb-delta", threads=[1])
@@ -235,7 +235,7 @@ def test_plans_are_compared_where_both_kinds_ran() -> None:
 
 
 def test_an_unknown_peer_is_refused() -> None:
-    with pytest.raises(typer.BadParameter, match="no peer 'oracle'; choose from dbsp_wcoj"):
+    with pytest.raises(typer.BadParameter, match="unknown peer 'oracle'; choose from dbsp_wcoj"):
         command.main(peers="oracle")
 
 
@@ -267,7 +267,7 @@ def test_a_plan_with_a_bar_is_asked_for_every_graph(tmp_path: Path) -> None:
 
 
 def test_a_peer_that_fails_while_it_counts_gives_a_lower_bound() -> None:
-    end = process.Ended([{"event": "count"}], "out of memory at 8 GB", Cost(12.0, 11.0), 0)
+    end = process.DriverRun([{"event": "count"}], "out of memory at 8 GB", Cost(12.0, 11.0), 0)
 
     row = bulk._peer_row(bulk.Case(TRIANGLES, TINY), KUZU, 1, end, Cost(1.0, 1.0))
 
@@ -276,14 +276,14 @@ def test_a_peer_that_fails_while_it_counts_gives_a_lower_bound() -> None:
 
 
 def test_a_union_of_graphs_has_the_sum_of_their_counts() -> None:
-    both = workload.disjoint([TINY, TINY])
+    both = workload.disjoint_union([TINY, TINY])
 
     assert both.edges == 2 * TINY.edges
-    once = truth.truth(TRIANGLES, EDGES)
-    assert truth.truth(TRIANGLES, np.stack([both.source, both.target])) == 2 * once
+    once = truth.count_rows(TRIANGLES, EDGES)
+    assert truth.count_rows(TRIANGLES, np.stack([both.source, both.target])) == 2 * once
 
 
-STREAM = np.stack([*generated(6, 400, 2).shuffled(1).__dict__.values()][1:])
+STREAM = np.stack([*generate_graph(6, 400, 2).shuffled(1).__dict__.values()][1:])
 HELD = 200
 
 
@@ -304,7 +304,7 @@ def check_steps(system: System, pattern: Pattern, maintainer: Maintainer) -> Non
         for source, target, weight in zip(*edges.tolist(), weights.tolist(), strict=True):
             (there.add if weight > 0 else there.remove)((source, target))
         now = np.array(sorted(there)).T
-        assert found == truth.truth(pattern, now, undirected=system.undirected)
+        assert found == truth.count_rows(pattern, now, undirected=system.undirected)
 
 
 @pytest.mark.parametrize("pattern", PATTERNS.values(), ids=lambda one: one.name)
@@ -386,9 +386,9 @@ def test_a_quick_live_run_gives_rates_for_the_engine_and_for_a_peer(
 def test_the_engine_is_timed_on_just_the_steps_that_a_slow_peer_did(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    jobs: list[tuple[Job, process.Ended]] = []
+    jobs: list[tuple[Job, process.DriverRun]] = []
 
-    def run(job: Job, system: System, **limits: float) -> process.Ended:
+    def run(job: Job, system: System, **limits: float) -> process.DriverRun:
         jobs.append((job, process.run(job, system, **limits)))
         return jobs[-1][1]
 
@@ -400,19 +400,23 @@ def test_the_engine_is_timed_on_just_the_steps_that_a_slow_peer_did(
     rows = race.run([Stream(TRIANGLES, graph, HELD, (1, 10), ("duckdb-delta",), "one")])
 
     (_, own), (_, peer), (followed, engine) = jobs
-    assert own.said("measured")[0]["steps"] == 1  # at 0 s of allowance one step of each phase
-    told = peer.said("measured")
+    assert (
+        own.messages_of("measured")[0]["steps"] == 1
+    )  # at 0 s of allowance one step of each phase
+    told = peer.messages_of("measured")
     for name in ("batch", "change", "steps", "rows", "answer", "added", "gone"):
         once = [one[name] for one in told]
-        assert [one[name] for one in engine.said("measured")] == live.AGAIN * once
+        assert [one[name] for one in engine.messages_of("measured")] == live.AGAIN * once
     assert (followed.system, followed.seconds, followed.deletes) == ("dbsp_wcoj", math.inf, True)
-    walls = [one["wall"] for one in engine.said("measured")[:: len(told)]]
+    walls = [one["wall"] for one in engine.messages_of("measured")[:: len(told)]]
     (first,) = [
         row
         for row in rows
         if (row["system"], row["batch"], row["change"]) == ("duckdb-delta", 1, "insert")
     ]
-    assert first["times faster"] == peer.said("measured")[0]["wall"] / float(np.median(walls))
+    assert first["times faster"] == peer.messages_of("measured")[0]["wall"] / float(
+        np.median(walls)
+    )
     assert verdict.differences == []
 
 
@@ -429,9 +433,9 @@ def test_a_peer_that_is_stopped_while_it_takes_back_its_inserts_gives_a_lower_bo
 
     begun = [{"event": "phase", "batch": 100, "change": name} for name in ("insert", "delete")]
     peer = [begun[0], measured("insert", 3.0), begun[1]]
-    ended = process.Ended(peer, "stopped after 9 s", Cost(9.0, 8.0), 0)
+    ended = process.DriverRun(peer, "stopped after 9 s", Cost(9.0, 8.0), 0)
     same = [measured("insert", 0.001), measured("delete", 0.01)]
-    engine = live._phases(process.Ended(same, None, Cost(0.0, 0.0), 0))
+    engine = live._phases(process.DriverRun(same, None, Cost(0.0, 0.0), 0))
     stream = Stream(TRIANGLES, TINY, 10, (100,), ("pydbsp",), "one")
 
     rows = live._rows(stream, SYSTEMS["pydbsp"], 1, ended, live._phases(ended), engine)

@@ -49,7 +49,7 @@ def social_network(seed: int) -> dict[str, pa.Table]:
 
 
 def read_names(query: str) -> set[str]:
-    return set(lsqb.read_by(dict.fromkeys(COLUMNS), query))
+    return set(lsqb.select_relations(dict.fromkeys(COLUMNS), query))
 
 
 COLUMNS = {
@@ -109,9 +109,9 @@ def recount(query: str, relations: dict[str, pa.Table]) -> int:
 
 
 def steps_of(query: str) -> tuple[dict[str, pa.Table], list[lsqb.Step]]:
-    relations = lsqb.read_by(NETWORK, query)
+    relations = lsqb.select_relations(NETWORK, query)
     changing = {name: rows for name, rows in relations.items() if name != "Forum"}
-    return relations, list(lsqb.alternated(changing, lsqb.places(changing, 7, 3, 0)))
+    return relations, list(lsqb.alternate_changes(changing, lsqb.choose_rows(changing, 7, 3, 0)))
 
 
 def check(query: str, view: View) -> None:
@@ -142,7 +142,7 @@ def installed(name: str) -> System:
 
 @pytest.mark.parametrize("query", JOINS)
 def test_the_joins_of_a_query_count_what_its_text_counts(query: str) -> None:
-    relations = lsqb.read_by(NETWORK, query)
+    relations = lsqb.select_relations(NETWORK, query)
     facts = {name: facts_of(table) for name, table in relations.items()}
 
     assert by_python(query, facts) == recount(query, relations) > 0
@@ -231,7 +231,7 @@ def test_a_peer_in_its_own_process_is_right_after_every_step(name: str) -> None:
 def quick(tmp_path: Path, patch: pytest.MonkeyPatch, peers: str) -> Result:
     path = tmp_path / "peers.json"
     tiny = lsqb.Network("tiny", NETWORK, ("q2",), {})
-    patch.setattr(command, "network", lambda **_: tiny)
+    patch.setattr(command, "lsqb_network", lambda **_: tiny)
     command.main(part="lsqb", quick=True, peers=peers, json=path)
     return Result.read(path)
 
@@ -259,7 +259,7 @@ def test_a_quick_run_gives_a_row_for_each_system_and_keeps_the_other_tables(
 def test_a_wrong_answer_is_told_with_the_system_and_the_step(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    wrong = process.Ended([stepped(5, 1.0) | {"answer": -1}], None, Cost(0.0, 0.0), 0)
+    wrong = process.DriverRun([stepped(5, 1.0) | {"answer": -1}], None, Cost(0.0, 0.0), 0)
     monkeypatch.setattr(race, "run", lambda *_, **__: wrong)
     verdict = Verdict()
 
@@ -270,7 +270,7 @@ def test_a_wrong_answer_is_told_with_the_system_and_the_step(
 
 
 def test_a_part_that_there_is_not_is_refused() -> None:
-    with pytest.raises(typer.BadParameter, match="no part 'lsbq'; choose from bulk, live, lsqb"):
+    with pytest.raises(typer.BadParameter, match="unknown part 'lsbq'; choose from bulk, live"):
         command.main(part="lsbq")
 
 
@@ -281,12 +281,12 @@ def stepped(number: int, wall: float) -> dict:
 def test_a_slow_peer_is_compared_with_the_engine_on_the_steps_that_it_did() -> None:
     walls = [9.0] * race.WARM + [1.0, 3.0, 100.0]
     engine = race._steps(
-        process.Ended([stepped(i, w) for i, w in enumerate(walls, 1)], None, Cost(0, 0), 0)
+        process.DriverRun([stepped(i, w) for i, w in enumerate(walls, 1)], None, Cost(0, 0), 0)
     )
     peer = [stepped(i, 8.0) for i in range(1, race.WARM + 3)]
     loaded = {"event": "loaded", "wall": 2.0, "answer": 1, "number": 0}
     faster = {"event": "recounted", "count": 1.0, "answer": 1, "number": 0}
-    ended = process.Ended([loaded, faster, *peer], "stopped after 30 s", Cost(30.0, 0.0), 0)
+    ended = process.DriverRun([loaded, faster, *peer], "stopped after 30 s", Cost(30.0, 0.0), 0)
 
     row = race._row(SYSTEMS["kuzu-recompute"], ended, [engine])
 
@@ -297,7 +297,7 @@ def test_a_slow_peer_is_compared_with_the_engine_on_the_steps_that_it_did() -> N
 def test_a_peer_that_is_stopped_in_its_first_steps_gives_a_lower_bound() -> None:
     engine = [stepped(race.WARM + 1, 0.5)]
     loaded = {"event": "loaded", "wall": 2.0, "answer": 1, "number": 0}
-    ended = process.Ended([loaded], "stopped after 30 s", Cost(30.0, 0.0), 0)
+    ended = process.DriverRun([loaded], "stopped after 30 s", Cost(30.0, 0.0), 0)
 
     row = race._row(SYSTEMS["duckdb-delta"], ended, [engine])
 
@@ -309,7 +309,7 @@ def test_the_network_of_a_checkout_without_the_sample_is_made(
 ) -> None:
     monkeypatch.setattr(workload, "LSQB", tmp_path / "absent")
 
-    network = workload.network(quick=False, seed=0)
+    network = workload.lsqb_network(quick=False, seed=0)
 
     assert (network.name, network.queries) == ("2,000 generated people", ("q3", "q6", "q9"))
 

@@ -11,7 +11,7 @@ import typer
 
 from benchmarks import report, result
 from benchmarks.charts import CHARTS, Chart, Mark
-from benchmarks.plots import LOWER_BOUND_HATCH, draw, is_drawn, names
+from benchmarks.plots import LOWER_BOUND_HATCH, draw, file_names, is_drawn
 from benchmarks.result import Result, Row
 from benchmarks.selections import HEADLINES, PAGE_TABLES, Headline, Selection
 from benchmarks.styles import SYSTEMS, styles_of
@@ -104,7 +104,9 @@ def test_a_plot_is_stale_when_a_figure_changes_and_goes_when_its_table_does(
     assert is_drawn(LINES, FOUND, tmp_path)
     assert not is_drawn(LINES, other, tmp_path)
     assert report.obsolete_plots(FOUND, tmp_path) == []
-    assert sorted(path.name for path in report.obsolete_plots({}, tmp_path)) == sorted(names(LINES))
+    assert sorted(path.name for path in report.obsolete_plots({}, tmp_path)) == sorted(
+        file_names(LINES)
+    )
 
 
 @pytest.mark.parametrize("chart", [LINES, BARS], ids=["lines", "bars"])
@@ -112,7 +114,7 @@ def test_a_chart_drawn_twice_gives_the_same_bytes(chart: Chart, tmp_path: Path) 
     draw(chart, FOUND, tmp_path / "once")
     draw(chart, FOUND, tmp_path / "twice")
 
-    for name in names(chart):
+    for name in file_names(chart):
         assert (tmp_path / "once" / name).read_bytes() == (tmp_path / "twice" / name).read_bytes()
 
 

@@ -12,8 +12,14 @@ import pytest
 import typer
 
 from benchmarks import scale, scale_bytes, scale_speed
-from benchmarks.graph import Graph, generated
-from benchmarks.scale_cells import CLIQUES, TRIANGLES, expected_copies, grids, hub
+from benchmarks.graph import Graph, generate_graph
+from benchmarks.scale_cells import (
+    CLIQUES,
+    TRIANGLES,
+    build_grids,
+    expected_copies,
+    generate_hub_graph,
+)
 from streaming.distributed.execution.placement import place_rows
 
 NO_SPARK = [part for part in scale.PARTS if part != "batches"]
@@ -25,7 +31,7 @@ def started(path: Path):
 
 def test_every_part_without_spark_is_measured_and_judged(tmp_path: Path) -> None:
     path = tmp_path / "scale.json"
-    real = replace(generated(9, 4_000, 1), name="real")
+    real = replace(generate_graph(9, 4_000, 1), name="real")
 
     scale.measure(tmp_path, scale.QUICK, part=NO_SPARK, real=real, seed=0, json=path, start=started)
 
@@ -73,19 +79,19 @@ def test_a_wrong_count_ends_with_status_1(tmp_path: Path, monkeypatch) -> None:
 
 
 def test_half_of_all_edges_of_a_hub_graph_leave_one_node() -> None:
-    graph = hub(11, 600, 1)
+    graph = generate_hub_graph(11, 600, 1)
 
     assert 0.5 <= (graph.source == 0).mean() < 0.55
     assert len({*zip(graph.source.tolist(), graph.target.tolist(), strict=True)}) == graph.edges
     with pytest.raises(ValueError, match="need more than 64 nodes"):
-        hub(6, 600, 1)
+        generate_hub_graph(6, 600, 1)
 
 
 @pytest.mark.parametrize("cells", [8, 27, 64, 512])
 def test_copies_of_rows_with_heavy_values_are_what_theory_says(cells: int) -> None:
-    graph = hub(13, 3_000, 2)
+    graph = generate_hub_graph(13, 3_000, 2)
 
-    grid = grids(TRIANGLES, graph, cells)["spread"]
+    grid = build_grids(TRIANGLES, graph, cells)["spread"]
     found = place_rows("e", [pa.array(graph.source), pa.array(graph.target)], grid)
 
     assert grid.heavy

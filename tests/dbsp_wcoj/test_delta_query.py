@@ -92,7 +92,7 @@ def test_an_atom_of_constants_only_switches_the_query_on_and_off():
 
 NEVER = ZSet.from_rows([(9, 9, 9)])
 BAD_STEPS = {
-    "unknown relation": ({"e": EDGES, "g": EDGES}, UnknownRelationError, "'g'.*'e'"),
+    "unknown relation": ({"e": EDGES, "g": EDGES}, UnknownRelationError, "'g'.*relations: e"),
     "too wide": ({"e": NEVER}, ArityError, "'e'.*3.*2"),
     "too narrow": ({"e": EDGES, "f": ZSet.empty(1)}, ArityError, "'f'.*1.*2"),
     "output overflow": (

@@ -15,9 +15,9 @@ from dbsp_wcoj.formulas import (
     DeltaTerm,
     Factor,
     Formula,
-    View,
-    joins,
-    terms,
+    Version,
+    count_joins,
+    delta_terms,
 )
 from tests.generators.strategies import LAW
 
@@ -37,14 +37,14 @@ TABLE = {
 def delta(run, n, old, new):
     """Run terms over numbers: by multilinearity a number may stand for a relation."""
     views = {
-        View.old: old,
-        View.new: new,
-        View.delta: [b - a for a, b in zip(old, new, strict=True)],
+        Version.old: old,
+        Version.new: new,
+        Version.delta: [b - a for a, b in zip(old, new, strict=True)],
     }
     partial = [0] * (n + 1)
     for term in run:
         partial[term.target] += math.prod(
-            partial[term.target - 1] if factor == PARTIAL else views[factor.view][factor.atom]
+            partial[term.target - 1] if factor == PARTIAL else views[factor.version][factor.atom]
             for factor in term.factors
         )
     return partial[n]
@@ -56,7 +56,7 @@ def test_every_formula_equals_the_new_product_less_the_old_product(formula, data
     numbers = st.lists(st.integers(-9, 9), min_size=n, max_size=n)
     old, new = data.draw(numbers), data.draw(numbers)
 
-    assert delta(terms(formula, n), n, old, new) == math.prod(new) - math.prod(old)
+    assert delta(delta_terms(formula, n), n, old, new) == math.prod(new) - math.prod(old)
 
 
 @given(FORMULAS, st.data())
@@ -67,13 +67,16 @@ def test_terms_left_out_for_unchanged_atoms_are_zero(formula, data):
     changed = data.draw(st.sets(st.integers(0, n - 1)))
     new = [drawn[i] if i in changed else old[i] for i in range(n)]
 
-    run = terms(formula, n, changed=changed)
+    run = delta_terms(formula, n, changed=changed)
 
     assert delta(run, n, old, new) == math.prod(new) - math.prod(old)
     assert all(
-        f.atom in changed for t in run for f in t.factors if f.view is View.delta and f != PARTIAL
+        f.atom in changed
+        for t in run
+        for f in t.factors
+        if f.version is Version.delta and f != PARTIAL
     )
-    assert set(run) <= set(terms(formula, n))
+    assert set(run) <= set(delta_terms(formula, n))
 
 
 @given(FORMULAS, st.integers(1, 7), st.data())
@@ -81,7 +84,7 @@ def test_no_term_reads_a_partial_delta_that_no_term_has_written(formula, n, data
     changed = data.draw(st.sets(st.integers(0, n - 1)))
 
     written = set()
-    for term in terms(formula, n, changed=changed):
+    for term in delta_terms(formula, n, changed=changed):
         assert PARTIAL not in term.factors or term.target - 1 in written
         assert not written or term.target >= max(written)
         written.add(term.target)
@@ -89,21 +92,21 @@ def test_no_term_reads_a_partial_delta_that_no_term_has_written(formula, n, data
 
 @pytest.mark.parametrize("name", TABLE)
 def test_the_joins_are_those_of_the_design(name):
-    assert [joins(name, n) for n in range(2, 9)] == TABLE[name]
+    assert [count_joins(name, n) for n in range(2, 9)] == TABLE[name]
 
 
 @pytest.mark.parametrize("n", range(1, 13))
 def test_the_joins_follow_their_closed_forms(n):
-    assert joins(Formula.expanded, n) == (n - 1) * (2**n - 1)
-    assert joins(Formula.collapsed, n) == joins(Formula.flipped, n) == n * (n - 1)
-    assert joins(Formula.recursive, n) == (n - 1) * (n + 4) // 2
-    assert joins(Formula.recursive_collapsed, n) == (n - 1) * (n + 2) // 2
-    assert joins(Formula.recursive_flipped, n) == (n - 1) * (n + 2) // 2
+    assert count_joins(Formula.expanded, n) == (n - 1) * (2**n - 1)
+    assert count_joins(Formula.collapsed, n) == count_joins(Formula.flipped, n) == n * (n - 1)
+    assert count_joins(Formula.recursive, n) == (n - 1) * (n + 4) // 2
+    assert count_joins(Formula.recursive_collapsed, n) == (n - 1) * (n + 2) // 2
+    assert count_joins(Formula.recursive_flipped, n) == (n - 1) * (n + 2) // 2
 
 
 @pytest.mark.parametrize("n", range(2, 9))
 def test_the_products_are_as_many_as_the_design_says(n):
-    products = {f: sum(term.joins > 0 for term in terms(f, n)) for f in Formula}
+    products = {f: sum(term.joins > 0 for term in delta_terms(f, n)) for f in Formula}
 
     assert products == {
         Formula.expanded: 2**n - 1,
@@ -116,13 +119,15 @@ def test_the_products_are_as_many_as_the_design_says(n):
 
 
 def test_recursion_ties_with_the_one_shot_formulas_at_four_atoms_and_wins_from_five():
-    assert joins(Formula.recursive, 4) == joins(Formula.collapsed, 4)
-    assert all(joins(Formula.recursive, n) < joins(Formula.collapsed, n) for n in range(5, 30))
+    assert count_joins(Formula.recursive, 4) == count_joins(Formula.collapsed, 4)
+    assert all(
+        count_joins(Formula.recursive, n) < count_joins(Formula.collapsed, n) for n in range(5, 30)
+    )
 
 
 @pytest.mark.parametrize("formula", [Formula.collapsed, Formula.flipped])
 def test_the_one_shot_formulas_cost_n_less_one_joins_per_changed_atom(formula):
-    assert joins(formula, 6, changed={1, 4, 5}) == 3 * 5
+    assert count_joins(formula, 6, changed={1, 4, 5}) == 3 * 5
 
 
 @pytest.mark.parametrize("formula", [Formula.flipped, Formula.recursive_flipped])
@@ -130,23 +135,23 @@ def test_the_one_shot_formulas_cost_n_less_one_joins_per_changed_atom(formula):
 def test_the_flipped_formulas_need_one_version_of_each_trace(formula, n):
     """Old until its delta is used, new from then on: the delta can be merged in between."""
     for atom in range(n):
-        uses = [f.view for t in terms(formula, n) for f in t.factors if f.atom == atom]
-        assert uses == sorted(uses, key=[View.old, View.delta, View.new].index)
+        uses = [f.version for t in delta_terms(formula, n) for f in t.factors if f.atom == atom]
+        assert uses == sorted(uses, key=[Version.old, Version.delta, Version.new].index)
 
 
 @pytest.mark.parametrize("formula", Formula)
 def test_the_delta_of_a_single_atom_is_its_own_delta(formula):
-    assert terms(formula, 1) == (DeltaTerm(1, (Factor(0, View.delta),)),)
+    assert delta_terms(formula, 1) == (DeltaTerm(1, (Factor(0, Version.delta),)),)
 
 
 @pytest.mark.parametrize("formula", Formula)
 def test_without_changes_there_is_nothing_to_do(formula):
-    assert terms(formula, 4, changed=()) == ()
+    assert delta_terms(formula, 4, changed=()) == ()
 
 
 def test_one_shot_terms_name_every_atom_once_in_body_order():
     for formula in (Formula.expanded, Formula.collapsed, Formula.flipped):
-        for term in terms(formula, 5):
+        for term in delta_terms(formula, 5):
             assert [factor.atom for factor in term.factors] == list(range(5))
             assert term.target == 5
 
@@ -164,12 +169,12 @@ def test_a_formula_is_found_by_its_name():
         (("collapsed", 0), None, "a join of 0 atoms"),
         (("collapsed", 2), {2}, r"changed atoms \[2\] are not all in 0 … 1"),
         (("recursive", 2), {-1, 0}, r"changed atoms \[-1, 0\]"),
-        (("expanded", 17), None, "2\\^17-1 terms; the bound is 16 atoms, use collapsed"),
+        (("expanded", 17), None, "2\\^17-1 terms; the limit is 16 atoms, use collapsed"),
     ],
 )
 def test_what_cannot_be_expanded_is_refused_with_a_way_out(arguments, changed, message):
     with pytest.raises(FormulaError, match=message):
-        terms(*arguments, changed=changed)
+        delta_terms(*arguments, changed=changed)
 
 
 # Formulas of the user
@@ -179,7 +184,7 @@ def test_what_cannot_be_expanded_is_refused_with_a_way_out(arguments, changed, m
 def term_lists(draw, n=None):
     """Terms of the right shape, rarely exact: those of a formula, with some changed."""
     n = draw(st.integers(1, 4)) if n is None else n
-    found = list(terms(draw(FORMULAS), n))
+    found = list(delta_terms(draw(FORMULAS), n))
     for _ in range(draw(st.integers(0, 2))):
         if not found:
             break
@@ -193,7 +198,7 @@ def term_lists(draw, n=None):
             factors = list(found[place].factors)
             at = draw(st.integers(0, len(factors) - 1))
             if factors[at] != PARTIAL:
-                factors[at] = Factor(factors[at].atom, draw(st.sampled_from(list(View))))
+                factors[at] = Factor(factors[at].atom, draw(st.sampled_from(list(Version))))
             found[place] = DeltaTerm(found[place].target, tuple(factors))
     return found
 
@@ -215,22 +220,24 @@ def is_exact(run, n):
 @pytest.mark.parametrize("n", range(1, 8))
 @pytest.mark.parametrize("formula", Formula)
 def test_each_built_in_formula_is_accepted_as_terms_and_as_text(formula, n):
-    custom = CustomFormula(terms(formula, n))
+    custom = CustomFormula(delta_terms(formula, n))
     assert custom.atoms == n
-    assert custom.terms == terms(formula, n)
+    assert custom.terms == delta_terms(formula, n)
     assert CustomFormula.parse(str(custom)) == custom
 
 
 @settings(LAW)
 @given(FORMULAS, st.integers(1, 5), st.data())
 def test_a_dropped_repeated_or_altered_term_is_rejected(formula, n, data):
-    run = list(terms(formula, n))
+    run = list(delta_terms(formula, n))
     place = data.draw(st.integers(0, len(run) - 1))
     changed = [[*run, run[place]], [*run[:place], *run[place + 1 :]]]
     factors = run[place].factors
     at = data.draw(st.integers(0, len(factors) - 1))
     if factors[at] != PARTIAL:
-        other = data.draw(st.sampled_from([view for view in View if view is not factors[at].view]))
+        other = data.draw(
+            st.sampled_from([view for view in Version if view is not factors[at].version])
+        )
         altered = DeltaTerm(
             run[place].target, (*factors[:at], Factor(factors[at].atom, other), *factors[at + 1 :])
         )
@@ -269,7 +276,7 @@ def test_each_accepted_list_of_terms_gives_the_right_deltas(data):
     try:
         formula = CustomFormula(data.draw(term_lists(n)))
     except FormulaError:
-        formula = CustomFormula(terms(data.draw(FORMULAS), n))
+        formula = CustomFormula(delta_terms(data.draw(FORMULAS), n))
     if formula.atoms != n:
         return
     view = DeltaQuery(text, formula=formula)
@@ -297,12 +304,15 @@ def test_a_partial_sum_need_not_be_a_delta():
 
 def test_terms_are_left_out_where_nothing_changes_or_nothing_reads_them():
     formula = CustomFormula.parse("D2 += O1 O2; D3 += D2 d3; D3 += d1 N2 N3; D3 += O1 d2 N3")
-    assert [str(term) for term in terms(formula, 3, changed=[0])] == ["D3 += d1 N2 N3"]
-    assert [str(term) for term in terms(formula, 3, changed=[2])] == ["D2 += O1 O2", "D3 += D2 d3"]
-    assert terms(formula, 3, changed=[]) == ()
+    assert [str(term) for term in delta_terms(formula, 3, changed=[0])] == ["D3 += d1 N2 N3"]
+    assert [str(term) for term in delta_terms(formula, 3, changed=[2])] == [
+        "D2 += O1 O2",
+        "D3 += D2 d3",
+    ]
+    assert delta_terms(formula, 3, changed=[]) == ()
     unread = CustomFormula.parse("D1 += d1; D2 += d1 N2; D2 += O1 d2")
-    assert [str(term) for term in terms(unread, 2)] == ["D2 += d1 N2", "D2 += O1 d2"]
-    assert joins(unread, 2) == 2
+    assert [str(term) for term in delta_terms(unread, 2)] == ["D2 += d1 N2", "D2 += O1 d2"]
+    assert count_joins(unread, 2) == 2
 
 
 @pytest.mark.parametrize(

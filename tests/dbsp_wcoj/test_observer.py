@@ -11,7 +11,7 @@ import pytest
 from dbsp_wcoj import DeltaQuery, WeightOverflowError, ZSet
 from dbsp_wcoj.execution.physical_term import PhysicalTerm
 from dbsp_wcoj.observer import current_observer, observed, observing
-from dbsp_wcoj.zset import LIMIT
+from dbsp_wcoj.zset import MAX_INT64
 
 COUNTED = "n() :- e(a, b), e(b, c), e(a, c)"
 LISTED = "tri(a, b, c) :- e(a, b), e(b, c), e(a, c)"
@@ -73,7 +73,7 @@ def test_each_term_of_a_step_is_observed_and_every_phase_ends(query: str) -> Non
 def test_phases_end_after_an_error() -> None:
     recorder, view = Recorder(), DeltaQuery(LISTED)
     view.step({"e": triangle()})
-    large = ZSet.from_rows([(0, 1)], [LIMIT])
+    large = ZSet.from_rows([(0, 1)], [MAX_INT64])
 
     with observing(recorder), pytest.raises(WeightOverflowError):
         view.step({"e": large})

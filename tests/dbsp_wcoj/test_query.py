@@ -173,7 +173,9 @@ def test_the_caret_stands_below_the_fault_even_in_a_long_line_with_tabs():
 
 
 def test_a_head_variable_that_no_atom_binds_is_unsafe():
-    with pytest.raises(UnsafeVariableError, match=r"'c' of the head of 'q'.*bound: a, b"):
+    with pytest.raises(
+        UnsafeVariableError, match=r"'c' of the head of 'q'.*variables of atoms: a, b"
+    ):
         Query.parse("q(a, c) :- e(a, b)")
 
 

@@ -131,15 +131,15 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         generic_join,
         {
             "query": PATHS,
-            "views": {"e": EDGES},
+            "relations": {"e": EDGES},
             "order": ["a", "b", "c"],
             "engine": "compiled",
             "parts": 1,
         },
     ),
     "generic_join of a sequence": (
-        lambda views: generic_join(PATHS, views),
-        {"views": [EDGES] * 2},
+        lambda relations: generic_join(PATHS, relations),
+        {"relations": [EDGES] * 2},
     ),
     "DeltaQuery": (DeltaQuery, {"query": PATHS, "formula": "collapsed", "parts": 1}),
     "DeltaQuery with terms": (

@@ -21,10 +21,12 @@ class Maintained:
     """The counts of some queries, by a circuit and by recomputation."""
 
     def __init__(self, *queries: str) -> None:
-        relations = lsqb.read_by(lsqb.load(FOLDER), *queries)
+        relations = lsqb.select_relations(lsqb.load(FOLDER), *queries)
         schemas = {name: rows.schema for name, rows in relations.items()}
         self.mirror = Mirror(relations, lsqb.views_of(*queries))
-        self.circuit: Circuit = compile_sql(lsqb.statements(*queries), schemas, outputs=queries)
+        self.circuit: Circuit = compile_sql(
+            lsqb.view_statements(*queries), schemas, outputs=queries
+        )
         self.counts = dict.fromkeys(queries, 0)
 
     def shuffled(self, seed: int) -> Places:

@@ -81,7 +81,7 @@ def array(values: list, type_: pa.DataType) -> pa.Array:
 
 
 def listed(column: pa.Array) -> list:
-    """What is in an array, in the order that values have, NaN as a string and no -0.0."""
+    """Return the sorted values of an array, with NaN as a string and -0.0 as 0.0."""
     if pa.types.is_dictionary(column.type):
         assert column.type.index_type == column.indices.type
         picked = listed(column.dictionary)
@@ -98,7 +98,7 @@ def canonical(value: object) -> object:
 
 
 def rank(value: object) -> tuple:
-    """Python's order; NaN is greatest."""
+    """Sort as Python does, with NaN as the greatest value."""
     return (value == "NaN", 0 if value == "NaN" else value)
 
 

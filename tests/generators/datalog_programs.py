@@ -1,4 +1,4 @@
-"""Datalog programs over one tiny database, each a sentence of what it shows and a text.
+"""Datalog programs over one tiny database, each with a sentence that says what it tests.
 
 Relations: e(src, dst) and f(src, dst) of integers, d(n), ban(n), small(n), name(n, text), likes(n,
 thing), r3(a, b, c). The expected rows come from `tests.oracles.naive_datalog`.

@@ -28,7 +28,7 @@ RULES = {name: SimpleNamespace(keys=key) for name, key in KEYS.items()}
 
 
 def plain(value):
-    """A JSON number as it is written; decimals without an exponent."""
+    """Write a JSON number; decimals without an exponent."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{json.dumps(k)}: {plain(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list):
@@ -53,7 +53,7 @@ def bag(table):
 
 
 def reader_of(spark):
-    """A function that decodes texts, or pairs of key and text, by a feed."""
+    """Return a function that decodes texts, or pairs of key and text, by a feed."""
     from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
     columns = [

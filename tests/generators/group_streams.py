@@ -77,12 +77,12 @@ def decoded(zset, types, codecs):
 
 
 def canonical(row):
-    """NaN is one object, so that a dict finds it."""
+    """Replace each NaN by one object, so that a dict finds it."""
     return tuple(math.nan if isinstance(v, float) and v != v else v for v in row)
 
 
 def run_stream(make, plan, stream):
-    """Run an operator over a stream; its sums are its meaning and the oracle's after every step."""
+    """Run an operator over a stream; compare its summed deltas with the oracle after each step."""
     codecs = Codecs()
     operator = make(plan, codecs)
     types = [field.type for field in plan.input.fields]
@@ -107,7 +107,7 @@ def run_stream(make, plan, stream):
 
 
 def run_window(make, plan, *, steps=24, size=3000, groups=40):
-    """Run an operator over integer rows that come and go again; its sums are its meaning."""
+    """Run an operator over rows that are inserted and deleted; compare the sums with `evaluate`."""
     rng = np.random.default_rng(7)
     operator = make(plan, Codecs())
     total = ZSet.empty(3)

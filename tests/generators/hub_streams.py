@@ -1,7 +1,8 @@
-"""Streams of edges with a hub, that leave several runs behind, wherever values may lie.
+"""Streams of edges with a hub, over dense and sparse values, that leave several runs in a trace.
 
-The laws' domains are too small for the paths of a join that begin at lists of 8 values held against
-4 others. Here degrees are around 20, and the values lie where a bitmap can mark them or not.
+The property tests use domains that are too small for the code paths of a join that begin at lists
+of 8 values. Here degrees are around 20, and the values are such that a bitmap can represent them,
+or cannot.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ WEIGHTS = {
 def steps(
     seed: int, layout: str, weights: str, names: set[str], *, size: int = 1_800
 ) -> list[dict[str, ZSet]]:
-    """Steps of falling size: two runs stay, beside the run of the step."""
+    """Generate steps of falling size, so that two runs remain besides the run of the step."""
     rng = np.random.default_rng(seed)
     made = []
     for rows in (size, 140, 12, 1):

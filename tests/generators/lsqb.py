@@ -1,6 +1,6 @@
-"""Where the sample of the LSQB network is, and what its nine queries answer on it.
+"""Finds the sample of the LSQB network, and lists the published answers of its nine queries.
 
-The queries themselves are in `benchmarks.lsqb`, with the answers that were published.
+The queries and the answers are in `benchmarks.lsqb`.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def matching(draw, left: int, right: int) -> Expression:
 
 
 def narrowed(draw, plan: Plan, width: int) -> Plan:
-    """The plan with so many columns."""
+    """Return the plan projected or padded to ``width`` columns."""
     if len(plan.fields) == width:
         return plan
     return mapped(
@@ -169,13 +169,13 @@ def _aggregate(draw, below: Plan) -> Plan:
 
 
 class History:
-    """The rows that the relations have, and random changes of them that keep them bags."""
+    """The current rows of the relations, and random changes after which no weight is negative."""
 
     def __init__(self) -> None:
         self.rows = {name: Counter() for name in RELATIONS}
 
     def change(self, draw) -> dict[str, ZSet]:
-        """One step: a Z-set for some of the relations."""
+        """Draw one step: a Z-set for some of the relations."""
         deltas = {}
         for name, fields in RELATIONS.items():
             rows, weights = [], []
@@ -200,14 +200,14 @@ class History:
 
 
 def encoded(rows: list[Row], weights: list[int]) -> ZSet:
-    """Rows of integers and NULLs as codes."""
+    """Encode rows of integers and NULLs."""
     columns = zip(*rows, strict=True)
     codes = [[NULL if value is None else value for value in column] for column in columns]
     return ZSet.from_columns([np.array(c, np.int64) for c in codes], np.array(weights))
 
 
 def decoded(zset: ZSet) -> Counter:
-    """Codes of integers and NULLs as rows."""
+    """Decode rows of integers and NULLs."""
     found = Counter()
     for row, weight in zset:
         found[tuple(None if value == NULL else value for value in row)] = weight
@@ -215,5 +215,5 @@ def decoded(zset: ZSet) -> Counter:
 
 
 def identity(plan: Plan) -> Map:
-    """The plan under a map that changes nothing."""
+    """Wrap the plan in a map that changes nothing."""
     return mapped(list(columns(plan)), plan)

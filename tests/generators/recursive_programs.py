@@ -1,4 +1,4 @@
-"""Recursive Datalog programs over tiny graphs, each a sentence of what it shows and a text.
+"""Recursive Datalog programs over tiny graphs, each with a sentence that says what it tests.
 
 Relations: e(src, dst), f(src, dst), w(src, dst, cost), d(n). The expected rows come from
 `tests.oracles.naive_datalog`.

@@ -1,8 +1,8 @@
-"""Simulated streams: small circuits, micro-batches of changes for them, and what views must do.
+"""Simulated streams: small circuits, micro-batches of changes, and the expected deltas of views.
 
-A ``Case`` is a circuit with an oracle in plain Python; a ``Stream`` is a seeded list of
-micro-batches for it with the delta of every view in every one, by recomputation. Streams are kept,
-since a few of them serve thousands of schedules of crashes.
+A ``Case`` is a circuit with an oracle in plain Python. A ``Stream`` is a seeded list of
+micro-batches for it, with the delta of every view in each, by recomputation. Streams are cached,
+because a few of them serve thousands of schedules of crashes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def added(relations: Mapping[str, Bag], changes: list[Change]) -> dict[str, Bag]
 
 @dataclass(frozen=True)
 class Case:
-    """A circuit, what comes to it, and what it has to do.
+    """A circuit, the generator of its changes, and the oracle of its views.
 
     Attributes:
         compile: Makes the circuit.
@@ -63,7 +63,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Stream:
-    """Tables as Spark gives them, and what the views are after each and how they changed in it.
+    """Tables as Spark gives them, with the views after each and the deltas of the views.
 
     The last table takes away all rows that there are, so that its deltas tell whether the state was
     right in all its parts.

@@ -1,8 +1,8 @@
-"""Random SQL over three small tables, made so that DuckDB and the circuit must agree.
+"""Random SQL over three small tables, on which DuckDB and the circuit must agree.
 
-A text is one SELECT, or views that use each other and then a SELECT. Divisions, casts of texts and
-the like that can fail are left to the functions' own tests; a LIMIT stands only below an ORDER BY
-of all columns, where the answer is unique.
+A text is one SELECT, or views that use each other and then a SELECT. Expressions that can fail,
+such as divisions and casts of texts, have tests of their own. A LIMIT always follows an ORDER BY of
+all columns, so that the answer is unique.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Writer:
         return f"SELECT {distinct}{', '.join(items)} FROM {source}{where}", kinds
 
     def ranked(self, source: str, where: str, scope: list[Named]) -> tuple[str, list[str]]:
-        """The first rows of each group, in the order of all that is asked for."""
+        """Write a query for the first rows of each group, ordered by all its columns."""
         columns = [self.pick(scope) for _ in range(self.pick([1, 2, 3]))]
         order = ", ".join(f"{c.text}{self.pick(['', ' DESC'])}" for c in columns)
         items = ", ".join(f"{c.text} AS c{i}" for i, c in enumerate(columns))
@@ -162,7 +162,7 @@ class Writer:
         return f"{function}({distinct}{column.text}){filtered}", kind
 
     def one_table(self, scope: list[Named]) -> list[Named]:
-        """The columns of one table of those in scope."""
+        """Draw one of the tables in scope; return its columns."""
         table = self.pick(sorted({column.text.partition(".")[0] for column in scope}))
         return [column for column in scope if column.text.partition(".")[0] == table]
 

@@ -1,4 +1,4 @@
-"""Queries over four small tables with NULLs, that cover the SQL of `circuits.sql`.
+"""SQL queries over four small tables with NULLs that cover the constructs of `circuits.sql`.
 
 ``TABLES`` are the schemas; ``QUERIES`` are single SELECT statements whose answer is a function of
 the tables (each ORDER BY with a LIMIT is total), so that any engine can be compared on them.

@@ -1,4 +1,4 @@
-"""Hypothesis strategies: queries, relations and streams small enough that everything meets.
+"""Hypothesis strategies: queries, relations and streams with so few values that most rows join.
 
 Bugs of incremental joins need the same row in the old relation, in the delta and in several atoms.
 So the domains have two to five values, the weights lie in -3..3 and a step often undoes an earlier

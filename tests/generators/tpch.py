@@ -1,8 +1,9 @@
 """TPC-H data of scale 0.01, and a stream of changes in the style of its refresh functions.
 
 The data is made by ``tpchgen-cli`` (a package of the extra ``test``), the same rows every time.
-The stream goes beyond the two refresh functions: orders come and go with their lineitems, alone and
-at once, and customers, suppliers, parts and offers change too, whatever still refers to them.
+The stream goes beyond the two refresh functions. Orders are inserted and deleted with their
+lineitems, in separate steps and in one. Customers, suppliers, parts and offers change too, even if
+other rows refer to them.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ def generated(folder: Path) -> dict[str, pa.Table]:
 
 
 def _required(schema: pa.Schema) -> pa.Schema:
-    """The schema without NULL, as the specification and the generator have it."""
+    """Return the schema with all columns not null, as in the specification and the generator."""
     return pa.schema([field.with_nullable(False) for field in schema])
 
 
 def changes(relations: Mapping[str, pa.Table], seed: int) -> Iterator[tuple[str, Change]]:
-    """A load, refreshes, changes of all tables; in the end every row is there, then none."""
+    """Yield a load, refreshes and changes of all tables; then all rows exist, and then none."""
     stream = _Stream(relations, seed)
     most = {name: 0.9 for name in (*_OTHERS, "orders")}
     yield "load", stream.change(insert=most | dict.fromkeys(_FIXED, 1.0))

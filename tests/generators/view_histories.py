@@ -1,7 +1,7 @@
 """Histories of one view for tests of targets: deltas, upserts and whole views, and their oracle.
 
-Rows are tuples of Python values over tiny domains with NULL and NaN; NaN is written ``NAN`` on this
-side, a text, because it has to be equal to itself. The oracle is a Counter.
+Rows are tuples of Python values over tiny domains with NULL and NaN. The oracle, a Counter, writes
+NaN as the text ``NAN``, because NaN is not equal to itself.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A second oracle for large inputs: left-deep binary joins over numpy columns.
 
-Independent of the engine and of ``naive``: sort, ``searchsorted``, repeat. It enumerates every
-intermediate result, so it is for some million of rows in between. Weights are int64 and checked
-against float64 products, so a wrapped product fails here and does not become the expectation.
+It shares no code with the engine and with ``naive``: it sorts, searches and repeats. It enumerates
+every intermediate result, so these may have some million rows. Weights are int64; products are also
+computed in float64, so an overflow fails here and does not become the expected value.
 """
 
 from __future__ import annotations

@@ -82,14 +82,14 @@ def answers(text: str, relations: Relations) -> set[Row]:
     others = program.rules[1:]
     if others:
         message = "a one-shot query is one rule; register the others as a view"
-        raise program.source.error(message, others[0].at)
+        raise program.source.error(message, others[0].offset)
     program = resolve_names(program, _arities(program.rules[0].body, relations))
     check_safety(program)
     [rule] = program.rules
     for term in rule.terms:
         if isinstance(term.term, Apply) and term.term.function in AGGREGATES:
             message = "a one-shot query by extenders has no aggregates; use the plan"
-            raise program.source.error(message, term.at)
+            raise program.source.error(message, term.offset)
     order, found = extenders(rule.body, relations, source=program.source)
     head = [Valuation(term.term, order, program.source) for term in rule.terms]
     return {tuple(plain(term(*row)) for term in head) for row in solve(found, len(order))}
@@ -152,7 +152,7 @@ class Computed:
         return level == self.level
 
     def count(self, prefix: Prefix) -> float:
-        """One."""
+        """Return 1."""
         return 1
 
     def propose(self, prefix: Prefix) -> list[Any]:
@@ -194,7 +194,7 @@ class Absent:
         return math.inf
 
     def propose(self, prefix: Prefix) -> NoReturn:
-        """Never.
+        """Raise an error: the complement cannot be enumerated.
 
         Raises:
             UnsafeVariableError: Always; another extender binds the variable.
@@ -203,7 +203,7 @@ class Absent:
         raise UnsafeVariableError(message)
 
     def intersect(self, prefix: Prefix, extensions: Sequence[Any]) -> list[Any]:
-        """Those extensions that the inner extenders have no solution for."""
+        """Return the extensions for which the inner extenders have no solution."""
         kept = []
         for extension in extensions:
             whole = (*prefix, extension)
@@ -273,7 +273,7 @@ class _Builder:
         terms = list(enumerate(atom.terms))
         fixed = [(place, term.value) for place, term in terms if isinstance(term, TypedConstant)]
         named = [(place, term.name) for place, term in terms if isinstance(term, Variable)]
-        nulls = {place: Null((atom.at, place)) for place, _ in named}
+        nulls = {place: Null((atom.offset, place)) for place, _ in named}
         rows = {
             tuple(nulls[place] if row[place] is None else row[place] for place, _ in named): 1
             for row in self.relations[atom.relation]
@@ -358,7 +358,7 @@ def _ordered(
                 break
         else:
             message = f"no order computes {', '.join(waiting)}; use the plan, or write two rules"
-            raise source.error(message, items[0].at)
+            raise source.error(message, items[0].offset)
     return tuple(order)
 
 
@@ -372,8 +372,8 @@ def _without_computed_terms(items: Items, numbers: Iterable[int]) -> Items:
                 terms: list[Term] = []
                 for term in item.terms:
                     if isinstance(term, Apply):
-                        variable = Variable(f"c#{next(fresh)}", at=term.at)
-                        result.append(Comparison(variable, "==", term, at=term.at))
+                        variable = Variable(f"c#{next(fresh)}", offset=term.offset)
+                        result.append(Comparison(variable, "==", term, offset=term.offset))
                         term = variable
                     terms.append(term)
                 item = replace(item, terms=tuple(terms))

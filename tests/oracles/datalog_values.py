@@ -1,7 +1,7 @@
 """Terms and conditions as functions of Python values, for one-shot queries.
 
-The types of the values decide, as those of columns do in a plan: for each combination of them the
-expression is built once, and evaluated by `circuits.runtime.evaluation` on columns of one row.
+As in a plan, the types of the values determine the expression: it is built once for each
+combination of types, and `circuits.runtime.evaluation` evaluates it on columns of one row.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ class Valuation:
         if isinstance(item, Condition):
             return cls(item.term, names, source)
         made = cls(item.left, names, source)
-        left, right, op, at = item.left, item.right, item.op, item.at
+        left, right, op, offset = item.left, item.right, item.op, item.offset
         made._build = lambda scope: compare(
-            op, expression(left, scope, source), expression(right, scope, source), source, at
+            op, expression(left, scope, source), expression(right, scope, source), source, offset
         )
         made._direct = None
         return made

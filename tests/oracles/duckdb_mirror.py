@@ -1,8 +1,9 @@
-"""Mirror: the rows that a circuit has been told of, held once more in DuckDB, which recomputes.
+"""Keeps a copy of a circuit's rows in DuckDB, which recomputes queries: the oracle of whole
+queries.
 
-The oracle of whole queries: it shares no code with the engine. Each relation is a fixed table of
-rows of which some are present; a change names rows by their places, so that deletes are always of
-rows that are there, and rows that are alike stay apart.
+It shares no code with the engine. Each relation is a fixed table of rows, some of which are
+present. A change names rows by their row numbers. So a delete always names a row that exists, and
+equal rows are distinguished.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Places = Mapping[str, npt.NDArray[np.int64]]
 
 
 class Mirror:
-    """All rows that there can be, of which none is present at first.
+    """All possible rows of the relations; none is present at first.
 
     Args:
         relations: The rows, by relation.
@@ -39,17 +40,17 @@ class Mirror:
             self._database.execute(f"CREATE VIEW {name} AS {text}")
 
     def insert(self, places: Places) -> dict[str, pa.Table]:
-        """Rows that are absent become present; gives the deltas for a circuit."""
+        """Make absent rows present; return the deltas for a circuit."""
         return self.change({name: (of, of[:0]) for name, of in places.items()})
 
     def delete(self, places: Places) -> dict[str, pa.Table]:
-        """Rows that are present become absent; gives the deltas for a circuit."""
+        """Make present rows absent; return the deltas for a circuit."""
         return self.change({name: (of[:0], of) for name, of in places.items()})
 
     def change(
         self, places: Mapping[str, tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]
     ) -> dict[str, pa.Table]:
-        """Insert the first places and delete the second, per relation."""
+        """Insert the rows with the first numbers and delete those with the second, by relation."""
         deltas = {}
         for name, (inserted, deleted) in places.items():
             present = self.present[name]
@@ -63,7 +64,7 @@ class Mirror:
         return deltas
 
     def answer(self, text: str) -> list[tuple[object, ...]]:
-        """What DuckDB answers on the rows that are present."""
+        """Return DuckDB's answer over the present rows."""
         return self._database.execute(text).fetchall()
 
     def _store(self, name: str) -> None:

@@ -1,9 +1,9 @@
-"""The oracle: what a query means, in the fewest lines that can be checked by eye.
+"""The oracle of conjunctive queries: their definition in a few lines that can be checked by eye.
 
 A relation is a ``Mapping[row, weight]``. ``evaluate`` extends partial bindings atom by atom
-through a dictionary of the atom's rows; ``enumerate_all`` is more naive still, it tries every
-tuple of rows. Weights are Python integers, so nothing overflows here. Nothing is imported from
-the engine but the dataclasses of a query.
+through a dictionary of the atom's rows. ``enumerate_all`` is even simpler: it tries every
+tuple of rows. Weights are Python integers, so nothing overflows. The oracle imports only the
+dataclasses of a query from the engine.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COMPARE = {
 
 
 def evaluate(query: Query, relations: Relations) -> dict[Row, int]:
-    """The answer of ``query`` as row -> weight; relations by name, or one for each atom."""
+    """Return the answer of ``query`` as row -> weight; relations by name, or one for each atom."""
     bindings: dict[tuple[Any, ...], int] = {(): 1}
     bound: list[str] = []
     waiting = list(query.comparisons)
@@ -53,7 +53,7 @@ def evaluate(query: Query, relations: Relations) -> dict[Row, int]:
 
 
 def enumerate_all(query: Query, relations: Relations) -> dict[Row, int]:
-    """The same by trying every tuple of rows, one of each atom: for tiny inputs only."""
+    """Return the same by trying every tuple of rows, one of each atom: for tiny inputs only."""
     inputs = [_relation(relations, i, atom).items() for i, atom in enumerate(query.body)]
     answer: dict[Row, int] = defaultdict(int)
     for choice in itertools.product(*inputs):

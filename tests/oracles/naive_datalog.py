@@ -1,11 +1,11 @@
 """The oracle of Datalog programs: models by enumeration, straight from the parsed rules.
 
-A rule holds for an assignment of its variables if its body is true: an atom if the row is in the
-relation, an or if some alternative is, a not if its items are not. The variables of the body that
-all sides of every or share are enumerated over the values of the columns where they stand; those
-local to an alternative or a negation over the same, anew, for "some value". There are no joins, no
-orders, no plans; that is slow, so keep relations tiny. Recursive heads are found by applying all
-their rules to what they have given, from nothing on. No NULLs: those tests state their rows.
+A rule holds for an assignment of its variables if its body is true. An atom is true if the row is
+in the relation, an ``or`` if some alternative is true, a ``not`` if its items are not. Each
+variable is enumerated over the values of the columns in which it occurs; a variable local to an
+alternative or a negation is enumerated inside it. There are no joins, orders or plans. That is
+slow, so keep relations tiny. Recursive heads begin empty, and all their rules are applied until
+nothing changes. NULL is not supported: tests with NULL state their expected rows.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def evaluate_program(text: str, relations: Mapping[str, Iterable[Row]]) -> dict[
 
 
 def lowest(waiting: Mapping[str, list[Rule]]) -> set[str]:
-    """Heads that need only each other and what is known: those that the fewest are needed for."""
+    """Return the smallest set of heads whose rules need only each other and computed relations."""
     needs = {
         head: {a.relation for rule in rules for a in atoms(rule.body)} & waiting.keys()
         for head, rules in waiting.items()
@@ -106,7 +106,7 @@ def lowest(waiting: Mapping[str, list[Rule]]) -> set[str]:
 
 
 def least(group: Mapping[str, list[Rule]], known: Rows) -> dict[str, set[Row]]:
-    """The rules of all heads applied again and again to what they have given."""
+    """Apply the rules of all heads to their own results until nothing changes."""
     recursive = any(
         a.relation in group for rules in group.values() for r in rules for a in atoms(r.body)
     )

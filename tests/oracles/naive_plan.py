@@ -136,7 +136,7 @@ def cross(inputs: Sequence[Counter[Row]]) -> Counter[Row]:
 def matched(
     left: Counter[Row], right: Counter[Row], plan: Semijoin | OuterJoin
 ) -> tuple[set[Row], set[Row]]:
-    """The left rows with a right row of positive weight that the predicate holds for; converse."""
+    """Split the left rows: those that match a right row of positive weight, and the others."""
     pairs = [(one, other) for one in left for other in right]
     of = types(plan.left) + types(plan.right)
     truth = computed(plan.predicate, [one + other for one, other in pairs], of)
@@ -237,7 +237,7 @@ def top(plan: TopK, rows: Counter[Row]) -> Counter[Row]:
 
 
 def sorted_rows(plan: TopK, rows: list[tuple[Row, int]]) -> list[tuple[Row, int]]:
-    """By stable sorts, the least important column first."""
+    """Sort the rows by stable sorts, the least important column first."""
     for column in reversed(range(len(plan.fields))):
         rows = sorted_by(rows, column, descending=False, nulls_first=False)
     for order in reversed(plan.order):

@@ -1,4 +1,4 @@
-"""The rules of inputs in plain Python: one event after the other, on dicts."""
+"""The oracle of `InputOptions`: applies one event after the other to dicts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Event = tuple[Row, int, int]
 
 @dataclass
 class NaiveInput:
-    """What a relation is after each step, and what was refused in it."""
+    """The rows of a relation after each step, and the rows that the step rejected."""
 
     keys: tuple[int, ...] = ()
     strict: bool = False
@@ -23,7 +23,7 @@ class NaiveInput:
     horizon: int | None = None
 
     def step(self, events: Sequence[Event], watermark: int | None = None) -> Counter:
-        """Take a step; return the weight refused by reason and row."""
+        """Apply a step; return the rejected weight by reason and row."""
         refused: Counter = Counter()
         if self.keys:
             self._upsert(events, refused)

@@ -1,4 +1,4 @@
-"""The oracle of plans against answers worked out by hand, and against DuckDB on a few plans."""
+"""Compares the oracle of plans with answers computed by hand, and with DuckDB on a few plans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A driver on a cluster: a process of its own, which says when each micro-batch begins.
+"""Runs a distributed sink on a cluster, in a process that prints when each micro-batch begins.
 
     python -m tests.support.cluster_driver PLACE MASTER
 

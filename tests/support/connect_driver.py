@@ -1,4 +1,4 @@
-"""A query in Spark Connect: a client of its own, with a server that runs the sink elsewhere.
+"""Runs a query in Spark Connect: a client process, and a server that runs the sink.
 
     python -m tests.support.connect_driver PLACE
 
@@ -25,7 +25,7 @@ from tests.support.spark_queries import started
 
 
 def session_of(place: Path) -> SparkSession:
-    """A server and a client of it, both on this machine."""
+    """Start a server and a client on this machine."""
     use_java()
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"

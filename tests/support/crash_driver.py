@@ -1,4 +1,4 @@
-"""A driver that is killed: a process of its own, with its JVM, that runs a query and dies on cue.
+"""Runs a query in a process with its own JVM, which kills itself at a given point.
 
     python -m tests.support.crash_driver PLACE
 
@@ -52,7 +52,7 @@ VIEWS = """
 
 
 class Point:
-    """Where this process dies, if anywhere."""
+    """The point at which this process dies, if any."""
 
     def __init__(self, text: str) -> None:
         words = text.split()
@@ -74,7 +74,7 @@ def die() -> None:
 
 
 class DyingFiles(LocalFiles):
-    """A state directory whose process dies in a call."""
+    """A state directory in which a given call kills the process."""
 
     def __init__(self, location: Path, point: Point) -> None:
         super().__init__(location)

@@ -1,7 +1,7 @@
-"""Databases for tests: SQLite in a file, and a PostgreSQL server out of a wheel.
+"""Databases for tests: SQLite in a file, and a PostgreSQL server from a Python package.
 
-Connections count their calls and fail at a planned one, before or after it took effect; from then
-on the process counts as dead, and every call fails until `Faults.plan` is called again.
+Connections count their calls, and fail at a planned call, before or after it takes effect. From
+then on the process counts as dead: every call fails until `Faults.plan` is called again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NUMBERS = itertools.count()
 
 
 class Crash(BaseException):
-    """The process is gone."""
+    """The process has ended."""
 
 
 class Faults:
@@ -94,7 +94,7 @@ def postgres_with(faults: Faults, address: str, **options: Any) -> Callable[[], 
 
 
 def fresh() -> str:
-    """A name that no other table has."""
+    """Return a new table name."""
     return f"t{next(NUMBERS)}"
 
 
@@ -114,7 +114,7 @@ def postgres(tmp_path_factory):
 
 
 class PostgresServer:
-    """A server of one's own, that can be stopped and started."""
+    """A separate server that a test can stop and start."""
 
     def __init__(self, server: Any) -> None:
         self._server = server

@@ -1,4 +1,4 @@
-"""The code on the pages of the documentation, executed as a reader would type it.
+"""Executes the code on the pages of the documentation, as a reader would type it.
 
 All blocks of a page share one namespace, in order. A block of Python with prompts is a doctest: its
 outputs are compared, ``...`` stands for anything. One without prompts is executed. A block with a
@@ -37,7 +37,7 @@ class Block:
 
 
 def blocks_of(page: Path) -> list[Block]:
-    """The fenced blocks of a page, in order."""
+    """Return the fenced blocks of a page, in order."""
     text = page.read_text()
     return [
         Block(
@@ -51,7 +51,7 @@ def blocks_of(page: Path) -> list[Block]:
 
 
 def run(page: Path) -> int:
-    """Execute the Python of a page, in the current directory; the number of blocks.
+    """Execute the Python blocks of a page in the current directory; return their number.
 
     Raises what a block raises.
     """

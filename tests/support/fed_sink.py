@@ -1,4 +1,4 @@
-"""A sink on a directory of the real disk, fed by hand, and what its views have to be."""
+"""Runs a sink on the real disk without Spark, and computes the expected views."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def batch(number: int) -> pa.Table:
 
 
 def expected(batches: int) -> dict[str, Counter]:
-    """The views after so many micro-batches, by loops over rows."""
+    """Compute the views after so many micro-batches, by loops over rows."""
     rows = [row for batch in ROWS[:batches] for row in batch]
     return {
         "paths": Counter((a, d) for a, b, _ in rows for c, d, _ in rows if b == c),

@@ -1,4 +1,4 @@
-"""Notebooks, executed by a kernel of their own.
+"""Executes the notebooks of the examples, each in a kernel of its own.
 
 ::
 
@@ -19,7 +19,7 @@ NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 
 
 def stored(path: Path) -> Any:
-    """The notebook as it is in its file."""
+    """Read a notebook."""
     return nbformat.read(path, as_version=4)
 
 
@@ -36,7 +36,7 @@ def executed(path: Path) -> Any:
 
 
 def printed(notebook: Any) -> list[str]:
-    """What each cell shows, as text."""
+    """Return the output of each cell as text."""
     return [
         "".join(
             output.get("text") or output.get("data", {}).get("text/plain", output.get("ename", ""))

@@ -1,4 +1,4 @@
-"""The wheel and the source archive, built, installed in empty environments and tried there.
+"""Builds the wheel and the source archive, and tries them in empty environments.
 
 ::
 
@@ -234,7 +234,7 @@ def kernels(venv: Path) -> None:
 
 
 def pythons() -> list[str]:
-    """One of each version, by name or of pyenv."""
+    """Find one Python of each version, on the PATH or in pyenv."""
     found = []
     for version in VERSIONS:
         own = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
@@ -245,7 +245,7 @@ def pythons() -> list[str]:
 
 
 def run(*command: str, **options: object) -> None:
-    """Run a command, which has to end well."""
+    """Run a command; an exit status other than 0 is an error."""
     environment = {n: v for n, v in os.environ.items() if n not in ("PYTHONPATH", "VIRTUAL_ENV")}
     subprocess.run(command, check=True, env=environment, **options)  # type: ignore[call-overload]
 

@@ -1,4 +1,4 @@
-"""A sink with a live page in a process with few file descriptors, for `test_ui_limits`.
+"""Runs a sink with a live page in a process with few file descriptors, for `test_ui_limits`.
 
 Reads a command per line from standard input and answers each with a line of JSON:
 

@@ -1,8 +1,8 @@
-"""Where the real data is: the folder ``shared`` beside the repository.
+"""Finds the real data of the tests: the folder ``shared`` beside the repository.
 
-``DBSP_WCOJ_SHARED`` names another place. Nothing of it is part of the project, so a test that
-needs it is skipped with a reason where it is missing. Everything is int64 edge lists in Parquet;
-``INDEX.md`` there says what they are, and its counts are the expectation of the tests.
+``DBSP_WCOJ_SHARED`` names another folder. The data is not part of the project, so a test that needs
+it is skipped with a reason if it is missing. All files are edge lists of int64 in Parquet. Their
+``INDEX.md`` describes them; the tests expect its counts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""SimulatedFiles: a file system in memory that loses whatever a crash may lose.
+"""A simulated file system in memory that loses all that a crash of the machine may lose.
 
 The `Files` of a machine whose power fails. What a crash leaves, beyond what every file system
 promises, is drawn from a seed:
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 class Crash(BaseException):
-    """The process is gone; with ``power`` the machine as well."""
+    """The process has ended; with ``power``, the machine has lost power."""
 
     def __init__(self, message: str, *, power: bool) -> None:
         super().__init__(message)

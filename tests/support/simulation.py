@@ -1,4 +1,4 @@
-"""Simulation: a sink, Spark, a target and a disk, and everything that can go wrong between them.
+"""Simulates a sink, Spark, a target and a disk, with random faults between them.
 
 A schedule is a function of its seed. It plays Spark, which has in its checkpoint what the
 micro-batches are and how many are committed, and is right about that: it gives the first
@@ -68,7 +68,7 @@ LOGGED = 60  # calls that are shown of a failing schedule
 
 
 class Target:
-    """Holds micro-batches, idempotent by their id, and checks all that it is given."""
+    """A target that stores micro-batches by id, and checks each delta that it gets."""
 
     def __init__(self, given: Stream) -> None:
         self.seen: list[set[str]] = [set() for _ in given.tables]

@@ -1,4 +1,4 @@
-"""Queries of Spark that take what is there, and end."""
+"""Runs Spark queries that process the existing input and end."""
 
 from __future__ import annotations
 

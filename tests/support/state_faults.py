@@ -1,4 +1,4 @@
-"""Random faults of a state directory on the real disk, and what has to be true after each.
+"""Damages a state directory on the real disk at random, and checks what a sink then does.
 
 A trial copies a directory of some micro-batches, lets one or two things happen to its files, and
 has a sink go on, with the next micro-batch or with the last one again, and over a restart::
@@ -169,7 +169,7 @@ def bytes_of(path: Path) -> bytes:
 
 
 def happen(harm: Harm, random: Random) -> None:
-    """Let one thing happen."""
+    """Apply one random fault."""
     place = harm.place
     folders = [place, place / "manifests", place / "data", place / "outputs"]
     folder = random.choice([one for one in folders if one.is_dir()])
@@ -316,7 +316,7 @@ class Trial:
 
 @contextmanager
 def limited(seconds: int) -> Iterator[None]:
-    """End what hangs."""
+    """Stop a trial that does not end."""
 
     def late(*given: object) -> None:
         raise TimeoutError(f"still running after {seconds} s")
@@ -342,7 +342,7 @@ def whole_directory(case: Embedded | InCells, place: Path) -> Path:
 def trials(
     seeds: range, *, cells: float = 0.2, say: Callable[[str], None] = lambda line: None
 ) -> tuple[Counter[str], list[str]]:
-    """The outcomes of the trials, and the findings."""
+    """Return the outcomes of the trials, and the findings."""
     files.LOCK_TIMEOUT_S = 0.2
     found: Counter[str] = Counter()
     findings = []

@@ -1,6 +1,7 @@
-"""A store of state that has nothing but what a step's state gives, as plain bytes.
+"""A minimal store of circuit state: it keeps only what each step writes, as plain bytes.
 
-Packed runs per arrangement, which it sums up at random, and the values added to each table.
+It keeps packed runs for each arrangement, which it merges at random, and the values added to each
+dictionary.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Store:
         self._random = np.random.default_rng(seed)
 
     def write(self, step) -> None:
-        """What a sink does between prepare and commit."""
+        """Store a step, as a sink does between prepare and commit."""
         state = step.state(self.lengths)
         assert state.runs.keys() <= state.orders.keys()
         runs = {}
@@ -89,7 +90,7 @@ def run_of_bytes(piece: bytes) -> Run:
 
 
 def stored(circuit: Circuit, store: Store, tables) -> dict[str, Counter]:
-    """Make a step as a durable sink does; its outputs."""
+    """Run a step as a durable sink does; return its outputs."""
     step = circuit.prepare(tables)
     store.write(step)
     step.commit()
@@ -109,7 +110,7 @@ def restarted(circuit: Circuit, store: Store, **changes) -> Circuit:
 
 
 def same(one, other) -> None:
-    """The snapshots are equal."""
+    """Assert that the snapshots are equal."""
     first, second = one.snapshot(), other.snapshot()
     assert (first.fingerprint, first.steps, first.marks) == (
         second.fingerprint,

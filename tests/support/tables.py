@@ -1,4 +1,4 @@
-"""Arrow tables of changed rows, from Python rows and back to bags of them."""
+"""Converts Python rows to Arrow tables of changed rows, and back to bags (rows with weights)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def bag_of(table: pa.Table) -> Counter[Row]:
 
 
 class Totals:
-    """What all outputs of a circuit add up to, step by step."""
+    """The sums of the deltas of a circuit's views, step by step."""
 
     def __init__(self, circuit: Circuit) -> None:
         self.circuit = circuit

@@ -1,4 +1,4 @@
-"""A circuit that many threads use at once, beside a model of it in plain Python.
+"""Runs a circuit in many threads, and compares it with a model in plain Python.
 
 The model is the list of the versions of the circuit, as bags of rows. A writer adds the next one
 while it has the turn and before it commits. So a read that begins when the commits of ``low``
@@ -115,7 +115,7 @@ class World:
 
 
 class Writer:
-    """Makes steps, gives some of them up, and goes back to earlier states.
+    """A thread that commits or abandons steps, and restores earlier states.
 
     Args:
         world: What is written to.
@@ -130,7 +130,7 @@ class Writer:
         self.kept: tuple[Any, Bag] | None = None
 
     def __call__(self) -> None:
-        """Make one step, or something else."""
+        """Do one random write: a step, or another operation."""
         choice = self.random.random()
         if choice < 0.03 and self.kept is not None:
             self._go_back()
@@ -189,7 +189,7 @@ class Writer:
             return
 
     def _give_up(self) -> None:
-        """Two steps at one state, of which one or none counts."""
+        """Prepare two steps at one state, and commit one or none."""
         world = self.world
         _, bag = world.newest
         one = world.circuit.prepare({"e": self._table(self._changes(bag))})
@@ -223,7 +223,7 @@ class Writer:
 
 
 class Reader:
-    """Reads in one way again and again, and compares.
+    """A thread that reads in one way, again and again, and compares with the model.
 
     Args:
         world: What is read.

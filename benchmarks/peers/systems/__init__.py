@@ -1,6 +1,6 @@
-"""Systems: the engine and its peers, one module each, told apart here.
+"""Lists the engine and its peers; each system has a module of its own in this folder.
 
-A module gives ``counter`` (BULK), ``maintainer`` (LIVE), ``view`` (LSQB) or several of them, as
+A module defines ``counter`` (BULK), ``maintainer`` (LIVE), ``view`` (LSQB) or several of them, as
 context managers:
 
 ``counter(pattern, edges, resources, **options)``     -> an object with ``plan`` and ``count()``
@@ -9,10 +9,9 @@ context managers:
 ``view(query, relations, resources, **options)``        -> an object with ``change(rows, weight)``
                                                          and ``count()``
 
-Loading ends when the context is entered; what a module does in ``prepare(query, relations,
-resources)``, if it has that, comes before a view is loaded and is not timed. A plan is checked, not
-assumed: one that should be worst-case optimal must hold the word that says so, one that should be
-binary must not.
+Loading ends when the context is entered. A module may also define ``prepare(query, relations,
+resources)``, which runs before a view is loaded and is not timed. Plans are checked: a plan that
+should be worst-case optimal must contain the system's word for that, and a binary plan must not.
 """
 
 from __future__ import annotations

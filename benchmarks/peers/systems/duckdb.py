@@ -1,10 +1,10 @@
 """DuckDB: SQL on columns, with hash joins; from scratch, and as delta SQL.
 
-LIVE by ``recompute`` answers the query anew after each change. LIVE by ``delta`` runs the terms
-of the collapsed formula, over the table before the change, the changed rows with their weights,
-and both together; then it changes the table. No index is made: DuckDB's joins would not use it,
-and its primary keys refuse a row that was deleted in the same transaction. LSQB likewise: the texts
-of the queries, or the terms of their joins (`lsqb_joins`) whose relation has changed.
+For LIVE, ``recompute`` runs the query again after each change. ``delta`` runs the terms of the
+collapsed formula over the table before the change, the changed rows with their weights, and both
+together; then it changes the table. There is no index: DuckDB's joins would not use it, and its
+primary keys refuse a row that was deleted in the same transaction. For LSQB, ``recompute`` runs the
+query, and ``delta`` the terms of its joins (`lsqb_joins`) whose relation has changed.
 """
 
 from __future__ import annotations

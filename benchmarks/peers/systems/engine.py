@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.cost import Clock, Cost
-from benchmarks.engine import parts, warm_up, weight, workers
+from benchmarks.engine import count_of, part_count, thread_pool, warm_up
 from benchmarks.lsqb import Relations
-from benchmarks.maintained import Maintained, weighted
+from benchmarks.maintained import Maintained, with_weight
 from benchmarks.peers.pattern import Pattern
 from benchmarks.peers.systems import Edges, Resources
 from dbsp_wcoj import DeltaQuery, Trace, ZSet, generic_join
@@ -34,10 +34,10 @@ class _Counter:
         self._edges = edges[:, np.random.default_rng(1).permutation(edges.shape[1])]
 
     def count(self) -> int:
-        with workers(self._threads) as executor:
+        with thread_pool(self._threads) as executor:
             edges = ZSet.from_columns(list(self._edges), executor=executor)
-            used = parts(self._threads)
-            return weight(generic_join(self._query, {"e": edges}, executor=executor, parts=used))
+            used = part_count(self._threads)
+            return count_of(generic_join(self._query, {"e": edges}, executor=executor, parts=used))
 
     def index(self) -> Cost:
         """What it costs to sort the edges and to build the tries of both directions."""
@@ -53,11 +53,11 @@ class _Binary:
         self._query, self._threads, self._edges = pattern.datalog, threads, edges
 
     def count(self) -> int:
-        with workers(self._threads) as executor:
+        with thread_pool(self._threads) as executor:
             view = DeltaQuery(
-                self._query, formula="recursive", executor=executor, parts=parts(self._threads)
+                self._query, formula="recursive", executor=executor, parts=part_count(self._threads)
             )
-            return weight(view.step({"e": ZSet.from_columns(list(self._edges))}))
+            return count_of(view.step({"e": ZSet.from_columns(list(self._edges))}))
 
 
 class _Maintainer:
@@ -66,7 +66,7 @@ class _Maintainer:
 
     def step(self, edges: Edges, weights: NDArray[np.int64]) -> int:
         delta = self._view.step({"e": ZSet.from_columns(list(edges), weights)})
-        self._count += weight(delta)
+        self._count += count_of(delta)
         return self._count
 
 
@@ -76,7 +76,7 @@ class _View:
         self._count = self._view.step(relations)
 
     def change(self, rows: Relations, weight: int) -> None:
-        self._count = self._view.step(weighted(rows, weight))
+        self._count = self._view.step(with_weight(rows, weight))
 
     def count(self) -> int:
         return self._count
@@ -94,8 +94,8 @@ def counter(
 @contextmanager
 def maintainer(pattern: Pattern, edges: Edges, resources: Resources) -> Iterator[_Maintainer]:
     warm_up(resources.threads)
-    with workers(resources.threads) as executor:
-        used = parts(resources.threads)
+    with thread_pool(resources.threads) as executor:
+        used = part_count(resources.threads)
 
         def view(loaded: Edges) -> _Maintainer:
             one = _Maintainer(DeltaQuery(pattern.datalog, executor=executor, parts=used))

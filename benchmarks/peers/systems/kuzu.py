@@ -3,9 +3,9 @@
 One MATCH with all atoms is planned with multiway intersections (INTERSECT); a MATCH for each atom
 with WITH between them is planned with hash joins only.
 
-An LSQB query is counted anew after each change. Its database is in memory, so that a change waits
-for no disk: deletes are one statement for a relation, inserts are copied from a Parquet file,
-which takes a tenth of the time of a statement that creates them.
+An LSQB query is counted again after each change. Its database is in memory, so that changes do not
+wait for a disk. Deletes are one statement for each relation. Inserts are copied from a Parquet
+file, which takes a tenth of the time of a statement that creates the rows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """networkx: a graph library in Python; undirected triangles and cliques, recounted.
 
-As with igraph, what a user would reach for counts undirected patterns, each once. It has no
-function for cliques of one size; those that it enumerates come by size, so it is stopped after 4.
+As in igraph, the library's functions count undirected patterns, each once. There is no function for
+cliques of one size; the library enumerates cliques by size, so the count stops after size 4.
 """
 
 from __future__ import annotations

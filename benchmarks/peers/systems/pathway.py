@@ -1,12 +1,12 @@
 """Pathway: differential dataflow behind Python tables; each atom after the first is one join.
 
 Its engine runs in a thread of this process. A step puts rows into its Python connector and commits
-them. Its output is one table of the count and of a checksum of the edges, which changes in every
-step even when the count does not; a step is done when a time is closed at which the checksum was
-new. Rows are keyed by all columns, so a delete is exact.
+them. Its output is one table with the count and a checksum of the edges, which changes in every
+step even if the count does not. A step is complete when Pathway closes a time in which the checksum
+changed. Rows are keyed by all columns, so a delete is exact.
 
-For an LSQB query the rows of all relations come through one connector, so that a step is one time;
-what says that a step is done is the number of all rows. Its joins are those of `lsqb_joins`.
+For an LSQB query the rows of all relations go through one connector, so that a step is one time.
+The number of all rows takes the place of the checksum. The joins are those of `lsqb_joins`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """pydbsp: DBSP in pure Python; each atom after the first is one incremental join.
 
-A join is the textbook's: ``J(I a, b) + J(a, z⁻¹ I b)``, with its sort-merge join over indexed
-Z-sets. Time has one dimension, for nothing here is recursive; its doubly incremental join with four
-terms does the same at more cost. The last join projects to the empty row, so its weight is the
-count. What no later step can read is dropped (``compact``).
+A join is that of the DBSP paper: ``J(I a, b) + J(a, z⁻¹ I b)``, with the library's sort-merge join
+over indexed Z-sets. Time has one dimension, because nothing here is recursive; the library's doubly
+incremental join with four terms does the same at a higher cost. The last join projects to the empty
+row, so its weight is the count. Data that no later step reads is dropped (``compact``).
 """
 
 from __future__ import annotations

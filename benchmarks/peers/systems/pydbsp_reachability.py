@@ -1,10 +1,10 @@
-"""pydbsp's own incremental reachability, in an environment of its own, fed with a history.
+"""Runs pydbsp's own incremental reachability over a history, in an environment of its own.
 
 ``python -m benchmarks.peers.systems.pydbsp_reachability FOLDER SECONDS`` reads ``changes.npy``
 (rows: sources, targets, weights) and ``bounds.npy``, and steps through the transactions until the
-seconds are spent; it writes a line of JSON for each. The circuit is the library's, indexed, over
-two nested times; the loop around it is as its documentation says: the differences of an iteration
-are handed back for the next one, and iterations go on at least as far as any step before them went.
+seconds are used up; it writes a line of JSON for each. The circuit is the library's, indexed, over
+two nested times. The loop around it follows its documentation: the differences of an iteration are
+the input of the next one, and each step iterates at least as often as any step before it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pydbsp.zset import ZSet, ZSetAddition
 
 
 class Reachability:
-    """The pairs with a way from one to the other."""
+    """The pairs of nodes with a path from the first to the second."""
 
     def __init__(self) -> None:
         group: Any = ZSetAddition()

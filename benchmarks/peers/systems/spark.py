@@ -1,18 +1,18 @@
 """Spark in local mode: delta SQL, recount, and chained stream-stream joins.
 
-``delta`` runs the terms of the collapsed formula per step as one job. Each term joins from the
-changed rows outwards, in the order that binds the fewest new variables, and broadcasts what it
-has so far, so the edges are never shuffled; they are cached as rows of a DataFrame, with the
-changes since then as a small table beside them, and cached anew when those reach a tenth.
-``recompute`` joins the same tables from scratch, as Spark plans it. ``streams`` is one streaming
-query over Parquet files that joins the stream with itself; it takes inserts only, and each step
-is one file and one micro-batch.
+``delta`` runs the terms of the collapsed formula per step as one job. Each term starts at the
+changed rows, joins in the order that binds the fewest new variables, and broadcasts its
+intermediate rows, so the edges are never shuffled. The edges are cached as a DataFrame, and the
+changes since then are a small table; when these reach a tenth of the edges, the edges are cached
+again. ``recompute`` joins the same tables from scratch, as Spark plans it. ``streams`` is one
+streaming query over Parquet files that joins the stream with itself; it takes inserts only, and
+each step is one file and one micro-batch.
 
-An LSQB query is recounted from its text: a relation is its rows as they were loaded, cached, less
-those that were deleted since (an antijoin with a few rows), with those that were inserted.
+For LSQB, Spark runs the query again. A relation consists of its loaded rows, cached, without the
+rows deleted since (an antijoin with a few rows), and with the rows inserted since.
 
-As many cores and shuffle partitions as the race has threads; the heap is three quarters of the
-memory; no adaptive execution, which only costs jobs this small.
+Spark has as many cores and shuffle partitions as the benchmark has threads. The heap is three
+quarters of the memory. Adaptive execution is off, because it only costs time for jobs this small.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 
 from circuits.runtime.operators.operator import Result, StepContext
 from dbsp_wcoj import Trace, ZSet
-from dbsp_wcoj.generic_join import view_to_zset
+from dbsp_wcoj.generic_join import relation_to_zset
 from dbsp_wcoj.zset import to_storable
 
 __all__ = ["Integrate"]
@@ -63,4 +63,4 @@ class Integrate:
     @property
     def total(self) -> ZSet:
         """The sum so far; O(N)."""
-        return view_to_zset(self.trace, self._arity)
+        return relation_to_zset(self.trace, self._arity)

@@ -32,7 +32,7 @@ from circuits.runtime.operators.operator import Result, StepContext
 from circuits.types.codecs.arrow_buffers import BoolArray
 from dbsp_wcoj import Trace, WeightOverflowError, ZSet
 from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
-from dbsp_wcoj.zset import LIMIT, Int64Array
+from dbsp_wcoj.zset import MAX_INT64, Int64Array
 
 __all__ = ["RecursiveBagOperator", "RecursiveSetOperator"]
 
@@ -82,7 +82,7 @@ class RecursiveSetOperator:
         old, new = running_sums(found.old, starts), running_sums(found.new, starts)
         largest = staged.run(self.trace.orders[0]).max_abs_weight
         bound = self.trace.arrangements[0].spine.weight_bound + largest
-        if n * bound > LIMIT // 2:
+        if n * bound > MAX_INT64 // 2:
             check_sums(found.old, starts)
             check_sums(found.new, starts)
         change = presence_changes(new > 0, starts) - presence_changes(old > 0, starts)
@@ -156,7 +156,7 @@ def check_sums(weights: Int64Array, starts: BoolArray) -> None:
     if sums.max(initial=0.0) >= 2.0**62:
         raise WeightOverflowError(
             f"the weights of a row in a recursion add up to about {sums.max():.3g}, too close to "
-            f"what int64 holds ({LIMIT}); scale the weights"
+            f"what int64 holds ({MAX_INT64}); scale the weights"
         )
 
 

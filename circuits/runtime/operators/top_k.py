@@ -36,7 +36,7 @@ from circuits.runtime.operators.sort_columns import SortColumn
 from circuits.types.codecs.codec import Codecs, dictionary_columns
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.storage.trace import StagedGroup
-from dbsp_wcoj.zset import LIMIT, Int64Array, consolidated_rows
+from dbsp_wcoj.zset import MAX_INT64, Int64Array, consolidated_rows
 
 __all__ = ["TopKOperator"]
 
@@ -63,7 +63,7 @@ class TopKOperator:
         self.offset = plan.offset
         # The position after the last requested one; None if the sum of the weights cannot reach it.
         last = None if self.limit is None else self.offset + self.limit
-        self._last = last if last is not None and last <= LIMIT else None
+        self._last = last if last is not None and last <= MAX_INT64 else None
         sorts = [
             SortColumn(one.column, columns[one.column], one.descending, one.nulls_first)
             for one in plan.order

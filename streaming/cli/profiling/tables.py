@@ -105,7 +105,7 @@ def _levels(profile: Profile, name: str, query: str) -> Table:
             seconds = None if level.seconds is None else 1000 * level.seconds * term.runs
             table.add_row(
                 "",
-                level.variable if level.listed else f"{level.variable} (summed)",
+                level.variable if level.is_listed else f"{level.variable} (summed)",
                 "" if seconds is None else _ms(seconds),
                 f"{level.proposals:,.0f}",
                 f"{level.intersections:,.0f}",

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbsp_wcoj import DeltaQuery, Query, ZSet
-from dbsp_wcoj.execution.physical_term import CHUNK_ROWS, WHOLE
+from dbsp_wcoj.execution.physical_term import ALL_VALUES, CHUNK_ROWS
 from dbsp_wcoj.storage.run import Run, value_ranges
 from dbsp_wcoj.zset import accumulate
 from tests.generators.strategies import DOMAINS, LAW, relation_deltas, zset
@@ -150,7 +150,7 @@ def test_ranges_hold_about_the_same_number_of_rows_and_no_value_is_cut():
             assert sum(shares) == len(zset_)
             assert max(shares) < 1.1 * len(zset_) / parts
     hub = ZSet.from_columns([np.full(9_000, 3), np.arange(9_000)])
-    assert check_ranges(Run.of(hub, np.arange(2)), 4) == list(WHOLE)
+    assert check_ranges(Run.of(hub, np.arange(2)), 4) == list(ALL_VALUES)
 
 
 @LAW

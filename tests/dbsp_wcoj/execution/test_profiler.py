@@ -131,7 +131,7 @@ def test_candidates_of_a_level_are_within_the_agm_bound_of_what_is_bound_so_far(
         list(term.physical.plan.order) for term in profiler.terms.values()
     ]
     for term in levels:
-        assert all(level.listed for level in term)
+        assert all(level.is_listed for level in term)
         # Two runs hold what the bound takes for one relation: the state's and the delta's.
         assert all(0 < level.proposals <= 2 * level.bound for level in term)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dbsp_wcoj import DeltaQuery, Relations, WeightOverflowError, ZSet
 from dbsp_wcoj.execution.physical_term import PhysicalTerm
 from dbsp_wcoj.kernels.storage.spine import MAX_TAIL_ROWS
-from dbsp_wcoj.storage.arena import ROOM_WORDS
+from dbsp_wcoj.storage.arena import MIN_BUFFER_WORDS
 from dbsp_wcoj.storage.trace import Trace
 from tests.generators.strategies import DOMAINS, LAW, relation_deltas, zset
 from tests.oracles import naive
@@ -87,7 +87,7 @@ def test_a_tail_grows_until_it_is_a_run_and_its_buffer_may_be_replaced(rows):
     view, reference = DeltaQuery(TRIANGLES), {}
     rng = np.random.default_rng(rows)
     longest = rooms = 0
-    steps = 600 // rows + 3 * ROOM_WORDS // 2000
+    steps = 600 // rows + 3 * MIN_BUFFER_WORDS // 2000
     arena = None
     for _ in range(steps):
         edges = ZSet.from_columns([rng.integers(0, 50, rows), rng.integers(0, 50, rows)])

@@ -14,7 +14,7 @@ from dbsp_wcoj import Trace, WeightOverflowError, ZSet, generic_join
 from dbsp_wcoj.execution.join_buffers import address_of
 from dbsp_wcoj.kernels.join.packed_lists import FIRST_NODE, NODE_WORDS, pack_run, packed_words
 from dbsp_wcoj.storage.trace import build_run
-from dbsp_wcoj.zset import LIMIT
+from dbsp_wcoj.zset import MAX_INT64
 
 TRIANGLES = "n() :- e(a, b), e(b, c), e(a, c)"
 VERTICES = 400
@@ -135,6 +135,6 @@ def test_a_sum_beyond_int64_raises_an_error():
     edges = ZSet.from_columns(
         [np.repeat(np.arange(40), 40), np.tile(np.arange(40), 40)], np.full(1600, 2**40)
     )
-    assert LIMIT < 40**3 * 2**120
+    assert MAX_INT64 < 40**3 * 2**120
     with pytest.raises(WeightOverflowError):
         count(TRIANGLES, edges, edges, edges)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dbsp_wcoj import DeltaQuery, Formula, Query, ZSet
-from dbsp_wcoj.formulas import PARTIAL, View
+from dbsp_wcoj.formulas import PARTIAL, Version
 from dbsp_wcoj.planning.planner import normalize_body, plan_term
 from tests.generators.strategies import FORMULAS
 from tests.oracles import naive
@@ -108,7 +108,7 @@ def test_the_variables_of_the_delta_come_first_and_the_others_are_connected(shap
         columns = [factor.variables for factor in plan.factors]
         start = 0
         for factor, variables in zip(bound.term.factors, columns, strict=True):
-            if factor.view is View.delta:
+            if factor.version is Version.delta:
                 first = [name for name in variables if name in plan.order]
                 start = len(first)
                 assert set(plan.order[:start]) == set(first)
@@ -145,7 +145,7 @@ def test_constants_are_bound_before_anything_else():
     for bound in terms_of(view):
         plan = bound.physical.plan
         assert set(plan.order[:2]) == {"#0.1", "#1.2"}
-        assert plan.split == 2
+        assert plan.split_level == 2
         assert plan.factors[0].order[0] == 1
         assert plan.factors[1].order[0] == 2
     plan = plan_term(
@@ -167,13 +167,15 @@ def test_an_order_that_is_asked_for_is_kept():
     for order in itertools.permutations("abc"):
         plan = plan_term(factors, [], ["a"], order=order)
         assert plan.order == order
-        assert plan.emitted == order.index("a") + 1
+        assert plan.emitted_levels == order.index("a") + 1
 
 
 def test_an_order_that_exists_is_preferred():
     factors = [("a", "b"), ("a", "b", "x", "y")]
     for order in itertools.permutations(range(4)):
-        plan = plan_term(factors, [], [], first=[0], arranged=lambda i, o, order=order: o == order)
+        plan = plan_term(
+            factors, [], [], delta_factors=[0], is_arranged=lambda i, o, order=order: o == order
+        )
         chosen = plan.factors[1].order
         assert (chosen == order) == (set(order[:2]) == {0, 1})
         assert set(chosen[:2]) == {0, 1}
@@ -250,7 +252,7 @@ def test_explain_names_the_order_of_each_term_that_runs(shape, formula):
     shown = re.findall(r"^ +bind  (.*)$", text, re.MULTILINE)
     assert [tuple(line.replace("|", " ").split()) for line in shown] == [p.order for p in plans]
     emitted = [len(line.partition("|")[0].split()) for line in shown]
-    assert emitted == [plan.emitted for plan in plans]
+    assert emitted == [plan.emitted_levels for plan in plans]
     read = re.findall(r"^ +read  (.*)$", text, re.MULTILINE)
     for line, plan in zip(read, plans, strict=True):
         factors = re.findall(r"\[([\d,]*)\]:(\d+)", line)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dbsp_wcoj import DeltaQuery, Relations, ZSet
 from dbsp_wcoj.execution import plan_cache as schedule
-from dbsp_wcoj.planning.statistics import MAX_SAMPLE_ROWS, Statistics, sample_of
+from dbsp_wcoj.planning.statistics import MAX_SAMPLE_ROWS, Statistics, sample_rows
 from dbsp_wcoj.storage.trace import build_run
 from tests.dbsp_wcoj.test_laws import integrate
 from tests.generators.strategies import FORMULAS, LAW, queries, scenarios, zsets
@@ -89,7 +89,7 @@ def test_arrangements_that_no_plan_reads_are_dropped_and_counters_go_on(monkeypa
         for atom, factor, f in zip(
             view.query.body, term.physical.plan.factors, term.term.factors, strict=True
         )
-        if f.view != "delta"
+        if f.version != "delta"
     }
     assert set(view.stats.rows_by_run) == read
     first = view.stats.proposals
@@ -98,15 +98,15 @@ def test_arrangements_that_no_plan_reads_are_dropped_and_counters_go_on(monkeypa
 
 
 def test_small_relations_are_counted_and_large_ones_estimated():
-    assert Statistics({"r": sample_of(np.array([[1, 1, 2]]))}).distinct("r", [0]) == 2
-    assert Statistics({}).distinct("r", [0]) is None
-    assert Statistics({"r": sample_of(np.empty((2, 0), np.int64))}).distinct("r", [0]) == 0
+    assert Statistics({"r": sample_rows(np.array([[1, 1, 2]]))}).count_distinct("r", [0]) == 2
+    assert Statistics({}).count_distinct("r", [0]) is None
+    assert Statistics({"r": sample_rows(np.empty((2, 0), np.int64))}).count_distinct("r", [0]) == 0
     rows = 8 * MAX_SAMPLE_ROWS
     many = np.stack([np.arange(rows), np.arange(rows) % 100, np.arange(rows) // 8])
-    statistics = Statistics({"r": sample_of(many)})
-    assert statistics.distinct("r", [1]) == 100
-    assert rows / 4 < statistics.distinct("r", [0]) <= rows
-    assert statistics.distinct("r", []) == 1
+    statistics = Statistics({"r": sample_rows(many)})
+    assert statistics.count_distinct("r", [1]) == 100
+    assert rows / 4 < statistics.count_distinct("r", [0]) <= rows
+    assert statistics.count_distinct("r", []) == 1
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
@@ -114,7 +114,7 @@ def test_a_sample_of_a_run_is_its_rows_at_even_distances(order):
     rng = np.random.default_rng(4)
     rows = ZSet.from_columns(list(rng.integers(0, 40, (3, 4 * MAX_SAMPLE_ROWS))))
     run = build_run(rows, order)
-    sample, total = sample_of(run)
+    sample, total = sample_rows(run)
     assert (total, sample.shape) == (len(rows), (3, MAX_SAMPLE_ROWS))
     wanted = sorted(tuple(row[k] for k in order) for row, _ in rows)
     places = np.linspace(0, total - 1, MAX_SAMPLE_ROWS).astype(int)

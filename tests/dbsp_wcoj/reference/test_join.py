@@ -12,7 +12,7 @@ from dbsp_wcoj.errors import (
     VariableOrderError,
     WeightError,
 )
-from dbsp_wcoj.formulas import Formula, View, terms
+from dbsp_wcoj.formulas import Formula, Version, delta_terms
 from dbsp_wcoj.query import Query
 from dbsp_wcoj.reference.extenders import RelationExtender
 from dbsp_wcoj.reference.join import reference_join, solve
@@ -67,11 +67,11 @@ def test_the_terms_of_a_formula_sum_to_the_delta_of_the_query(formula, given_inp
     query, old = given_inputs
     changes = {name: data.draw(relation(arity)) for name, arity in query.relations.items()}
     new = {name: naive.add(old[name], changes[name]) for name in old}
-    views = {View.old: old, View.delta: changes, View.new: new}
+    views = {Version.old: old, Version.delta: changes, Version.new: new}
 
     products = [
-        reference_join(query, [views[f.view][query.body[f.atom].relation] for f in term.factors])
-        for term in terms(formula, len(query.body))
+        reference_join(query, [views[f.version][query.body[f.atom].relation] for f in term.factors])
+        for term in delta_terms(formula, len(query.body))
     ]
 
     before, after = naive.evaluate(query, old), naive.evaluate(query, new)

@@ -9,7 +9,7 @@ import pytest
 
 from dbsp_wcoj import WeightOverflowError, ZSet
 from dbsp_wcoj.storage.parallel_sort import MIN_PARALLEL_ROWS, split_rows
-from dbsp_wcoj.zset import LIMIT
+from dbsp_wcoj.zset import MAX_INT64
 
 ROWS = MIN_PARALLEL_ROWS + MIN_PARALLEL_ROWS // 8
 
@@ -71,6 +71,6 @@ def test_a_weight_beyond_int64_is_refused_in_either_half(half):
     first, second = columns(2, 1000)
     weights = np.ones(ROWS, np.int64)
     twice = [2000 * half - 1000] * 2
-    first[:2], second[:2], weights[:2] = twice, [7, 7], LIMIT
+    first[:2], second[:2], weights[:2] = twice, [7, 7], MAX_INT64
     with ThreadPoolExecutor(1) as executor, pytest.raises(WeightOverflowError):
         ZSet.from_columns([first, second], weights, executor=executor)

@@ -78,13 +78,13 @@ def test_what_is_private_can_be_taken_back_and_nothing_else():
     assert overlay.intern(*flat([b"b", b"a"])).tolist() == [1, 0]
     overlay.truncate(1)
     assert overlay.find(*flat([b"b"])).tolist() == [ABSENT]
-    with pytest.raises(ColumnTypeError, match="keeps the 1 strings below it"):
+    with pytest.raises(ColumnTypeError, match="keeps the first 1 strings"):
         overlay.truncate(0)
-    with pytest.raises(ColumnTypeError, match="append to the table below"):
+    with pytest.raises(ColumnTypeError, match="append to its interner"):
         overlay.append(*flat([b"c"]))
     with pytest.raises(ColumnTypeError, match=r"code 1 is outside \[0, 0\]"):
         overlay.gather(np.array([1]))
-    with pytest.raises(ColumnTypeError, match="no length 3"):
+    with pytest.raises(ColumnTypeError, match="length 3"):
         InternerOverlay(table, 3)
 
 
