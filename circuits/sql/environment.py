@@ -21,7 +21,6 @@ from circuits.sql.source import SqlSource
 __all__ = [
     "NO_RANK_RANGES",
     "CommonTable",
-    "DerivedTable",
     "Environment",
     "QueryPlanner",
     "RankRange",
@@ -45,20 +44,6 @@ RankRanges = Mapping[str, RankRange]
 NO_RANK_RANGES: Final[RankRanges] = {}
 
 
-@dataclass(frozen=True)
-class DerivedTable:
-    """The plan of a query, and the reasons why some of its columns (by index) cannot be read."""
-
-    plan: Plan
-    unreadable_columns: dict[int, str] = field(default_factory=dict)
-
-    def complete(self, source: SqlSource, node: exp.Expr) -> Plan:
-        """Return the plan; raise an error if a column cannot be read."""
-        for unreadable_reason in self.unreadable_columns.values():
-            raise source.unsupported(node, *unreadable_reason.split("; ", 1))
-        return self.plan
-
-
 class QueryPlanner(Protocol):
     """The part of the module `circuits.sql.query` that plans queries on their own.
 
@@ -66,12 +51,12 @@ class QueryPlanner(Protocol):
     `circuits.sql.rows.QueryReader` is the complete interface.
     """
 
-    def plan_recursive(self, common: CommonTable) -> DerivedTable:
+    def plan_recursive(self, common: CommonTable) -> Plan:
         """Return the plan of a WITH query that names itself."""
 
     def plan_query(
         self, environment: Environment, node: exp.Expr, ranks: RankRanges = NO_RANK_RANGES
-    ) -> DerivedTable:
+    ) -> Plan:
         """Return the plan of a query that is not correlated."""
 
 
@@ -86,7 +71,7 @@ class CommonTable:
     node: exp.CTE
     environment: Environment
     recursive: bool = False
-    plans: dict[tuple[tuple[str, RankRange], ...], DerivedTable] = field(default_factory=dict)
+    plans: dict[tuple[tuple[str, RankRange], ...], Plan] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -144,7 +129,7 @@ class Environment:
         """Return the WITH query that a table name refers to, if it is one."""
         return None if node.db else self.common_tables.get(node.name.casefold())
 
-    def plan_table(self, node: exp.Table, ranks: RankRanges) -> DerivedTable:
+    def plan_table(self, node: exp.Table, ranks: RankRanges) -> Plan:
         """Return the plan of a table by its name.
 
         Raises:
@@ -170,19 +155,19 @@ class Environment:
         if not names:
             known = ", ".join([*self.relations, *self.common_tables]) or "none"
             raise self.source.error(node, f"unknown table {node.name!r}; there are: {known}")
-        return DerivedTable(self.relations[names[0]])
+        return self.relations[names[0]]
 
-    def _plan_common_table(self, common: CommonTable, ranks: RankRanges) -> DerivedTable:
+    def _plan_common_table(self, common: CommonTable, ranks: RankRanges) -> Plan:
         key = tuple(sorted(ranks.items(), key=lambda item: item[0]))
         if common.recursive:
             key = ()
             if key not in common.plans:
                 common.plans[key] = self.queries.plan_recursive(common)
         elif key not in common.plans:
-            derived = self.queries.plan_query(common.environment, common.node.this, ranks)
+            plan = self.queries.plan_query(common.environment, common.node.this, ranks)
             names = common.node.args["alias"].args.get("columns") or []
-            check_rank_names(self.source, common.node, derived, ranks)
-            common.plans[key] = rename_columns(self.source, derived, names)
+            check_rank_names(self.source, common.node, plan, ranks)
+            common.plans[key] = rename_columns(self.source, plan, names)
         return common.plans[key]
 
 
@@ -191,12 +176,10 @@ def _is_named_in(node: exp.Expr, name: str) -> bool:
     return any(table.name.casefold() == name for table in node.find_all(exp.Table))
 
 
-def check_rank_names(
-    source: SqlSource, node: exp.Expr, derived: DerivedTable, ranks: RankRanges
-) -> None:
+def check_rank_names(source: SqlSource, node: exp.Expr, plan: Plan, ranks: RankRanges) -> None:
     """Refuse a bounded row_number() whose name another column has, too."""
     for name in ranks:
-        if [field.name.casefold() for field in derived.plan.fields].count(name) > 1:
+        if [field.name.casefold() for field in plan.fields].count(name) > 1:
             raise source.error(
                 node,
                 f"column {name!r} is a row_number() and another column; give one another alias",
@@ -221,15 +204,12 @@ def _unique_names(names: list[str]) -> list[str]:
     return found
 
 
-def rename_columns(
-    source: SqlSource, derived: DerivedTable, names: list[exp.Identifier]
-) -> DerivedTable:
+def rename_columns(source: SqlSource, plan: Plan, names: list[exp.Identifier]) -> Plan:
     """Return the columns under the names of an alias list, which may be shorter than the columns.
 
     A repeated name, in any case, gets the first number that makes it unique, as in DuckDB:
     ``a, a, a`` are ``a, a_1, a_2``.
     """
-    plan = derived.plan
     own = [field.name for field in plan.fields]
     if len(names) > len(own):
         raise source.error(
@@ -237,5 +217,5 @@ def rename_columns(
         )
     new = _unique_names([*(name.name for name in names), *own[len(names) :]])
     if new == own:
-        return derived
-    return DerivedTable(Map(plan, columns(plan), tuple(new)), derived.unreadable_columns)
+        return plan
+    return Map(plan, columns(plan), tuple(new))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from circuits.sql.environment import NO_RANK_RANGES, DerivedTable, Environment, RankRanges
+from circuits.plan.nodes import Plan
+from circuits.sql.environment import NO_RANK_RANGES, Environment, RankRanges
 from circuits.sql.recursion import plan_recursive
 from circuits.sql.select import finish_selection, read_rows, read_selection
 from circuits.sql.set_operations import apply_limit, plan_set_operation
@@ -27,7 +28,7 @@ __all__ = [
 
 def plan_query(
     environment: Environment, node: exp.Expr, ranks: RankRanges = NO_RANK_RANGES
-) -> DerivedTable:
+) -> Plan:
     """Return the plan of a query that is not correlated.
 
     Args:
@@ -41,14 +42,14 @@ def plan_query(
     if isinstance(node, exp.Subquery):
         source.accept(node, "this", "with_", "order", "limit", "offset")
         environment = environment.with_common_tables(node)
-        derived = plan_query(environment, node.this, ranks)
+        plan = plan_query(environment, node.this, ranks)
         if not any(node.args.get(name) for name in ("order", "limit", "offset")):
-            return derived
-        return DerivedTable(apply_limit(environment, node, derived.complete(source, node)))
+            return plan
+        return apply_limit(environment, node, plan)
     if isinstance(node, exp.SetOperation):
-        return DerivedTable(plan_set_operation(environment, node))
+        return plan_set_operation(environment, node)
     if isinstance(node, exp.Values):
         source.accept(node, "expressions")
-        return DerivedTable(read_values(environment, node))
+        return read_values(environment, node)
     construct = source.construct(node)
     raise source.unsupported(node, f"{construct} as a query", "there is SELECT", node.key)

@@ -36,7 +36,7 @@ from circuits.plan.nodes import (
     Union,
 )
 from circuits.plan.rewrite.nullability import with_nullability
-from circuits.sql.environment import CommonTable, DerivedTable, rename_columns
+from circuits.sql.environment import CommonTable, rename_columns
 from circuits.sql.set_operations import unify_columns
 from circuits.sql.source import SqlSource
 
@@ -52,10 +52,11 @@ DESCRIPTIONS: Final = {
     "Positive": "EXCEPT or INTERSECT of",
     "Semijoin": "EXISTS or IN (subquery) of",
     "TopK": "LIMIT or a rank of",
+    "Window": "a window function over",
 }
 
 
-def plan_recursive(common: CommonTable) -> DerivedTable:
+def plan_recursive(common: CommonTable) -> Plan:
     """Return the plan of a WITH query that names itself.
 
     Raises:
@@ -65,26 +66,23 @@ def plan_recursive(common: CommonTable) -> DerivedTable:
     source, name = environment.source, node.alias
     base_query, steps, distinct = _split_union(source, node, name.casefold())
     names = node.args["alias"].args.get("columns") or []
-    first = rename_columns(source, environment.queries.plan_query(environment, base_query), names)
-    base = first.complete(source, base_query)
+    base = rename_columns(source, environment.queries.plan_query(environment, base_query), names)
     mode = SET if distinct else DistinctMode("bag")
     fields = with_nullability(base)
     for _ in range(MAX_TYPE_ITERATIONS):
         plans: list[Plan] = [base]
-        inner = replace(
-            common, recursive=False, plans={(): DerivedTable(RecursiveReference(name, fields))}
-        )
+        inner = replace(common, recursive=False, plans={(): RecursiveReference(name, fields)})
         within = replace(
             environment, common_tables={**environment.common_tables, name.casefold(): inner}
         )
         for step in steps:
-            plan = within.queries.plan_query(within, step).complete(source, step)
+            plan = within.queries.plan_query(within, step)
             _check_linear(source, plan, step, name, mode)
             plans.append(plan)
         body = Union(tuple(unify_columns(environment, steps[-1], plans)))
         after = with_nullability(body)
         if after == fields:
-            return DerivedTable(Fixpoint((name,), (body,), (mode,)))
+            return Fixpoint((name,), (body,), (mode,))
         fields = after
     raise source.error(
         node,

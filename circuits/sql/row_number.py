@@ -1,8 +1,9 @@
 """Top-k per group: ``row_number() OVER (PARTITION BY p ORDER BY o)``, bounded by a constant.
 
-The bound is in QUALIFY, or in the WHERE around a query in FROM (or WITH). Both forms are a TopK.
-The number itself is not maintained: it can be selected only if it is one constant (``= k``, ``<=
-1``), and is refused otherwise.
+The bound is in QUALIFY, or in the WHERE around a query in FROM (or WITH). Both forms are a TopK,
+which reads the first rows of each group only. If the number is selected, a Window numbers the rows
+that the TopK keeps. Without a bound, row_number() is a Window over all rows
+(`circuits.sql.windows`). So is a second row_number() of the same query.
 
 Below an outer, semi or anti join a bound in WHERE has another meaning, and is not used.
 """
@@ -20,12 +21,8 @@ from circuits.sql.ordering import read_order
 from circuits.sql.rows import conjuncts_of
 from circuits.sql.selection import Rank
 
-__all__ = ["HOW_TO_BOUND", "find_bounded_ranks", "is_rank", "read_bound", "read_rank"]
+__all__ = ["find_bounded_ranks", "is_rank", "read_bound", "read_rank"]
 
-HOW_TO_BOUND: Final = (
-    "row_number() is, where QUALIFY or the WHERE around a "
-    "query in FROM bounds it, as row_number() OVER (...) <= 3"
-)
 FLIPPED: Final[dict[type[exp.Expr], type[exp.Expr]]] = {
     exp.EQ: exp.EQ,
     exp.GT: exp.LT,
@@ -41,14 +38,8 @@ def is_rank(node: exp.Expr) -> bool:
 
 
 def read_rank(clause: Clause, node: exp.Expr, bounds: RankRange) -> Rank:
-    """Return the rank of a window function with these bounds.
-
-    Raises:
-        UnsupportedSqlError: It is another function than row_number(), or has a frame.
-    """
+    """Return the rank of a row_number() with these bounds."""
     source = clause.source
-    if not is_rank(node):
-        raise source.unsupported(node, "this window function", "there is row_number()")
     source.accept(node, "this", "partition_by", "order", "over")
     source.accept(node.this)
     keys = tuple(clause.read(key) for key in node.args.get("partition_by") or ())
@@ -92,7 +83,7 @@ def find_bounded_ranks(
         return {}, {}
     tables = [clause.this, *(join.this for join in joins)]
     ranked = {id(table): set(_rank_names(environment, table)) for table in tables}
-    ranks: dict[int, dict[str, RankRange]] = {}
+    ranks: dict[int, RankRanges] = {}
     done: dict[int, exp.Column] = {}
     for part in conjuncts_of(where.this):
         value, bounds = read_bound(part) or (None, None)
@@ -106,11 +97,11 @@ def find_bounded_ranks(
             for table in tables
             if name in ranked[id(table)] and named in ("", table.alias_or_name.casefold())
         ]
-        if len(matches) == 1 and name not in ranks.setdefault(id(matches[0]), {}):
-            ranks[id(matches[0])][name] = bounds
+        if len(matches) == 1 and id(matches[0]) not in ranks:
+            ranks[id(matches[0])] = {name: bounds}
             done[id(part)] = value
             environment.source.accept(part, "this", "expression", "low", "high")
-    return dict(ranks), done
+    return ranks, done
 
 
 def _rank_names(environment: Environment, table: exp.Expr) -> Iterator[str]:

@@ -18,7 +18,7 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Call, Column, Expression, conjuncts, substitute
 from circuits.plan.nodes import Filter, Plan
-from circuits.sql.environment import DerivedTable, Environment, QueryPlanner
+from circuits.sql.environment import Environment, QueryPlanner
 from circuits.sql.expressions import Clause
 from circuits.sql.scope import Scope, Slot, is_correlated, is_outer, shift_columns
 from circuits.sql.selection import Selection
@@ -40,7 +40,7 @@ class QueryReader(QueryPlanner, Protocol):
     ) -> Selection:
         """Read such a SELECT up to its list."""
 
-    def finish_selection(self, selection: Selection) -> DerivedTable:
+    def finish_selection(self, selection: Selection) -> Plan:
         """Apply the clauses after the list: QUALIFY, DISTINCT, ORDER BY and LIMIT."""
 
     def join_scalar(self, rows: Rows, node: exp.Expr) -> tuple[Plan, Expression]:

@@ -54,7 +54,6 @@ class Slot:
         value: Its value over the plan of the clause.
         merged: The value under its unqualified name, after ``USING``; None: ``value``.
         shadowed: True if it has no unqualified name, because ``USING`` merged it into another slot.
-        unreadable_reason: The reason why it has no value, if it has none.
     """
 
     table: str
@@ -62,7 +61,6 @@ class Slot:
     value: Expression
     merged: Expression | None = None
     shadowed: bool = False
-    unreadable_reason: str = ""
 
     @property
     def unqualified(self) -> Expression:
@@ -73,15 +71,10 @@ class Slot:
         return replace(self, value=change(self.value), merged=merged)
 
 
-def slots_of(plan: Plan, table: str, unreadable_columns: dict[int, str]) -> tuple[Slot, ...]:
+def slots_of(plan: Plan, table: str) -> tuple[Slot, ...]:
     """Return the slots of a plan under an alias."""
     return tuple(
-        Slot(
-            table,
-            field.name,
-            Column(index, field.type),
-            unreadable_reason=unreadable_columns.get(index, ""),
-        )
+        Slot(table, field.name, Column(index, field.type))
         for index, field in enumerate(plan.fields)
     )
 
@@ -133,8 +126,6 @@ class Scope:
         """Return the value of a column here or in the enclosing queries, None if there is none."""
         table, matches = node.table, self.matches(node)
         if matches:
-            if matches[0].unreadable_reason:
-                raise self.source.unsupported(node, *matches[0].unreadable_reason.split("; ", 1))
             return matches[0].value if table else matches[0].unqualified
         if self.parent is None or (table and self.has_table(table)):
             beyond = None if table and self.has_table(table) else self.hidden
@@ -199,8 +190,6 @@ class Scope:
                 continue
             if slot.name.casefold() in excluded:
                 seen.add(slot.name.casefold())
-            elif slot.unreadable_reason:
-                raise self.source.unsupported(node, *slot.unreadable_reason.split("; ", 1))
             else:
                 yield slot.name, slot.value if table else slot.unqualified
         for key, name in excluded.items():

@@ -25,7 +25,6 @@ from circuits.sql import row_number
 from circuits.sql.conditions import restrict
 from circuits.sql.environment import (
     NO_RANK_RANGES,
-    DerivedTable,
     Environment,
     RankRange,
     RankRanges,
@@ -60,7 +59,6 @@ class _Item:
     name: str
     node: exp.Expr
     value: Expression
-    unreadable_reason: str = ""
 
 
 def read_rows(environment: Environment, node: exp.Select, parent: Scope | None = None) -> Rows:
@@ -119,7 +117,7 @@ class _SelectReader:
         if self.rank is not None:
             rank = row_number.read_rank(self._expression_clause("QUALIFY"), self.rank, self.bounds)
         qualify = self._expression_clause("QUALIFY")
-        selected = [(part, qualify.predicate(part)) for part in self.qualify_parts]
+        qualify_conditions = [(part, qualify.predicate(part)) for part in self.qualify_parts]
         order = self.node.args.get("order")
         sorted_ = read_order(self.source, order, self._read_order_key) if order else ()
         conditions = self._read_conditions()
@@ -138,8 +136,6 @@ class _SelectReader:
                     "compute it in a query in WITH or FROM",
                 )
             plan = self.windows.plan(plan, lambda value: self._over_groups(self.node, value))
-        for part, condition in selected:
-            plan = Filter(plan, self._over_plan(part, condition))
         return Selection(
             self.node,
             self.source,
@@ -149,11 +145,7 @@ class _SelectReader:
             tuple(self._over_groups(self.node, condition) for condition in conditions),
             rank and self._rank_over_groups(rank),
             tuple(self._sort_key_over_groups(key) for key in sorted_),
-            {
-                index: item.unreadable_reason
-                for index, item in enumerate(self.items)
-                if item.unreadable_reason
-            },
+            tuple(self._over_plan(part, condition) for part, condition in qualify_conditions),
         )
 
     def _expression_clause(self, name: str) -> Clause:
@@ -171,7 +163,7 @@ class _SelectReader:
 
     def _read_qualify(self, rank_ranges: RankRanges) -> tuple[exp.Expr | None, RankRange]:
         """Return the row_number() that QUALIFY or the enclosing query bounds, and its ranks."""
-        found = [
+        ranks = [
             (value, bounds)
             for name, bounds in rank_ranges.items()
             if (value := self.aliases.get(name)) is not None
@@ -183,16 +175,14 @@ class _SelectReader:
                 value, bounds = row_number.read_bound(part) or (part, None)
                 if isinstance(value, exp.Column) and not value.table:
                     value = self.aliases.get(value.name.casefold(), value) or value
-                if bounds is None or not row_number.is_rank(value) or found:
+                if bounds is None or not row_number.is_rank(value) or ranks:
                     self.qualify_parts.append(part)
                     continue
                 for column in part.find_all(exp.Column):
                     self.source.accept(column, "this", "table")
                 self.source.accept(part, "this", "expression", "low", "high")
-                found.append((value, bounds))
-        if len(found) > 1:
-            raise self.source.unsupported(found[1][0], "a second bound of a row_number()")
-        return found[0] if found else (None, RankRange(1, 1))
+                ranks.append((value, bounds))
+        return ranks[0] if ranks else (None, RankRange(1, 1))
 
     def _read_items(self) -> list[_Item]:
         items: list[_Item] = []
@@ -292,8 +282,6 @@ class _SelectReader:
                 node, f"column {node.name!r} is ambiguous in ORDER BY; order by its position"
             )
         if matches:
-            if matches[0].unreadable_reason:
-                raise self.source.unsupported(node, *matches[0].unreadable_reason.split("; ", 1))
             return matches[0].value
         self._check_names(node, "ORDER BY")
         value = self._expression_clause("ORDER BY").read(node)
@@ -346,7 +334,7 @@ def _refuse_window(clause: Clause, node: exp.Expr) -> Expression:
     )
 
 
-def finish_selection(selection: Selection) -> DerivedTable:
+def finish_selection(selection: Selection) -> Plan:
     """Apply the list, then QUALIFY, DISTINCT, ORDER BY and LIMIT."""
     source, node, rank = selection.source, selection.node, selection.rank
     limit, distinct = read_limit(source, node), node.args.get("distinct")
@@ -355,21 +343,28 @@ def finish_selection(selection: Selection) -> DerivedTable:
         _check_distinct(selection, distinct, limit)
     wide = list(shown)
     if rank is not None:
-        wide += [*rank.keys, *(key.expression for key in rank.order)]
+        wide += [*rank.keys, *(key.expression for key in rank.order), *selection.filters]
     if limit is not None:
         wide += [key.expression for key in selection.order]
     if any(map(is_correlated, [*wide, *(key.expression for key in selection.order)])):
         raise source.unsupported(node, "a correlated subquery of this form", USE_WHERE)
     wide = shown + [value for value in dict.fromkeys(wide[len(shown) :]) if value not in shown]
     listed = [integer(0) if value == RANK_VALUE else value for value in wide]
-    plan = _map_rows(selection.plan, listed, selection.names)
+    plan = selection.plan
+    if rank is None:
+        for condition in selection.filters:
+            plan = Filter(plan, condition)
+    plan = _map_rows(plan, listed, selection.names)
     if rank is not None:
         plan = _select_ranked_rows(plan, wide, rank)
+        # A row_number() counts all rows, so other conditions of QUALIFY come after it.
+        for condition in selection.filters:
+            plan = Filter(plan, columns(plan)[wide.index(condition)])
     if distinct is not None:
         plan = Distinct(_keep_first_columns(plan, len(shown)))
     if limit is not None:
         plan = TopK(plan, (), order_columns(selection.order, wide), limit.limit, limit.offset)
-    return DerivedTable(_keep_first_columns(plan, len(shown)), selection.unreadable_columns)
+    return _keep_first_columns(plan, len(shown))
 
 
 def _select_ranked_rows(plan: Plan, wide: list[Expression], rank: Rank) -> Plan:
@@ -381,7 +376,7 @@ def _select_ranked_rows(plan: Plan, wide: list[Expression], rank: Rank) -> Plan:
     if RANK_VALUE not in wide:
         return plan
     names = tuple(field.name for field in plan.fields)
-    values = list(columns(plan))
+    values: list[Expression] = list(columns(plan))
     plan = Window(plan, keys, order, (WindowCall("row_number", (), pa.int64(), "row_number"),))
     number: Expression = columns(plan)[-1]
     if first > 1:
@@ -397,8 +392,6 @@ def _check_distinct(selection: Selection, distinct: exp.Expr, limit: Limit | Non
             distinct, "DISTINCT ON", "use QUALIFY row_number() OVER (...) = 1", word="distinct"
         )
     source.accept(distinct)
-    for unreadable_reason in selection.unreadable_columns.values():
-        raise source.unsupported(selection.node, *unreadable_reason.split("; ", 1))
     for key in selection.order if limit else ():
         if key.expression not in selection.outputs:
             raise source.error(

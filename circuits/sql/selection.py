@@ -29,7 +29,7 @@ class Selection:
     """A SELECT up to its list, and the clauses that follow it.
 
     All expressions are over ``plan`` and, if the query is correlated, over the columns of the
-    enclosing query.
+    enclosing query. ``conditions`` are those of a correlated query, ``filters`` those of QUALIFY.
     """
 
     node: exp.Select
@@ -40,4 +40,4 @@ class Selection:
     conditions: tuple[Expression, ...]
     rank: Rank | None
     order: tuple[SortKey, ...]
-    unreadable_columns: dict[int, str]
+    filters: tuple[Expression, ...] = ()

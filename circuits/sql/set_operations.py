@@ -41,10 +41,7 @@ def plan_set_operation(environment: Environment, node: exp.SetOperation) -> Plan
     source = environment.source
     source.accept(node, "this", "expression", "distinct", "with_", "order", "limit", "offset")
     inner = environment.with_common_tables(node)
-    plans = [
-        inner.queries.plan_query(inner, side).complete(source, side)
-        for side in (node.this, node.expression)
-    ]
+    plans = [inner.queries.plan_query(inner, side) for side in (node.this, node.expression)]
     left, right = unify_columns(environment, node.expression, plans, node.key)
     distinct = bool(node.args.get("distinct"))
     if isinstance(node, exp.Union):
@@ -104,7 +101,7 @@ def unify_columns(
 def apply_limit(environment: Environment, node: exp.Expr, plan: Plan) -> Plan:
     """Apply the ORDER BY and LIMIT of a query around a plan, which name its columns."""
     source, order = environment.source, node.args.get("order")
-    scope = Scope(source, slots_of(plan, "", {}))
+    scope = Scope(source, slots_of(plan, ""))
 
     def column(clause: Clause, name: exp.Column) -> Expression:
         return scope.resolve(name)

@@ -90,9 +90,7 @@ def _plan_statement(
             if isinstance(tree, exp.Command) and word.upper() == "CREATE":
                 word = "this CREATE"
             raise source.unsupported_at(place, word.upper(), "there are SELECT and CREATE VIEW")
-        derived = query.plan_query(environment, tree)
-        derived.complete(source, tree)
-        return name, rename_columns(source, derived, []).plan
+        return name, rename_columns(source, query.plan_query(environment, tree), [])
     if tree.kind != "VIEW":
         raise source.unsupported(tree, f"CREATE {tree.kind}", "there is CREATE VIEW", word="create")
     source.accept(tree, "this", "kind", "replace", "expression", "exists", "properties")
@@ -115,9 +113,8 @@ def _plan_statement(
     source.accept(target, "this")
     if tree.expression is None:
         raise source.error(target, "CREATE VIEW without AS SELECT")
-    derived = query.plan_query(environment, tree.expression)
-    derived.complete(source, tree.expression)
-    return target.name, rename_columns(source, derived, names).plan
+    plan = query.plan_query(environment, tree.expression)
+    return target.name, rename_columns(source, plan, names)
 
 
 def _check_name(source: SqlSource, tree: exp.Expr, view: str, scans: Mapping[str, Scan]) -> None:

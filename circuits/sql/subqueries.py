@@ -37,6 +37,7 @@ from circuits.plan.nodes import (
     Values,
     columns,
 )
+from circuits.plan.window import Window
 from circuits.sql.expressions import Clause, integer
 from circuits.sql.grouping import Grouping, is_grouped
 from circuits.sql.rows import Rows
@@ -211,7 +212,7 @@ _HOW_TO_SELECT_ONE_VALUE: Final = "select one aggregate, as max(x), or join the 
 
 def row_bound(plan: Plan) -> str | None:
     """Return ``one`` or ``at most`` if a plan has exactly or at most one row, else None."""
-    if isinstance(plan, Map):
+    if isinstance(plan, Map | Window):
         return row_bound(plan.input)
     if isinstance(plan, Filter):
         return row_bound(plan.input) and "at most"
@@ -280,11 +281,11 @@ def _read_subquery(rows: Rows, query: exp.Expr, exists: bool = False) -> _Subque
     environment = rows.environment
     if not isinstance(query, exp.Select):
         apart = environment.without_outer_columns(rows.scope)
-        plan = apart.queries.plan_query(apart, query).complete(rows.source, query)
+        plan = apart.queries.plan_query(apart, query)
         return _Subquery(plan, columns(plan))
     selection = rows.queries.read_selection(environment, query, rows.scope)
     if not selection.conditions and not any(map(is_correlated, selection.outputs)):
-        plan = rows.queries.finish_selection(selection).complete(rows.source, query)
+        plan = rows.queries.finish_selection(selection)
         return _Subquery(plan, columns(plan))
     for name in ("qualify", "limit", "offset"):
         part = query.args.get(name)

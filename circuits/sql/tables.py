@@ -17,7 +17,6 @@ from circuits.plan.nodes import CrossJoin, Filter, Map, OuterJoin, Plan, Semijoi
 from circuits.sql.conditions import restrict
 from circuits.sql.environment import (
     NO_RANK_RANGES,
-    DerivedTable,
     Environment,
     RankRanges,
     check_rank_names,
@@ -141,19 +140,19 @@ class _FromReader:
                 raise source.unsupported(
                     node, f"the schema in table name {node.sql()!r}", "name the table alone"
                 )
-            derived = self.environment.plan_table(node, ranks)
+            plan = self.environment.plan_table(node, ranks)
             name = node.alias or node.name
         elif isinstance(node, exp.Subquery):
             if isinstance(node.this, exp.Table | exp.Subquery) and not _is_query(node.this):
                 return self._read_bracketed(node)
             source.accept(node, "this", "alias", "joins")
             apart = self.environment.without_outer_columns(self.parent)
-            derived = apart.queries.plan_query(apart, node.this, ranks)
-            check_rank_names(source, node, derived, ranks)
+            plan = apart.queries.plan_query(apart, node.this, ranks)
+            check_rank_names(source, node, plan, ranks)
             name = node.alias
         elif isinstance(node, exp.Values):
             source.accept(node, "expressions", "alias", "joins")
-            derived = DerivedTable(read_values(self.environment, node))
+            plan = read_values(self.environment, node)
             name = node.alias
         else:
             raise source.unsupported(
@@ -162,9 +161,9 @@ class _FromReader:
                 "there are tables, queries and VALUES",
                 word=str(node.meta.get(WRITTEN, node.key)),
             )
-        derived = rename_columns(source, derived, names)
-        slots = slots_of(derived.plan, name, derived.unreadable_columns)
-        return Rows(self.environment, derived.plan, slots, self.parent)
+        plan = rename_columns(source, plan, names)
+        slots = slots_of(plan, name)
+        return Rows(self.environment, plan, slots, self.parent)
 
     def _read_bracketed(self, node: exp.Subquery) -> Rows:
         """Read ``(a JOIN b ON ...)``; the tables keep their names unless there is an alias."""
@@ -277,8 +276,6 @@ class _FromReader:
                         name if name.meta else join.this,
                         f"column {name.name!r} of USING {problem} on the {where} side",
                     )
-                if found[0].unreadable_reason:
-                    raise source.unsupported(join.this, *found[0].unreadable_reason.split("; ", 1))
                 places.append(found[0])
             place = name if name.meta else join.this
             ours, theirs = places[0].unqualified, places[1].unqualified
@@ -297,7 +294,7 @@ class _FromReader:
 
 
 def _replace_slot(slot: Slot, merged: Expression | None = None, shadowed: bool = False) -> Slot:
-    return Slot(slot.table, slot.name, slot.value, merged, shadowed, slot.unreadable_reason)
+    return Slot(slot.table, slot.name, slot.value, merged, shadowed)
 
 
 def _no_column(clause: Clause, node: exp.Column) -> Expression:

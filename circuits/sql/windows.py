@@ -121,7 +121,7 @@ class Windows:
     def plan(self, plan: Plan, over_groups: Callable[[Expression], Expression]) -> Plan:
         """Return the rows of a plan with the results of all calls behind their columns."""
         calls = [call.map(over_groups) for call in self._calls]
-        values = list(columns(plan))
+        values: list[Expression] = list(columns(plan))
         wanted = [value for call in calls for value in call.expressions]
         values += [value for value in dict.fromkeys(wanted) if value not in values]
         if len(values) > len(plan.fields):
@@ -395,7 +395,7 @@ class Windows:
             )
         if number != int(number):
             raise source.unsupported(
-                bound, f"offset {value.value} over {type_}", "cast the ORDER BY to a double"
+                bound, f"offset {number} over {type_}", "cast the ORDER BY to a double"
             )
         return int(number)
 

@@ -55,8 +55,8 @@ class RowRanges:
     >>> trace = Trace(2)
     >>> trace.update(ZSet.from_rows([(7, 3), (7, 4), (7, 9), (8, 1)], [1, 2, 1, 1]))
     >>> rows = RowRanges(trace, trace.prepare(ZSet.from_rows([(7, 3)], [-1])))
-    >>> found = rows.seek(np.array([[7, 8], [9, 1]]))
-    >>> found.old.tolist(), found.new.tolist()
+    >>> before = rows.seek(np.array([[7, 8], [9, 1]]))
+    >>> before.old.tolist(), before.new.tolist()
     ([3, 4], [2, 3])
     >>> rows.read(rows.seek(np.array([[7]])), rows.seek(np.array([[7]]), after=True)).rows.tolist()
     [[7, 7, 7], [3, 4, 9]]
@@ -134,16 +134,16 @@ class RowRanges:
             pending, step = np.flatnonzero(abs(distance) > count), count + 1
             while len(pending):
                 target = keys.positions[largest, pending] + sign[pending] * step
-                found = self.seek(run.rows_at(target)[:depth], after=after)
+                there = self.seek(run.rows_at(target)[:depth], after=after)
                 enough = (
                     np.minimum(
-                        abs(found.old - keys.old[pending]), abs(found.new - keys.new[pending])
+                        abs(there.old - keys.old[pending]), abs(there.new - keys.new[pending])
                     )
                     >= count
                 )
                 done = pending[enough]
-                positions[:, done] = found.positions[:, enough]
-                old[done], new[done] = found.old[enough], found.new[enough]
+                positions[:, done] = there.positions[:, enough]
+                old[done], new[done] = there.old[enough], there.new[enough]
                 step *= 4
                 pending = pending[~enough]
                 pending = pending[abs(distance[pending]) > step]

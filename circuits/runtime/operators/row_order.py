@@ -104,32 +104,26 @@ class RowOrder:
         """
         return all(sort.exact for sort in self._sorts[: self._ordered])
 
-    def sort_by_order(self, places: Int64Array, rows: Int64Array) -> Int64Array:
-        """As `sort_positions`, but rows that are equal in the order are in that of the trace."""
-        columns: list[Int64Array] = [places]
-        for sort in self._sorts[: self._ordered]:
-            start = self._starts[sort.column]
-            columns += list(rows[start : start + sort.width])
-            if not sort.exact:
-                code_row = self._first_code_row + self._code_columns.index(sort.column)
-                columns.append(sort.ranks(rows[code_row]))
-        columns += list(rows[self.keys :])
-        return np.lexsort(columns[::-1])
-
-    def sort_positions(self, places: Int64Array, rows: Int64Array) -> Int64Array:
+    def sort_positions(
+        self, places: Int64Array, rows: Int64Array, *, by_order_only: bool = False
+    ) -> Int64Array:
         """The permutation that sorts rows of the trace's layout by group and by values.
 
         Args:
             places: The number of each row's group.
             rows: The rows.
+            by_order_only: True to sort by the values of the columns in the order only. Rows that
+                are equal in these are in the order of the trace.
         """
         columns: list[Int64Array] = [places]
-        for sort in self._sorts:
+        for sort in self._sorts[: self._ordered] if by_order_only else self._sorts:
             start = self._starts[sort.column]
             columns += list(rows[start : start + sort.width])
             if not sort.exact:
                 code_row = self._first_code_row + self._code_columns.index(sort.column)
                 columns.append(sort.ranks(rows[code_row]))
+        if by_order_only:
+            columns += list(rows[self.keys :])
         return np.lexsort(columns[::-1])
 
     def group_starts(self, rows: Int64Array) -> Int64Array:

@@ -11,10 +11,10 @@ An example stream, the 2 least numbers::
     delta     {3: +1, 5: +2}      {1: +1}             {3: -1}
     output    {3: +1, 5: +1}      {1: +1, 5: -1}      {3: -1, 5: +1}
 
-State: the rows, once, in the order (key columns, sort columns, codes that the sort columns do not
-determine), see `ordered_rows`. For each changed key, a step reads the first ``offset + limit``
-positions before and after the step, in one scan. All other columns break ties, ascending and NULLs
-last, so the result is a function of the input and not of its history.
+State: the rows, once, in the order of `row_order`, see `ordered_rows`. For each changed key, a step
+reads the first ``offset + limit`` positions before and after the step, in one scan. All other
+columns break ties, ascending and NULLs last, so the result is a function of the input and not of
+its history.
 
 Cost: O(log N) per changed key and run, and per position read. If the first sort column is a string,
 the step also reads and compares all rows that share their first bytes with the last selected row.
@@ -32,8 +32,8 @@ import numpy as np
 from circuits.plan.nodes import TopK
 from circuits.runtime.operators.operator import Result, StepContext
 from circuits.runtime.operators.ordered_rows import OrderedRows, first_positions
-from circuits.runtime.operators.sort_columns import SortColumn
-from circuits.types.codecs.codec import Codecs, dictionary_columns
+from circuits.runtime.operators.row_order import RowOrder
+from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.storage.trace import StagedGroup
 from dbsp_wcoj.zset import MAX_INT64, Int64Array, consolidated_rows
@@ -56,54 +56,28 @@ class TopKOperator:
     """
 
     def __init__(self, plan: TopK, codecs: Codecs) -> None:
-        columns = [codecs.codec(field.type) for field in plan.input.fields]
-        self.arity = len(columns)
-        self.keys = plan.keys
+        self.arity = len(plan.input.fields)
         self.limit = plan.limit
         self.offset = plan.offset
         # The position after the last requested one; None if the sum of the weights cannot reach it.
         last = None if self.limit is None else self.offset + self.limit
-        self._last = last if last is not None and last <= MAX_INT64 else None
-        sorts = [
-            SortColumn(one.column, columns[one.column], one.descending, one.nulls_first)
-            for one in plan.order
-        ]
-        sorts += [SortColumn(column, codec) for column, codec in enumerate(columns)]
-        # Only the first sort column of a column can break ties, and a key column never can.
-        first = {sort.column: sort for sort in reversed(sorts)}
-        sorted_columns = dict.fromkeys(
-            sort.column for sort in sorts if sort.column not in self.keys
-        )
-        self._sorts = [first[column] for column in sorted_columns]
-        # Columns whose codes the sort columns do not determine; stored after the sort columns.
-        self._code_columns = [sort.column for sort in self._sorts if not sort.codec.ordered]
-        widths = [sort.width for sort in self._sorts]
-        inexact = [i for i, sort in enumerate(self._sorts) if not sort.exact]
-        # The trace has the final order up to and including the first sort columns that can tie.
-        self._decided = sum(widths[: inexact[0] + 1]) if inexact else None
-        starts = np.cumsum([len(self.keys), *widths]).tolist()
-        self._starts = dict(zip([sort.column for sort in self._sorts], starts, strict=False))
-        self._first_code_row = starts[-1]
-        # A trace needs a column after the key, even if it is constant.
-        self._width = max(starts[-1] + len(self._code_columns), len(self.keys) + 1)
+        self._order = order = RowOrder(plan.input.fields, plan.keys, plan.order, codecs)
         self._rows = OrderedRows(
-            len(self.keys), self._width, limit=self._last, decided=self._decided
+            order.keys,
+            order.width,
+            limit=last if last is not None and last <= MAX_INT64 else None,
+            decided=order.decided,
         )
         self.traces = self._rows.traces
-        code_columns = {
-            self._first_code_row + place: columns[c] for place, c in enumerate(self._code_columns)
-        }
-        self.coded = (
-            dictionary_columns([columns[key] for key in self.keys]) | code_columns,
-        ) * len(self.traces)
+        self.coded = (order.coded,) * len(self.traces)
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """The selected rows of a whole Z-set, found by sorting all of it."""
         (zset,) = inputs
-        stored = self._to_trace_layout(zset)
-        starts = _group_starts(stored, len(self.keys))
+        stored = self._order.to_trace(zset)
+        starts = self._order.group_starts(stored.row_array)
         places = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(stored))))
-        order = self._sort_positions(places, stored.row_array)
+        order = self._order.sort_positions(places, stored.row_array)
         rows, places = stored.row_array[:, order], places[order]
         return self._to_input_layout(
             rows, self._selected_weights(places, stored.weight_array[order])
@@ -118,40 +92,17 @@ class TopKOperator:
         (delta,) = deltas
         if not len(delta) or self.limit == 0:
             return ZSet.empty(self.arity), None
-        stored = self._to_trace_layout(delta)
-        k = len(self.keys)
-        prefixes = stored.row_array[:k, _group_starts(stored, k)]
-        found, steps = self._rows.prepare(stored, prefixes)
-        rows = np.concatenate((prefixes[:, found.places], found.rows))
-        places, old, new = found.places, found.old, found.new
-        if self._decided is not None:
-            order = self._sort_positions(places, rows)
+        stored = self._order.to_trace(delta)
+        keys = self._order.keys
+        prefixes = stored.row_array[:keys, self._order.group_starts(stored.row_array)]
+        first, steps = self._rows.prepare(stored, prefixes)
+        rows = np.concatenate((prefixes[:, first.places], first.rows))
+        places, old, new = first.places, first.old, first.new
+        if self._order.decided is not None:
+            order = self._order.sort_positions(places, rows)
             rows, places, old, new = rows[:, order], places[order], old[order], new[order]
         change = self._selected_weights(places, new) - self._selected_weights(places, old)
         return self._to_input_layout(rows, change), StagedGroup(steps)
-
-    def _to_trace_layout(self, zset: ZSet) -> ZSet:
-        """The rows in the column layout of the trace."""
-        rows = zset.row_array
-        columns = [rows[key] for key in self.keys]
-        for sort in self._sorts:
-            columns += sort.keys(rows[sort.column])
-        columns += [rows[column] for column in self._code_columns]
-        if len(columns) < self._width:
-            columns.append(np.zeros(len(zset), np.int64))
-        return consolidated_rows(np.stack(columns), zset.weight_array)
-
-    def _sort_positions(self, places: Int64Array, rows: Int64Array) -> Int64Array:
-        """The permutation that sorts rows of the trace's layout by place and by values."""
-        columns: list[Int64Array] = [places]
-        for sort in self._sorts:
-            start = self._starts[sort.column]
-            columns += list(rows[start : start + sort.width])
-            if not sort.exact:
-                columns.append(
-                    sort.ranks(rows[self._first_code_row + self._code_columns.index(sort.column)])
-                )
-        return np.lexsort(columns[::-1])
 
     def _selected_weights(self, places: Int64Array, weights: Int64Array) -> Int64Array:
         """The part of each row's weight at the requested positions; the rows must be in order."""
@@ -175,19 +126,4 @@ class TopKOperator:
     def _to_input_layout(self, rows: Int64Array, weights: Int64Array) -> ZSet:
         """Rows of the trace's layout in the input's columns, with other weights."""
         nonzero = np.flatnonzero(weights)
-        columns = np.empty((self.arity, len(nonzero)), np.int64)
-        for place, key in enumerate(self.keys):
-            columns[key] = rows[place, nonzero]
-        for sort in self._sorts:
-            if sort.codec.ordered:
-                columns[sort.column] = sort.codes(rows[self._starts[sort.column], nonzero])
-        for place, column in enumerate(self._code_columns):
-            columns[column] = rows[self._first_code_row + place, nonzero]
-        return consolidated_rows(columns, weights[nonzero])
-
-
-def _group_starts(zset: ZSet, k: int) -> Int64Array:
-    """The positions at which the first k columns change, including 0 if there are rows."""
-    rows = zset.row_array[:k]
-    change = np.any(rows[:, 1:] != rows[:, :-1], axis=0)
-    return np.flatnonzero(np.concatenate((np.ones(min(len(zset), 1), np.bool), change)))
+        return consolidated_rows(self._order.to_input(rows[:, nonzero]), weights[nonzero])

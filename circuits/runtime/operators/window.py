@@ -144,10 +144,10 @@ class WindowOperator:
 
     def _whole_partitions(self, prefixes: Int64Array, step: TraceStep) -> ZSet:
         """The change of all rows of partitions."""
-        found = prefix_lookup(self._rows, prefixes, step=step)
-        rows = np.concatenate((prefixes[:, found.places], found.rows))
-        old, old_weights = self._results(found.places, rows, found.old)
-        new, new_weights = self._results(found.places, rows, found.new)
+        read = prefix_lookup(self._rows, prefixes, step=step)
+        rows = np.concatenate((prefixes[:, read.places], read.rows))
+        old, old_weights = self._results(read.places, rows, read.old)
+        new, new_weights = self._results(read.places, rows, read.new)
         return consolidated_rows(
             np.concatenate((old, new), axis=1), np.concatenate((-old_weights, new_weights))
         )
@@ -226,7 +226,7 @@ class WindowOperator:
             rows: Rows of whole partitions in the layout of the trace.
             weights: Their weights.
         """
-        order = self._order.sort_by_order(places, rows)
+        order = self._order.sort_positions(places, rows, by_order_only=True)
         # A row of weight w is w rows of weight 1.
         order = np.repeat(order, np.maximum(weights[order], 0))
         places = places[order]

@@ -77,7 +77,7 @@ class Totals:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Ordered rows of whole partitions: their codes, shape ``(columns, n)``, and where they begin."""
+    """Ordered rows of partitions: their codes, shape ``(columns, n)``, and where they begin."""
 
     codes: Int64Array
     partitions: Partitions
@@ -170,18 +170,18 @@ class WindowFunctions:
         return frame_ranges(call.frame, rows.partitions, rows.range_order)
 
     def _lag(self, call: WindowCall, rows: _Rows) -> Int64Array:
-        """The value ``number`` rows before (lead: behind); else the default, the second argument."""
+        """The value ``number`` rows before (lead: behind), or else the default, if it is given."""
         value = rows.codes[call.arguments[0]]
         distance = call.number if call.function == "lag" else -call.number
         partitions = rows.partitions
         if call.ignore_nulls:
-            found = _nth_present(rows, call.arguments[0], distance)
+            source = _nth_present(rows, call.arguments[0], distance)
         else:
-            found = partitions.row - max(-(2**62), min(distance, 2**62))
-            inside = (found >= partitions.start) & (found < partitions.stop)
-            found = np.where(inside, found, _NO_ROW)
+            source = partitions.row - max(-(2**62), min(distance, 2**62))
+            inside = (source >= partitions.start) & (source < partitions.stop)
+            source = np.where(inside, source, _NO_ROW)
         default = rows.codes[call.arguments[1]] if len(call.arguments) > 1 else np.int64(NULL)
-        return np.where(found == _NO_ROW, default, value[found])
+        return np.where(source == _NO_ROW, default, value[source])
 
     def _extreme(self, call: WindowCall) -> Callable[[_Rows], Int64Array]:
         column = call.arguments[0]
@@ -194,11 +194,11 @@ class WindowFunctions:
             counts = rows.counts(column)
             best = np.full(len(rows.partitions), _NO_ROW)
             for piece in self._frames(call, rows):
-                found = _least(ranks, counts[piece.start], counts[piece.stop])
-                better = (found != _NO_ROW) & (
-                    (best == _NO_ROW) | (_at(ranks, found) < _at(ranks, best))
+                least = _least(ranks, counts[piece.start], counts[piece.stop])
+                better = (least != _NO_ROW) & (
+                    (best == _NO_ROW) | (_at(ranks, least) < _at(ranks, best))
                 )
-                best[better] = found[better]
+                best[better] = least[better]
             return np.where(best == _NO_ROW, np.int64(NULL), _at(codes, best))
 
         return compute
@@ -307,14 +307,12 @@ def _ntile(rows: _Rows, number: int) -> Int64Array:
     position = partitions.row - partitions.start
     size, larger = np.divmod(size_of_partition, number)
     in_larger = larger * (size + 1)
-    return (
-        np.where(
-            position < in_larger,
-            position // (size + 1),
-            larger + (position - in_larger) // np.maximum(size, 1),
-        )
-        + 1
+    bucket: Int64Array = np.where(
+        position < in_larger,
+        position // (size + 1),
+        larger + (position - in_larger) // np.maximum(size, 1),
     )
+    return bucket + 1
 
 
 _POSITIONS: Final[dict[str, Callable[[_Rows, int], Int64Array]]] = {
@@ -352,20 +350,20 @@ def _value_at(call: WindowCall, rows: _Rows, frames: FrameRanges) -> Int64Array:
         frames = [IndexRange(counts[piece.start], counts[piece.stop]) for piece in frames]
     else:
         codes = rows.codes[column]
-    found = np.full(len(rows.partitions), _NO_ROW)
+    selected = np.full(len(rows.partitions), _NO_ROW)
     if call.function == "last_value":
         for piece in frames:
-            found = np.where(piece.stop > piece.start, piece.stop - 1, found)
+            selected = np.where(piece.stop > piece.start, piece.stop - 1, selected)
     else:
         remaining = np.full(
-            len(found), call.number - 1 if call.function == "nth_value" else 0, np.int64
+            len(selected), call.number - 1 if call.function == "nth_value" else 0, np.int64
         )
         for piece in frames:
             size = piece.stop - piece.start
-            here = (found == _NO_ROW) & (remaining >= 0) & (remaining < size)
-            found = np.where(here, piece.start + remaining, found)
+            here = (selected == _NO_ROW) & (remaining >= 0) & (remaining < size)
+            selected = np.where(here, piece.start + remaining, selected)
             remaining = remaining - size
-    return np.where(found == _NO_ROW, np.int64(NULL), _at(codes, found))
+    return np.where(selected == _NO_ROW, np.int64(NULL), _at(codes, selected))
 
 
 def _nth_present(rows: _Rows, column: int, distance: int) -> Int64Array:
@@ -387,7 +385,7 @@ def _least(ranks: Int64Array, start: Int64Array, stop: Int64Array) -> Int64Array
     >>> _least(np.array([5, 3, 4]), np.array([0, 2, 1]), np.array([3, 3, 1])).tolist()
     [1, 2, -1]
     """
-    found = np.full(len(start), _NO_ROW)
+    least = np.full(len(start), _NO_ROW)
     length = stop - start
     level_of = np.full(len(start), -1)
     filled = length > 0
@@ -400,8 +398,8 @@ def _least(ranks: Int64Array, start: Int64Array, stop: Int64Array) -> Int64Array
             best = np.where(ranks[second] < ranks[first], second, first)
         at = np.flatnonzero(level_of == level)
         first, second = best[start[at]], best[stop[at] - (1 << level)]
-        found[at] = np.where(ranks[second] < ranks[first], second, first)
-    return found
+        least[at] = np.where(ranks[second] < ranks[first], second, first)
+    return least
 
 
 def _at(values: Int64Array, index: Int64Array) -> Int64Array:
