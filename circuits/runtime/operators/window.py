@@ -11,14 +11,23 @@ An example stream, ``row_number() OVER (PARTITION BY k ORDER BY x)`` of rows (k,
     delta     {(7,3): +1, (7,5): +1}        {(7,4): +1}
     output    {(7,3,1): +1, (7,5,2): +1}    {(7,4,2): +1, (7,5,2): -1, (7,5,3): +1}
 
-State: the rows, once, in the order (partition, sort columns, other columns); see `RowOrder`.
+State: the rows, once, in the order (partition, sort columns, other columns), see `row_order`; for
+running sums their digits (`prefix_totals`); for dense_rank the groups (`order_groups`).
 
-Cost: a step reads the changed partitions as a whole and writes the rows whose results differ.
+Cost: a step reads the rows whose results can change, and the rows that these read
+(`window_segments`): O(log N) per changed row and run, and O(1) per row that is read. If a call
+reads its whole partition, or the rows to read are most of it, the step reads the changed partitions
+as a whole. The same holds if rows have negative weights, or if the order is that of strings, which
+the order of the trace does not decide.
+
+Alternatives considered: a balanced tree per partition, with totals in its nodes. The runs of a
+trace store running sums of their weights, so their searches return the same totals.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -26,6 +35,7 @@ import pyarrow as pa
 
 from circuits.plan.window import Window
 from circuits.runtime.operators.operator import Result, StepContext
+from circuits.runtime.operators.order_groups import OrderGroups
 from circuits.runtime.operators.prefix_totals import PrefixTotals
 from circuits.runtime.operators.row_order import RowOrder
 from circuits.runtime.operators.window_functions import Totals, WindowFunctions
@@ -38,8 +48,9 @@ from circuits.runtime.operators.window_segments import (
 )
 from circuits.types.arrow_types import value_type
 from circuits.types.codecs.arrow_buffers import BoolArray
-from circuits.types.codecs.codec import Codecs
+from circuits.types.codecs.codec import NULL, Codec, Codecs
 from dbsp_wcoj import Trace, ZSet
+from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
 from dbsp_wcoj.storage.row_ranges import RowRanges
 from dbsp_wcoj.storage.trace import Staged, StagedGroup, TraceStep
@@ -90,9 +101,15 @@ class WindowOperator:
                 for column in call.arguments:
                     summed[column] = summed.get(column, False) or call.function != "count"
         self._totals = PrefixTotals(self._order, summed, [codecs.codec(f.type) for f in fields])
-        self.traces = (self._rows, self._negative, self._totals.trace)
+        has_groups = any(call.function == "dense_rank" for call in plan.calls)
+        self._groups = None
+        self.traces: tuple[Trace, ...] = (self._rows, self._negative, self._totals.trace)
         coded = self._order.coded
-        self.coded = (coded, coded, self._totals.coded)
+        self.coded: tuple[Mapping[int, Codec], ...] = (coded, coded, self._totals.coded)
+        if self._reach is not None and has_groups:
+            self._groups = OrderGroups(self._order)
+            self.traces += (self._groups.trace,)
+            self.coded += (self._groups.coded,)
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """The result for a whole Z-set."""
@@ -100,7 +117,8 @@ class WindowOperator:
         stored = self._order.to_trace(zset)
         starts = self._order.group_starts(stored.row_array)
         places = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(stored))))
-        return consolidated_rows(*self._results(places, stored.row_array, stored.weight_array))
+        rows = self._results(places, stored.row_array, stored.weight_array)
+        return consolidated_rows(rows, np.ones(rows.shape[1], np.int64))
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """The change of the rows of the partitions in the delta.
@@ -119,8 +137,9 @@ class WindowOperator:
         starts = self._order.group_starts(stored.row_array)
         prefixes = stored.row_array[:keys, starts]
         if self._reach is None:
-            return self._whole_partitions(prefixes, step), step
+            return self._whole_partitions(prefixes, step, context.budget), step
         has_negative = not self._negative.is_empty
+        negative_step = None
         if has_negative or (stored.weight_array < 0).any():
             before = self._rows.weights_of(stored)
             after = before + stored.weight_array
@@ -128,39 +147,44 @@ class WindowOperator:
             changed = np.flatnonzero(negative)
             if len(changed):
                 rows = ZSet(stored.row_array[:, changed], negative[changed])
-                staged.append(self._negative.prepare(rows))
+                negative_step = self._negative.prepare(rows)
+                staged.append(negative_step)
                 has_negative = True
         totals_step = self._totals.prepare(stored, self._order.to_input(stored.row_array))
         if totals_step is not None:
             staged.append(totals_step)
         ranges = RowRanges(self._rows, step)
+        groups_step = None
+        if self._groups is not None:
+            negative = RowRanges(self._negative, negative_step) if has_negative else None
+            groups_step = self._groups.prepare(stored.row_array, ranges, negative)
+            if groups_step is not None:
+                staged.append(groups_step)
         change = None
         if not has_negative:
             partition = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(stored))))
-            change = self._segments(ranges, stored.row_array, partition, prefixes, totals_step)
+            segments = self._find_segments(ranges, stored.row_array, partition, prefixes)
+            if segments is not None:
+                totals = self._totals_before(ranges, segments, totals_step, groups_step)
+                change = self._segments(segments, totals, context.budget)
         if change is None:
-            change = self._whole_partitions(prefixes, step)
+            change = self._whole_partitions(prefixes, step, context.budget)
         return change, StagedGroup(staged)
 
-    def _whole_partitions(self, prefixes: Int64Array, step: TraceStep) -> ZSet:
+    def _whole_partitions(self, prefixes: Int64Array, step: TraceStep, budget: Budget) -> ZSet:
         """The change of all rows of partitions."""
         read = prefix_lookup(self._rows, prefixes, step=step)
         rows = np.concatenate((prefixes[:, read.places], read.rows))
-        old, old_weights = self._results(read.places, rows, read.old)
-        new, new_weights = self._results(read.places, rows, read.new)
-        return consolidated_rows(
-            np.concatenate((old, new), axis=1), np.concatenate((-old_weights, new_weights))
+        _count_repeated_rows(read.old, budget, self.arity)
+        _count_repeated_rows(read.new, budget, self.arity)
+        return self._difference(
+            self._results(read.places, rows, read.old), self._results(read.places, rows, read.new)
         )
 
-    def _segments(
-        self,
-        ranges: RowRanges,
-        changed: Int64Array,
-        partition: Int64Array,
-        prefixes: Int64Array,
-        totals_step: TraceStep | None,
-    ) -> ZSet | None:
-        """The change of the rows around changed rows; None if whole partitions are less work."""
+    def _find_segments(
+        self, ranges: RowRanges, changed: Int64Array, partition: Int64Array, prefixes: Int64Array
+    ) -> Segments | None:
+        """The segments around changed rows; None if whole partitions are less work."""
         reach = self._reach
         assert reach is not None
         whole = ranges.seek(prefixes, after=True).positions.sum()
@@ -168,28 +192,61 @@ class WindowOperator:
         near = 2 * (reach.rows_before + reach.rows_behind) + SEGMENT_OVERHEAD_ROWS
         if changed.shape[1] * near > whole:
             return None
-        segments = find_segments(
-            ranges, changed, partition, prefixes, self._order.order_width, reach
-        )
-        rows = segments.rows
-        first = np.searchsorted(rows.ranges, np.arange(len(segments.partition)))
-        old_totals = new_totals = None
+        return find_segments(ranges, changed, partition, prefixes, self._order.order_width, reach)
+
+    def _totals_before(
+        self,
+        ranges: RowRanges,
+        segments: Segments,
+        totals_step: TraceStep | None,
+        groups_step: TraceStep | None,
+    ) -> tuple[Totals | None, Totals | None]:
+        """What the calls read of the rows before each segment, without and with the step."""
+        reach = self._reach
+        assert reach is not None
+        if not (reach.from_start or reach.first_row):
+            return None, None
+        start, bottom = segments.start, segments.partition_start
+        old, new = Totals(start.old - bottom.old), Totals(start.new - bottom.new)
         if reach.from_start:
-            before = segments.start
-            bottom = segments.partition_start
-            old_totals, new_totals = self._totals.before(
-                rows.rows[:, first], before.old - bottom.old, before.new - bottom.new, totals_step
-            )
-        old, old_weights = self._segment_results(segments, rows.old, old_totals)
-        new, new_weights = self._segment_results(segments, rows.new, new_totals)
-        return consolidated_rows(
-            np.concatenate((old, new), axis=1), np.concatenate((-old_weights, new_weights))
+            rows = segments.rows
+            first = rows.rows[:, np.searchsorted(rows.ranges, np.arange(len(old.rows)))]
+            old, new = self._totals.before(first, old.rows, new.rows, totals_step)
+            if self._groups is not None:
+                old_groups, new_groups = self._groups.before(first, groups_step)
+                old, new = replace(old, groups=old_groups), replace(new, groups=new_groups)
+        if reach.first_row:
+            # Only segments that begin with their partition change its first row.
+            top = ranges.read(bottom, ranges.neighbour(bottom, segments.partition_stop, 1))
+            present = np.flatnonzero(top.old > 0)
+            owner, at = np.unique(top.ranges[present], return_index=True)
+            codes = self._order.to_input(top.rows[:, present[at]])
+            first_rows = np.full((len(codes), len(old.rows)), NULL)
+            first_rows[:, owner] = codes
+            old, new = replace(old, first_rows=first_rows), replace(new, first_rows=first_rows)
+        return old, new
+
+    def _segments(
+        self, segments: Segments, totals: tuple[Totals | None, Totals | None], budget: Budget
+    ) -> ZSet:
+        """The change of the rows around changed rows."""
+        _count_repeated_rows(segments.rows.old, budget, self.arity)
+        _count_repeated_rows(segments.rows.new, budget, self.arity)
+        return self._difference(
+            self._segment_results(segments, segments.rows.old, totals[0]),
+            self._segment_results(segments, segments.rows.new, totals[1]),
         )
+
+    @staticmethod
+    def _difference(old: Int64Array, new: Int64Array) -> ZSet:
+        """The rows of ``new``, each with weight 1, minus those of ``old``."""
+        weights = np.repeat(np.array([-1, 1], np.int64), [old.shape[1], new.shape[1]])
+        return consolidated_rows(np.concatenate((old, new), axis=1), weights)
 
     def _segment_results(
         self, segments: Segments, weights: Int64Array, totals: Totals | None
-    ) -> tuple[Int64Array, Int64Array]:
-        """The rows of segments whose results can be computed, with these, and their weights."""
+    ) -> Int64Array:
+        """The rows of segments whose results can be computed, with these."""
         reach = self._reach
         assert reach is not None
         rows = segments.rows
@@ -214,12 +271,10 @@ class WindowOperator:
             enough_before &= is_null | (add_saturating(value, -reach.values_before) >= low)
             enough_behind &= is_null | (add_saturating(value, reach.values_behind) <= high)
         valid = np.flatnonzero((at_start | enough_before) & (at_end | enough_behind))
-        return np.concatenate((codes, results))[:, valid], np.ones(len(valid), np.int64)
+        return np.concatenate((codes, results))[:, valid]
 
-    def _results(
-        self, places: Int64Array, rows: Int64Array, weights: Int64Array
-    ) -> tuple[Int64Array, Int64Array]:
-        """The rows with their results, and their weights.
+    def _results(self, places: Int64Array, rows: Int64Array, weights: Int64Array) -> Int64Array:
+        """The rows with their results, a row of weight w as w rows.
 
         Args:
             places: The number of each row's partition.
@@ -227,7 +282,6 @@ class WindowOperator:
             weights: Their weights.
         """
         order = self._order.sort_positions(places, rows, by_order_only=True)
-        # A row of weight w is w rows of weight 1.
         order = np.repeat(order, np.maximum(weights[order], 0))
         places = places[order]
         codes = self._order.to_input(rows[:, order])
@@ -235,4 +289,15 @@ class WindowOperator:
             (np.ones(min(len(places), 1), np.bool), places[1:] != places[:-1])
         )
         results = self._functions.results(codes, begins)
-        return np.concatenate((codes, results)), np.ones(len(order), np.int64)
+        return np.concatenate((codes, results))
+
+
+def _count_repeated_rows(weights: Int64Array, budget: Budget, columns: int) -> None:
+    """Count the rows that rows of a weight above 1 become.
+
+    Raises:
+        LimitError: They are more than a step may produce.
+    """
+    repeated = np.maximum(weights, 1).sum(dtype=np.float64) - len(weights)
+    if repeated:
+        budget.add_rows(int(repeated), columns)

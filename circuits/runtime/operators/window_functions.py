@@ -43,7 +43,7 @@ from dbsp_wcoj import ZSet
 from dbsp_wcoj.values.bitcast import codes_of, values_of
 from dbsp_wcoj.zset import Int64Array
 
-__all__ = ["Totals", "WindowFunctions"]
+__all__ = ["Totals", "WindowFunctions", "reads_first_row"]
 
 _INT64: Final = pa.int64()
 _NO_ROW: Final = -1
@@ -57,11 +57,16 @@ class Totals:
         rows: The number of these rows, one per partition.
         counts: By column the number of their values that are not NULL.
         sums: By column and digit, the amounts of the sums of their values.
+        groups: The number of groups of equal rows among them.
+        first_rows: The codes of the first of them, shape ``(columns, partitions)``; any codes where
+            there is none.
     """
 
     rows: Int64Array
     counts: dict[int, Int64Array] = field(default_factory=dict)
     sums: dict[int, dict[int, Int64Array]] = field(default_factory=dict)
+    groups: Int64Array | None = None
+    first_rows: Int64Array | None = None
 
     def take(self, partitions: Int64Array) -> Totals:
         """The totals of some of the partitions."""
@@ -72,6 +77,8 @@ class Totals:
                 column: {digit: amounts[partitions] for digit, amounts in digits.items()}
                 for column, digits in self.sums.items()
             },
+            None if self.groups is None else self.groups[partitions],
+            None if self.first_rows is None else self.first_rows[:, partitions],
         )
 
 
@@ -297,7 +304,10 @@ def _cume_dist(rows: _Rows, number: int) -> Int64Array:
 
 def _dense_rank(rows: _Rows, number: int) -> Int64Array:
     partitions = rows.partitions
-    return partitions.group - partitions.group[partitions.start] + 1
+    rank = partitions.group - partitions.group[partitions.start] + 1
+    if rows.totals is not None and rows.totals.groups is not None:
+        rank += rows.totals.groups[partitions.number]
+    return rank
 
 
 def _ntile(rows: _Rows, number: int) -> Int64Array:
@@ -363,7 +373,19 @@ def _value_at(call: WindowCall, rows: _Rows, frames: FrameRanges) -> Int64Array:
             here = (selected == _NO_ROW) & (remaining >= 0) & (remaining < size)
             selected = np.where(here, piece.start + remaining, selected)
             remaining = remaining - size
-    return np.where(selected == _NO_ROW, np.int64(NULL), _at(codes, selected))
+    results = np.where(selected == _NO_ROW, np.int64(NULL), _at(codes, selected))
+    if reads_first_row(call) and rows.totals is not None and rows.totals.first_rows is not None:
+        number = rows.partitions.number
+        first = rows.totals.first_rows[column, number]
+        results = np.where(rows.totals.rows[number] > 0, first, results)
+    return results
+
+
+def reads_first_row(call: WindowCall) -> bool:
+    """Return True if a call returns the value of the first row of its partition."""
+    is_first = call.function == "first_value" or (call.function == "nth_value" and call.number == 1)
+    frame = call.frame
+    return is_first and frame.start is None and frame.exclude == "none" and not call.ignore_nulls
 
 
 def _nth_present(rows: _Rows, column: int, distance: int) -> Int64Array:

@@ -12,20 +12,23 @@ call                                affected rows                    read in add
 lag(x, n)                           up to n rows behind the change   n rows before these
 sum(x) ROWS BETWEEN a AND b ...     from b rows before to a behind   a rows before, b behind
 sum(x) RANGE BETWEEN a AND b ...    the same, by value               the same, by value
-row_number, rank                    all rows behind the change       number of rows before
+row_number, rank, dense_rank        all rows behind the change       number of rows before
 sum(x) OVER (ORDER BY t)            all rows behind the change       sum of the rows before
+first_value(x) OVER (ORDER BY t)    the change; all if it is first   the first row
+last_value(x) OVER (ORDER BY t)     the rows equal to it             nothing
 percent_rank, ntile, all others     the partition                    nothing
 =================================== ================================ ============================
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from circuits.plan.window import Window, WindowCall
+from circuits.runtime.operators.window_functions import reads_first_row
 from circuits.types.codecs.arrow_buffers import BoolArray
 from dbsp_wcoj.storage.row_ranges import KeyPositions, RangeRows, RowRanges
 from dbsp_wcoj.zset import Int64Array
@@ -53,6 +56,7 @@ class Reach:
         values_behind: The same behind it.
         groups: True if a call reads the rows that are equal to it in the order.
         from_start: True if a call needs a total over all rows before it.
+        first_row: True if a call reads the first row of the partition.
     """
 
     rows_before: int = 0
@@ -61,6 +65,7 @@ class Reach:
     values_behind: int | None = None
     groups: bool = False
     from_start: bool = False
+    first_row: bool = False
 
     def union(self, other: Reach) -> Reach:
         """The reach of both."""
@@ -71,6 +76,7 @@ class Reach:
             _greater(self.values_behind, other.values_behind),
             self.groups or other.groups,
             self.from_start or other.from_start,
+            self.first_row or other.first_row,
         )
 
 
@@ -96,35 +102,40 @@ def _call_reach(call: WindowCall, value_order: bool) -> Reach | None:
     function, frame = call.function, call.frame
     if function == "row_number":
         return Reach(from_start=True)
-    if function == "rank":
+    if function in ("rank", "dense_rank"):
         return Reach(groups=True, from_start=True)
     if function in ("lag", "lead"):
         distance = call.number if function == "lag" else -call.number
         if call.ignore_nulls:
             return None
         return Reach(max(distance, 0), max(-distance, 0))
-    if function in ("dense_rank", "percent_rank", "cume_dist", "ntile"):
+    if function in ("percent_rank", "cume_dist", "ntile"):
         return None
     if frame.end is None or frame.mode == "groups":
         return None
     if call.ignore_nulls:
         return None
     groups = frame.mode == "range" or frame.exclude in ("group", "ties")
-    has_totals = function in ("count", "sum", "avg") and not call.distinct
-    if frame.start is None and not (has_totals and frame.exclude == "none"):
-        return None
+    from_start = first_row = False
+    if frame.start is None:
+        if frame.exclude != "none":
+            return None
+        first_row = reads_first_row(call)
+        from_start = function in ("count", "sum", "avg") and not call.distinct
+        # The row before an offset of RANGE can be at any distance.
+        is_near = function == "last_value" and (frame.mode == "rows" or frame.end >= 0)
+        if not (first_row or from_start or is_near):
+            return None
     start = 0 if frame.start is None else frame.start
     before, behind = max(-start, -frame.end, 0), max(frame.end, start, 0)
-    from_start = frame.start is None
+    reach = Reach(groups=groups, from_start=from_start, first_row=first_row)
     if frame.mode == "rows":
-        return Reach(int(before), int(behind), groups=groups, from_start=from_start)
+        return replace(reach, rows_before=int(before), rows_behind=int(behind))
     if not before and not behind:
-        return Reach(groups=True, from_start=from_start)
+        return reach
     if not value_order:
         return None
-    return Reach(
-        values_before=int(before), values_behind=int(behind), groups=True, from_start=from_start
-    )
+    return replace(reach, values_before=int(before), values_behind=int(behind))
 
 
 class Segments(NamedTuple):
@@ -135,6 +146,7 @@ class Segments(NamedTuple):
         partition: The number of each segment's partition.
         start: The position of each segment's first row.
         partition_start: The position of the first row of its partition.
+        partition_stop: The position behind its last row.
         begins_partition: True if the segment begins with its partition.
         ends_partition: True if it ends with its partition.
         low_value: The least value of the order column from which on the segment is complete.
@@ -145,6 +157,7 @@ class Segments(NamedTuple):
     partition: Int64Array
     start: KeyPositions
     partition_start: KeyPositions
+    partition_stop: KeyPositions
     begins_partition: BoolArray
     ends_partition: BoolArray
     low_value: Int64Array
@@ -193,6 +206,10 @@ def find_segments(
         stop = _greatest(stop, ranges.seek(group, after=True))
     if reach.from_start:
         stop = high_bound
+    if reach.first_row:
+        # A change of the first row of a partition changes all its rows.
+        is_first = here.old == low_bound.old
+        start, stop = _where(is_first, low_bound, start), _where(is_first, high_bound, stop)
     # Merge intervals that overlap or touch. Positions over all runs ascend with the rows.
     begin, end = start.positions.sum(axis=0), stop.positions.sum(axis=0)
     opens = np.ones(len(partition), np.bool)
@@ -207,6 +224,7 @@ def find_segments(
         own_partition,
         start,
         partition_start,
+        partition_stop,
         (start.positions == partition_start.positions).all(axis=0),
         (stop.positions == partition_stop.positions).all(axis=0),
         np.minimum.reduceat(low_value, at),
@@ -224,6 +242,10 @@ def _least(left: KeyPositions, right: KeyPositions) -> KeyPositions:
 
 def _greatest(left: KeyPositions, right: KeyPositions) -> KeyPositions:
     return KeyPositions(*(np.maximum(a, b) for a, b in zip(left, right, strict=True)))
+
+
+def _where(mask: BoolArray, left: KeyPositions, right: KeyPositions) -> KeyPositions:
+    return KeyPositions(*(np.where(mask, a, b) for a, b in zip(left, right, strict=True)))
 
 
 def _reduce(function: np.ufunc, positions: KeyPositions, at: Int64Array) -> KeyPositions:

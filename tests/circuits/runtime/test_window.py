@@ -31,6 +31,7 @@ LAW = settings(
 # A cost of a segment that makes the operator read segments, or whole partitions, in every step.
 ALWAYS_SEGMENTS, NEVER_SEGMENTS = -(10**9), 10**9
 SMALL = st.sampled_from([None, 0, 1, 2, 3, 5])
+TIMES = st.one_of(st.none(), st.integers(0, 12))
 CONTEXT = StepContext(False, Relations().stage({}))
 
 
@@ -61,19 +62,21 @@ def check_law(data: st.DataObject, weights: st.SearchStrategy[int], overhead: in
     operator = WindowOperator(plan, Codecs())
     inputs, output = ZSet.empty(3), ZSet.empty(len(plan.fields))
     total: Counter[tuple[object, ...]] = Counter()
-    partition = st.sampled_from([None, 1])
-    for _ in range(data.draw(st.integers(1, 4))):
-        drawn = st.lists(st.tuples(partition, SMALL, SMALL), min_size=1, max_size=6)
-        rows = data.draw(drawn)
+    row = st.tuples(st.sampled_from([None, 1]), TIMES, SMALL)
+    # A load, then small changes of it, some of which delete rows of the load.
+    for number in range(data.draw(st.integers(1, 5))):
+        present = st.sampled_from(sorted(total, key=repr)) if total else row
+        most = 3 if number else 16
+        rows = data.draw(st.lists(st.one_of(row, present), min_size=1, max_size=most))
         amounts = [data.draw(weights) for _ in rows]
-        for row, amount in zip(rows, amounts, strict=True):
-            total[row] += amount
+        for changed, amount in zip(rows, amounts, strict=True):
+            total[changed] += amount
         delta = encoded(rows, amounts)
         inputs += delta
         with mock.patch.object(window_module, "SEGMENT_OVERHEAD_ROWS", overhead):
             output += step(operator, delta)
         assert output == operator.evaluate([inputs])
-        expected = evaluate_plan(plan, {"r": {row: w for row, w in total.items() if w}})
+        expected = evaluate_plan(plan, {"r": {each: w for each, w in total.items() if w}})
         assert rows_of(plan, output) == expected
 
 
