@@ -133,7 +133,8 @@ class RowRanges:
         longest = np.argmax(abs(distances), axis=0)
         distance = np.take_along_axis(distances, longest[np.newaxis], axis=0)[0]
         sign = np.where(distance < 0, 1, -1)
-        pending, step = np.flatnonzero(abs(distance) > count), count + 1
+        step = count + 1
+        pending = np.flatnonzero(abs(distance) > step)
         while len(pending):
             runs = longest[pending]
             target = keys.positions[runs, pending] + sign[pending] * step
