@@ -5,7 +5,7 @@ correct for a view only if the results of the row are final, that is, cannot cha
 
     Filter, Map, Union ALL, joins      linear in each input: the deletion of a row deletes its own
                                        results and no others
-    Aggregate, Distinct, TopK, …       correct if all rows of one group expire together, and no
+    Aggregate, TopK, Window, …         correct if all rows of one group expire together, and no
                                        later row can belong to that group
     Semi, anti, outer joins            linear in the left input; a row of the right input that
                                        expires would change results of left rows that stay
@@ -61,6 +61,7 @@ from circuits.plan.nodes import (
     Union,
     Values,
 )
+from circuits.plan.window import Window
 from circuits.schema import Schema
 from circuits.types.arrow_types import NUMBERS, Family, family_of
 
@@ -189,6 +190,9 @@ class _FinalityCheck:
             case TopK(below, keys):
                 found = self._group(below, keys, "ORDER BY with LIMIT, or row_number()")
                 return _renumber_columns(found, keys)
+            case Window(below, partition):
+                found = self._group(below, partition, "a window function")
+                return _renumber_columns(found, partition)
             case Distinct(below):
                 everything = range(len(below.fields))
                 return self._group(

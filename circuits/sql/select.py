@@ -18,7 +18,7 @@ from typing import Final
 import pyarrow as pa
 from sqlglot import exp
 
-from circuits.plan.expressions import Column, Expression, Literal, conjuncts
+from circuits.plan.expressions import Column, Expression, Literal, columns_of, conjuncts
 from circuits.plan.nodes import Distinct, Field, Filter, Map, Plan, TopK, Values, columns
 from circuits.plan.window import Window, WindowCall
 from circuits.sql import row_number
@@ -128,25 +128,32 @@ class _SelectReader:
                 raise self.source.unsupported(part, "a correlated HAVING", USE_WHERE)
             for each in conjuncts([factor_out_common(placed)]):
                 plan = Filter(plan, each)
-        if self.windows:
-            if conditions:
-                raise self.source.unsupported(
-                    self.node,
-                    "a window function in a correlated subquery",
-                    "compute it in a query in WITH or FROM",
-                )
-            plan = self.windows.plan(plan, lambda value: self._over_groups(self.node, value))
-        return Selection(
+        selection = Selection(
             self.node,
             self.source,
             plan,
             tuple(item.name for item in self.items),
-            tuple(self._over_plan(item.node, item.value) for item in self.items),
+            tuple(self._over_groups(item.node, item.value) for item in self.items),
             tuple(self._over_groups(self.node, condition) for condition in conditions),
-            rank and self._rank_over_groups(rank),
+            rank and rank.map(lambda value: self._over_groups(self.node, value)),
             tuple(self._sort_key_over_groups(key) for key in sorted_),
-            tuple(self._over_plan(part, condition) for part, condition in qualify_conditions),
+            tuple(self._over_groups(part, condition) for part, condition in qualify_conditions),
         )
+        return self._over_windows(selection) if self.windows else selection
+
+    def _over_windows(self, selection: Selection) -> Selection:
+        """Add the window functions to the plan, and return all expressions over their results."""
+        if selection.conditions:
+            raise self.source.unsupported(
+                self.node,
+                "a window function in a correlated subquery",
+                "compute it in a query in WITH or FROM",
+            )
+        read = {index for value in selection.expressions for index in columns_of(value)}
+        selection.plan = self.windows.plan(
+            selection.plan, lambda value: self._over_groups(self.node, value), read
+        )
+        return selection.map(self.windows.replace_placeholders)
 
     def _expression_clause(self, name: str) -> Clause:
         clause = self.grouping.clause(name) if self.grouping else self.rows.clause(name)
@@ -309,19 +316,11 @@ class _SelectReader:
                     "expression; put the table before it, or choose another alias",
                 )
 
-    def _over_plan(self, node: exp.Expr, value: Expression) -> Expression:
-        """Return an expression over the groups and the results of window functions."""
-        return self.windows.replace_placeholders(self._over_groups(node, value))
-
     def _over_groups(self, node: exp.Expr, value: Expression) -> Expression:
         return self.grouping.rewrite_over_groups(node, value) if self.grouping else value
 
     def _sort_key_over_groups(self, key: SortKey) -> SortKey:
-        return replace(key, expression=self._over_plan(self.node, key.expression))
-
-    def _rank_over_groups(self, rank: Rank) -> Rank:
-        keys = tuple(self._over_plan(self.node, key) for key in rank.keys)
-        return replace(rank, keys=keys, order=tuple(map(self._sort_key_over_groups, rank.order)))
+        return key.map(lambda value: self._over_groups(self.node, value))
 
 
 def _refuse_window(clause: Clause, node: exp.Expr) -> Expression:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
@@ -23,6 +24,11 @@ class Rank:
     order: tuple[SortKey, ...]
     bounds: RankRange
 
+    def map(self, change: Callable[[Expression], Expression]) -> Rank:
+        """Return the rank with other expressions."""
+        keys, order = tuple(map(change, self.keys)), tuple(key.map(change) for key in self.order)
+        return Rank(keys, order, self.bounds)
+
 
 @dataclass
 class Selection:
@@ -41,3 +47,22 @@ class Selection:
     rank: Rank | None
     order: tuple[SortKey, ...]
     filters: tuple[Expression, ...] = ()
+
+    @property
+    def expressions(self) -> Iterator[Expression]:
+        """All expressions over the plan."""
+        yield from (*self.outputs, *self.conditions, *self.filters)
+        yield from (key.expression for key in self.order)
+        if self.rank is not None:
+            yield from (*self.rank.keys, *(key.expression for key in self.rank.order))
+
+    def map(self, change: Callable[[Expression], Expression]) -> Selection:
+        """Return the selection with other expressions."""
+        return replace(
+            self,
+            outputs=tuple(map(change, self.outputs)),
+            conditions=tuple(map(change, self.conditions)),
+            rank=self.rank and self.rank.map(change),
+            order=tuple(key.map(change) for key in self.order),
+            filters=tuple(map(change, self.filters)),
+        )

@@ -8,7 +8,7 @@ replaced by the columns of the results.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -79,7 +79,7 @@ class _Call:
         return replace(
             self,
             partition=tuple(map(change, self.partition)),
-            order=tuple(replace(key, expression=change(key.expression)) for key in self.order),
+            order=tuple(key.map(change) for key in self.order),
             arguments=tuple(map(change, self.arguments)),
         )
 
@@ -94,7 +94,8 @@ class Windows:
     def __init__(self, named: Mapping[str, exp.Window]) -> None:
         self._named = named
         self._calls: list[_Call] = []
-        self._result_columns: dict[int, int] = {}
+        # The places of columns of the rows, and of placeholders, in the plan with the results.
+        self._places: dict[int, int] = {}
 
     def __bool__(self) -> bool:
         return bool(self._calls)
@@ -118,22 +119,34 @@ class Windows:
             self._calls.append(call)
         return Column(WINDOW + self._calls.index(call), call.type)
 
-    def plan(self, plan: Plan, over_groups: Callable[[Expression], Expression]) -> Plan:
-        """Return the rows of a plan with the results of all calls behind their columns."""
+    def plan(
+        self, plan: Plan, over_groups: Callable[[Expression], Expression], read: Collection[int]
+    ) -> Plan:
+        """Return the rows of a plan with the results of all calls behind their columns.
+
+        Args:
+            plan: The rows.
+            over_groups: Returns an expression over the groups, if the rows are groups.
+            read: The columns of the rows that other expressions read. All others are dropped, since
+                a window stores its rows.
+        """
         calls = [call.map(over_groups) for call in self._calls]
-        values: list[Expression] = list(columns(plan))
+        values: list[Expression] = [c for c in columns(plan) if c.index in read]
+        names = [plan.fields[index].name for index in range(len(plan.fields)) if index in read]
+        self._places = {c.index: place for place, c in enumerate(values) if isinstance(c, Column)}
         wanted = [value for call in calls for value in call.expressions]
         values += [value for value in dict.fromkeys(wanted) if value not in values]
-        if len(values) > len(plan.fields):
-            names = [field.name for field in plan.fields]
-            names += [f"window_{number}" for number in range(len(values) - len(names))]
+        names += [
+            plan.fields[value.index].name if isinstance(value, Column) else f"window_{number}"
+            for number, value in enumerate(values[len(names) :])
+        ]
+        if tuple(values) != columns(plan):
             plan = Map(plan, tuple(values), tuple(names))
         first_result = len(values)
-        self._result_columns = {}
         for partition, order in dict.fromkeys((call.partition, call.order) for call in calls):
             own = [i for i, c in enumerate(calls) if (c.partition, c.order) == (partition, order)]
             for number in own:
-                self._result_columns[number] = first_result
+                self._places[WINDOW + number] = first_result
                 first_result += 1
             plan = Window(
                 plan,
@@ -145,14 +158,10 @@ class Windows:
 
     def replace_placeholders(self, expression: Expression) -> Expression:
         """Return an expression over the plan that ``plan`` returned."""
-
-        def result(column: Column) -> Column:
-            number = column.index - WINDOW
-            if number not in self._result_columns:
-                return column
-            return Column(self._result_columns[number], column.type)
-
-        return substitute(expression, result)
+        return substitute(
+            expression,
+            lambda column: Column(self._places.get(column.index, column.index), column.type),
+        )
 
     @staticmethod
     def _window_call(call: _Call, values: list[Expression]) -> WindowCall:
