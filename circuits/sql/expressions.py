@@ -25,7 +25,16 @@ from circuits.sql.source import SYMBOLS, SqlSource
 from circuits.sql.types import arrow_type
 from circuits.types import functions
 
-__all__ = ["NULL", "READERS", "Clause", "check_spark_text", "integer", "is_aggregate", "text"]
+__all__ = [
+    "HOW_TO_USE_A_WINDOW",
+    "NULL",
+    "READERS",
+    "Clause",
+    "check_spark_text",
+    "integer",
+    "is_aggregate",
+    "text",
+]
 
 NULL: Final = Literal(None, pa.null())
 # Aggregates without a class of their own in sqlglot.
@@ -45,7 +54,10 @@ NO_AGGREGATE: Final = _unsupported(
     "an aggregate function", "use HAVING, or aggregate in a query in FROM"
 )
 NO_SCALAR: Final = _unsupported("a scalar subquery")
-NO_WINDOW: Final = _unsupported("a window function")
+HOW_TO_USE_A_WINDOW: Final = (
+    "filter with QUALIFY, or compute it in a query in FROM and use its name here"
+)
+NO_WINDOW: Final = _unsupported("a window function", HOW_TO_USE_A_WINDOW)
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,10 @@ CALL: Final = 3 * OUTER
 VALUE: Final = 4 * OUTER
 # Placeholders of window functions (`circuits.sql.windows`) have numbers from here on.
 WINDOW: Final = 5 * OUTER
+ONLY_OVER_WINDOWS: Final = (
+    *(exp.RowNumber, exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist, exp.Ntile),
+    *(exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue, exp.NthValue),
+)
 ONE_ROW: Final = Values((), ((),))
 
 AGGREGATES: Final[dict[type[exp.Expr], AggregateFunction]] = {
@@ -247,6 +251,8 @@ def _read_argument(clause: Clause, node: exp.Expr) -> tuple[Expression | None, b
                 raise source.unsupported(node, "IGNORE NULLS", "they are left out anyway")
             node = node.this
         word = source.written_name(node)
+        if isinstance(node, ONLY_OVER_WINDOWS) and not isinstance(node.parent, exp.Window):
+            raise source.error(node, f"{word}() needs a window; write {word}(...) OVER (...)")
         raise source.unsupported(node, f"aggregate {word}()", known, word)
     if argument is None or isinstance(argument, exp.Star):
         if not isinstance(node, exp.Count):

@@ -11,7 +11,7 @@ Below an outer, semi or anti join a bound in WHERE has another meaning, and is n
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, TypeGuard
 
 from sqlglot import exp
 
@@ -20,6 +20,7 @@ from circuits.sql.expressions import Clause
 from circuits.sql.ordering import read_order
 from circuits.sql.rows import conjuncts_of
 from circuits.sql.selection import Rank
+from circuits.sql.windows import Windows
 
 __all__ = ["find_bounded_ranks", "is_rank", "read_bound", "read_rank"]
 
@@ -32,18 +33,20 @@ FLIPPED: Final[dict[type[exp.Expr], type[exp.Expr]]] = {
 }
 
 
-def is_rank(node: exp.Expr) -> bool:
+def is_rank(node: exp.Expr) -> TypeGuard[exp.Window]:
     """Return whether a node is a call of row_number()."""
     return isinstance(node, exp.Window) and isinstance(node.this, exp.RowNumber)
 
 
-def read_rank(clause: Clause, node: exp.Expr, bounds: RankRange) -> Rank:
+def read_rank(clause: Clause, node: exp.Window, bounds: RankRange, windows: Windows) -> Rank:
     """Return the rank of a row_number() with these bounds."""
     source = clause.source
-    source.accept(node, "this", "partition_by", "order", "over")
     source.accept(node.this)
-    keys = tuple(clause.read(key) for key in node.args.get("partition_by") or ())
-    order = node.args.get("order")
+    partition, order, frame = windows.parts(clause, node)
+    if frame is not None:
+        # A row_number() reads no frame.
+        source.accept(frame, "kind", "start", "start_side", "end", "end_side")
+    keys = tuple(clause.read(key) for key in partition)
     return Rank(keys, read_order(source, order, clause.read) if order else (), bounds)
 
 

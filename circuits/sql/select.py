@@ -29,7 +29,7 @@ from circuits.sql.environment import (
     RankRange,
     RankRanges,
 )
-from circuits.sql.expressions import Clause, integer, is_aggregate
+from circuits.sql.expressions import HOW_TO_USE_A_WINDOW, Clause, integer, is_aggregate
 from circuits.sql.grouping import ONE_ROW, Grouping, has_aggregate, is_grouped
 from circuits.sql.ordering import Limit, SortKey, order_columns, read_limit, read_order
 from circuits.sql.rows import Rows, add_alias, conjuncts_of, factor_out_common
@@ -115,12 +115,15 @@ class _SelectReader:
         having = self._read_having()
         rank = None
         if self.rank is not None:
-            rank = row_number.read_rank(self._expression_clause("QUALIFY"), self.rank, self.bounds)
+            rank = row_number.read_rank(
+                self._expression_clause("QUALIFY"), self.rank, self.bounds, self.windows
+            )
         qualify = self._expression_clause("QUALIFY")
         qualify_conditions = [(part, qualify.predicate(part)) for part in self.qualify_parts]
         order = self.node.args.get("order")
         sorted_ = read_order(self.source, order, self._read_order_key) if order else ()
         conditions = self._read_conditions()
+        self.windows.check_all_used(self.source)
         plan = self.grouping.plan() if self.grouping else self.rows.plan
         for part, condition in having:
             placed = self._over_groups(part, condition)
@@ -168,12 +171,12 @@ class _SelectReader:
                 raise self.source.error(window, f"two windows {window.name!r}; rename one")
         return named
 
-    def _read_qualify(self, rank_ranges: RankRanges) -> tuple[exp.Expr | None, RankRange]:
+    def _read_qualify(self, rank_ranges: RankRanges) -> tuple[exp.Window | None, RankRange]:
         """Return the row_number() that QUALIFY or the enclosing query bounds, and its ranks."""
         ranks = [
             (value, bounds)
             for name, bounds in rank_ranges.items()
-            if (value := self.aliases.get(name)) is not None
+            if (value := self.aliases.get(name)) is not None and row_number.is_rank(value)
         ]
         qualify = self.node.args.get("qualify")
         if qualify is not None:
@@ -329,7 +332,7 @@ def _refuse_window(clause: Clause, node: exp.Expr) -> Expression:
         clause.source.written_name(inner) if isinstance(inner, exp.Func | exp.IgnoreNulls) else ""
     )
     raise clause.source.unsupported(
-        node, f"a window function in {clause.name}", "use it in SELECT or QUALIFY", word=word
+        node, f"a window function in {clause.name}", HOW_TO_USE_A_WINDOW, word=word
     )
 
 

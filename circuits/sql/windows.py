@@ -23,7 +23,7 @@ from circuits.sql.expressions import NO_WINDOW, Clause
 from circuits.sql.grouping import WINDOW, read_aggregate_call
 from circuits.sql.ordering import SortKey, order_columns, read_order
 from circuits.sql.scope import is_correlated
-from circuits.types import functions
+from circuits.sql.source import SqlSource
 from circuits.types.arrow_types import value_type
 
 __all__ = ["Windows"]
@@ -37,13 +37,17 @@ _RANKING: Final[dict[type[exp.Expr], str]] = {
     exp.RowNumber: "row_number",
 }
 _VALUES: Final[dict[type[exp.Expr], str]] = {
+    exp.AnyValue: "first_value",
+    exp.First: "first_value",
     exp.FirstValue: "first_value",
     exp.Lag: "lag",
+    exp.Last: "last_value",
     exp.LastValue: "last_value",
     exp.Lead: "lead",
     exp.NthValue: "nth_value",
 }
 _BY_NAME: Final = {name: name for name in (*_RANKING.values(), *_VALUES.values())} | {
+    "arbitrary": "first_value",
     "first": "first_value",
     "last": "last_value",
 }
@@ -94,6 +98,7 @@ class Windows:
     def __init__(self, named: Mapping[str, exp.Window]) -> None:
         self._named = named
         self._calls: list[_Call] = []
+        self._used: set[str] = set()
         # The places of columns of the rows, and of placeholders, in the plan with the results.
         self._places: dict[int, int] = {}
 
@@ -118,6 +123,14 @@ class Windows:
         if call not in self._calls:
             self._calls.append(call)
         return Column(WINDOW + self._calls.index(call), call.type)
+
+    def check_all_used(self, source: SqlSource) -> None:
+        """Refuse a window that no function uses, because its names have not been checked."""
+        for name, window in self._named.items():
+            if name not in self._used:
+                raise source.unsupported(
+                    window, f"window {window.name!r}, which no function uses,", "remove it"
+                )
 
     def plan(
         self, plan: Plan, over_groups: Callable[[Expression], Expression], read: Collection[int]
@@ -178,8 +191,7 @@ class Windows:
 
     def _read_call(self, clause: Clause, node: exp.Window) -> _Call:
         source = clause.source
-        source.accept(node, "this", "partition_by", "order", "spec", "alias", "over")
-        partition_by, order_by, spec = self._window_of(clause, node)
+        partition_by, order_by, spec = self.parts(clause, node)
         partition = tuple(clause.read(key) for key in partition_by)
         order = read_order(source, order_by, clause.read) if order_by is not None else ()
         # A constant orders nothing.
@@ -194,6 +206,8 @@ class Windows:
         name = _RANKING.get(type(function)) or _VALUES.get(type(function))
         if isinstance(function, exp.Anonymous):
             name = _BY_NAME.get(function.name.lower())
+        if isinstance(function, exp.Filter) and type(function.this) in (*_RANKING, *_VALUES):
+            raise source.error(function, "FILTER is for aggregates; use CASE in the argument")
         if name is None:
             if spec is None and not order:
                 frame = WHOLE_PARTITION
@@ -242,12 +256,10 @@ class Windows:
         if name in ("lag", "lead"):
             number = self._count(clause, node, parts, 1, 1, signed=True)
             if len(parts) == 3:
-                with source.function(node):
-                    type_ = functions.common_type((value.type, clause.read(parts[2]).type))
-                arguments = [
-                    part if part.type == type_ else clause.call(node, "cast", part, type=type_)
-                    for part in (value, clause.read(parts[2]))
-                ]
+                default = clause.read(parts[2])
+                if default.type != value.type:
+                    default = clause.call(parts[2], "cast", default, type=value.type)
+                arguments.append(default)
         elif name == "nth_value":
             number = self._count(clause, node, parts, 1, None)
         frame = WHOLE_PARTITION if name in ("lag", "lead") else call.frame
@@ -289,10 +301,11 @@ class Windows:
             raise clause.source.error(parts[index], f"{number}: write a whole number from 1 on")
         return number
 
-    def _window_of(
+    def parts(
         self, clause: Clause, node: exp.Window, seen: tuple[str, ...] = ()
     ) -> tuple[list[exp.Expr], exp.Order | None, exp.WindowSpec | None]:
-        """PARTITION BY, ORDER BY and frame of a window, with those of the window that it names."""
+        """Return PARTITION BY, ORDER BY and frame, with those of the window that it names."""
+        clause.source.accept(node, "this", "partition_by", "order", "spec", "alias", "over")
         partition = list(node.args.get("partition_by") or ())
         order, spec = node.args.get("order"), node.args.get("spec")
         alias = node.args.get("alias")
@@ -305,8 +318,8 @@ class Windows:
             raise clause.source.error(
                 node, f"unknown window {alias.name!r}; in the WINDOW clause: {known}", alias.name
             )
-        clause.source.accept(named, "this", "partition_by", "order", "spec", "alias")
-        base = self._window_of(clause, named, (*seen, name))
+        self._used.add(name)
+        base = self.parts(clause, named, (*seen, name))
         if partition and base[0]:
             raise clause.source.error(
                 node, f"window {alias.name!r} has a PARTITION BY already; leave one out"
