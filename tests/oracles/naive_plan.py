@@ -14,6 +14,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 from decimal import Context, Decimal
 from fractions import Fraction
 from typing import Any
@@ -335,6 +336,8 @@ def frame_places(plan: Window, call: WindowCall, keys: list[Row], place: int) ->
         if value is None:
             return order.nulls_first != is_start
         distance = here - value if order.descending else value - here
+        if isinstance(distance, timedelta):
+            distance = distance.days
         return bool(sign * (distance - bound) >= 0)
 
     return [
