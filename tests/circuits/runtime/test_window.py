@@ -11,13 +11,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from circuits.plan.nodes import Field, Scan
-from circuits.plan.window import Window
+from circuits.plan.nodes import Field, Order, Scan
+from circuits.plan.window import Frame, Window, WindowCall
 from circuits.runtime.operators import window as window_module
 from circuits.runtime.operators.operator import StepContext
 from circuits.runtime.operators.window import WindowOperator
 from circuits.types.codecs.codec import NULL, Codecs
 from dbsp_wcoj import Relations, ZSet
+from dbsp_wcoj.kernels.storage.row_ranges import read_ranges
+from dbsp_wcoj.storage import row_ranges
+from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
 from dbsp_wcoj.values.bitcast import values_of
 from tests.generators.plans import encoded, windows
 from tests.oracles.naive_plan import bag, evaluate_plan
@@ -95,6 +98,97 @@ def test_summed_deltas_are_the_window_of_the_summed_input(data, overhead):
 @segments_or_partitions
 def test_rows_of_negative_weight_are_ignored_until_they_are_positive(data, overhead):
     check_law(data, overhead, least_weight=-2)
+
+
+SUM = ("sum", (2,))
+BEFORE = Frame("rows", -9, 0)
+NEAR_CALLS = {
+    "lag": WindowCall("lag", (2,), INT, "w"),
+    "lead": WindowCall("lead", (2,), INT, "w", number=3),
+    "bounded rows": WindowCall(*SUM, INT, "w", BEFORE),
+    "rows behind": WindowCall("max", (2,), INT, "w", Frame("rows", 1, 8)),
+    "bounded range": WindowCall("min", (2,), INT, "w", Frame("range", -50, 0)),
+    "without the row": WindowCall(*SUM, INT, "w", Frame("rows", -4, 4, "current row")),
+    "first value": WindowCall("first_value", (2,), INT, "w", Frame("range", None, 0)),
+    "last value": WindowCall("last_value", (2,), INT, "w", Frame("range", None, 0)),
+    "distinct": WindowCall("count", (2,), INT, "w", BEFORE, distinct=True),
+}
+TOTAL_CALLS = {
+    "row number": WindowCall("row_number", (), INT, "w"),
+    "rank": WindowCall("rank", (), INT, "w"),
+    "dense rank": WindowCall("dense_rank", (), INT, "w"),
+    "running sum": WindowCall(*SUM, INT, "w", Frame("range", None, 0)),
+    "running count": WindowCall("count", (), INT, "w", Frame("rows", None, 0)),
+    "running average": WindowCall("avg", (2,), pa.float64(), "w", Frame("range", None, -20)),
+}
+
+
+class CountedReads:
+    """Counts the rows that window operators read from their traces."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+
+    def __enter__(self) -> CountedReads:
+        self._patches = [
+            mock.patch.object(row_ranges, "read_ranges", self._counted_ranges),
+            mock.patch.object(window_module, "prefix_lookup", self._counted_lookup),
+        ]
+        for patch in self._patches:
+            patch.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for patch in self._patches:
+            patch.stop()
+
+    def _counted_ranges(self, *arguments: np.ndarray) -> None:
+        self.rows += arguments[4].shape[1]
+        read_ranges(*arguments)
+
+    def _counted_lookup(self, *arguments: object, **options: object) -> object:
+        read = prefix_lookup(*arguments, **options)
+        self.rows += read.rows.shape[1]
+        return read
+
+
+SIZE, CHANGES = 100_000, 100
+
+
+def loaded(call: WindowCall) -> WindowOperator:
+    """An operator with one partition of many rows, at times 0, 10, 20, ..."""
+    operator = WindowOperator(Window(ROWS, (0,), (Order(1),), (call,)), Codecs())
+    numbers = np.arange(SIZE)
+    step(operator, ZSet.from_columns([np.zeros(SIZE, np.int64), 10 * numbers, numbers % 7]))
+    return operator
+
+
+def changes_from(first: int, distance: int) -> ZSet:
+    """At rows that are so far apart, a deletion and an insertion behind the deleted row."""
+    places = first + distance * np.arange(CHANGES // 2)
+    rows = [np.zeros(CHANGES, np.int64), 10 * np.tile(places, 2), np.tile(places % 7, 2)]
+    rows[1][: len(places)] += 5
+    return ZSet.from_columns(rows, np.repeat(np.array([1, -1]), CHANGES // 2))
+
+
+@pytest.mark.parametrize("call", NEAR_CALLS.values(), ids=NEAR_CALLS.keys())
+def test_a_change_reads_the_rows_near_it_and_not_its_partition(call):
+    operator = loaded(call)
+
+    for first in (2, 3, 4):
+        with CountedReads() as reads:
+            step(operator, changes_from(first, 1990))
+        assert 0 < reads.rows < 100 * CHANGES
+
+
+@pytest.mark.parametrize("call", TOTAL_CALLS.values(), ids=TOTAL_CALLS.keys())
+def test_a_change_of_the_last_rows_reads_these_and_not_the_rows_before(call):
+    operator = loaded(call)
+
+    for number in range(3):
+        with CountedReads() as reads:
+            step(operator, changes_from(SIZE - 2000 + number, 39))
+        assert 0 < reads.rows < 2500
 
 
 @pytest.mark.slow
