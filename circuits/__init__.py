@@ -54,7 +54,7 @@ from circuits.errors import (
     UnsupportedSqlError,
     UpsertError,
 )
-from circuits.inputs import InputOptions, RejectedRows, Retention
+from circuits.inputs import InputOptions, Lateness, RejectedRows, Retention
 from circuits.options import CircuitOptions
 from circuits.runtime.incrementalize import incrementalize
 from circuits.runtime.views import Views
@@ -81,6 +81,7 @@ __all__ = [
     "InputOptions",
     "InputOptionsError",
     "IterationError",
+    "Lateness",
     "MissingRowError",
     "RejectedRows",
     "Retention",
