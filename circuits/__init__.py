@@ -55,7 +55,7 @@ from circuits.errors import (
     UnsupportedSqlError,
     UpsertError,
 )
-from circuits.inputs import InputOptions, RejectedRows, Retention
+from circuits.inputs import InputOptions, Lateness, RejectedRows, Retention
 from circuits.options import CircuitOptions
 from circuits.runtime.incrementalize import incrementalize
 from circuits.runtime.views import Views
@@ -82,6 +82,7 @@ __all__ = [
     "InputOptions",
     "InputOptionsError",
     "IterationError",
+    "Lateness",
     "MissingRowError",
     "RejectedRows",
     "Retention",

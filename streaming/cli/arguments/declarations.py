@@ -57,8 +57,8 @@ def run(
         optional(
             metavar="NAME=PATH[,KEY=VALUE...]",
             help="A relation: files, or any source of Spark by its options (format=kafka,...). "
-            "Also schema=, select=, feed=, keys=, sequence=, strict=, retain=, on_expiry=. "
-            "Repeat the option for each relation.",
+            "Also schema=, select=, feed=, keys=, sequence=, strict=, retain=, on_expiry=, "
+            "lateness=. Repeat the option for each relation.",
         ),
     ] = None,
     sink: Annotated[
@@ -150,7 +150,7 @@ def replay(
             help="The changes: a Parquet, CSV or JSON file. A column weight, or op (1, -1, insert, "
             "delete, ...), tells insertions from deletions. Without NAME=, the column relation "
             "names the relation of each row; without that column, the file name does. Also "
-            "schema=, keys=, strict=, retain=.",
+            "schema=, keys=, strict=, retain=, lateness=.",
         ),
     ],
     columns: Annotated[
