@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from circuits import compile_sql
-from circuits.errors import SqlError, UnsupportedSqlError
+from circuits.errors import SqlError
 from tests.oracles.duckdb_mirror import Mirror
 
 SCHEMAS = {
@@ -318,9 +318,8 @@ def test_a_kept_input_has_no_sessions():
 
 
 def test_window_and_session_remain_names():
-    text = "SELECT k AS window, v session FROM e WINDOW w AS (PARTITION BY k)"
-    with pytest.raises(UnsupportedSqlError, match="WINDOW"):
-        compile_sql(text, SCHEMAS)
-    circuit = compile_sql("SELECT k AS window, v session FROM e", SCHEMAS)
+    circuit = compile_sql(
+        "SELECT k AS window, max(v) OVER w AS session FROM e WINDOW w AS (PARTITION BY k)", SCHEMAS
+    )
     deltas = circuit.step({"e": [{"k": 1, "v": 2, "ts": None, "n": None, "d": None}]})
     assert deltas["view"].to_pylist() == [{"window": 1, "session": 2, "weight": 1}]
