@@ -189,7 +189,7 @@ REFUSED = [
     ("CREATE TABLE t (a INT)", 1, 1, "the text has no view"),
     ("CREATE SOURCE t (a INT) FROM KAFKA", 1, 1, "CREATE SOURCE is not supported; write CREATE"),
     ("CREATE SINK s FROM v", 1, 1, "CREATE SINK is not supported; write CREATE VIEW"),
-    ("CREATE FUNCTION f(a INT) RETURNS INT", 1, 1, "pass the function to compile_sql"),
+    ("CREATE FUNCTION f(a INT) RETURNS INT", 1, 1, "write its expression in the views"),
     ("SET x = 3", 1, 1, "SET is not supported; pass options"),
     ("SELECT 1 AS a; DROP TABLE t", 1, 8, "a SELECT before other statements"),
     ("DROP TABLE t", 1, 1, "DROP is not supported; leave it out"),
