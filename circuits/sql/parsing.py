@@ -14,16 +14,19 @@ The hooks override methods that all parsers of sqlglot 30 have.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from sqlglot import Dialect, exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-__all__ = ["COMMA", "WRITTEN", "parse_statements"]
+__all__ = ["COMMA", "NAMED_FUNCTIONS", "WRITTEN", "is_spark", "parse_statements"]
 
 #: Keys of ``meta``.
 COMMA = "comma"
 WRITTEN = "written"
+#: The functions that are parsed as calls by name (``Anonymous``) with the arguments as written, in
+#: lower case; for dialect spark, and for all others. The modules that read them add them.
+NAMED_FUNCTIONS: Final[dict[bool, set[str]]] = {True: set(), False: set()}
 # The nodes that the parser makes of a call and the words after it.
 WRAPPERS = (exp.Filter, exp.IgnoreNulls, exp.RespectNulls, exp.Window, exp.WithinGroup)
 
@@ -43,7 +46,27 @@ def parse_statements(tokens: list[Token], text: str, dialect: str) -> list[exp.E
 def _parser(dialect: type[Dialect]) -> Any:
     base: Any = dialect.parser_class
     literals = {**dict.fromkeys(exp.DType, _typed_literal), **base.TYPE_LITERAL_PARSERS}
-    return type(base.__name__, (_Words, base), {"TYPE_LITERAL_PARSERS": literals})
+    names = {name.upper() for name in NAMED_FUNCTIONS[is_spark(dialect.__name__.lower())]}
+    changed = {
+        "TYPE_LITERAL_PARSERS": literals,
+        "FUNCTIONS": {**base.FUNCTIONS, **{name: _call_reader(name) for name in names}},
+        "FUNCTION_PARSERS": {
+            name: reader for name, reader in base.FUNCTION_PARSERS.items() if name not in names
+        },
+    }
+    return type(base.__name__, (_Words, base), changed)
+
+
+def is_spark(dialect: str) -> bool:
+    """Return whether semantics that differ between Spark 4 and DuckDB are those of Spark."""
+    return dialect in ("spark", "databricks")
+
+
+def _call_reader(name: str) -> Any:
+    def read(arguments: list[Any]) -> exp.Anonymous:
+        return exp.Anonymous(this=name.lower(), expressions=arguments)
+
+    return read
 
 
 class _Words:

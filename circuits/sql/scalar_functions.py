@@ -13,6 +13,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
+from circuits.sql import duckdb_functions, spark_functions  # noqa: F401
 from circuits.sql.expressions import (
     NULL,
     READERS,
@@ -23,6 +24,7 @@ from circuits.sql.expressions import (
     is_aggregate,
     text,
 )
+from circuits.sql.named_functions import DUCKDB, SPARK
 
 __all__ = ["FUNCTION_ARGUMENTS", "READERS_BY_NAME"]
 
@@ -156,6 +158,9 @@ def _read_by_name(clause: Clause, node: exp.Anonymous) -> Expression:
     clause.source.accept(node, "this", "expressions")
     if is_aggregate(node):
         return clause.aggregate(clause, node)
+    builder = (SPARK if clause.source.is_spark else DUCKDB).get(node.name.lower())
+    if builder is not None:
+        return builder(clause, node, [clause.read(part) for part in node.expressions])
     reader = READERS_BY_NAME.get(node.name.lower())
     return reader(clause, node) if reader else clause.unknown(node)
 

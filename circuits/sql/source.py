@@ -22,7 +22,7 @@ from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from circuits.errors import FunctionError, SqlError, UnsupportedSqlError
-from circuits.sql.parsing import WRITTEN, parse_statements
+from circuits.sql.parsing import WRITTEN, is_spark, parse_statements
 from dbsp_wcoj.text_position import point_at
 
 __all__ = ["MAX_NUMBER_CHARACTERS", "SYMBOLS", "SqlSource"]
@@ -108,7 +108,7 @@ class SqlSource:
     @property
     def is_spark(self) -> bool:
         """True if semantics that differ between Spark 4 and DuckDB are those of Spark."""
-        return self.dialect in ("spark", "databricks")
+        return is_spark(self.dialect)
 
     def statements(self) -> list[exp.Expr]:
         """Return the syntax trees of the statements, in order.
