@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
+from difflib import get_close_matches
 from typing import Any, Final, NoReturn
 
 import pyarrow as pa
@@ -20,12 +21,12 @@ from sqlglot import exp
 from circuits.errors import EvaluationError
 from circuits.plan.expressions import Call, Expression, Literal
 from circuits.runtime.evaluation import evaluate
-from circuits.sql.parsing import WRITTEN
+from circuits.sql.parsing import NAMED_FUNCTIONS, WRITTEN
 from circuits.sql.source import SYMBOLS, SqlSource
 from circuits.sql.types import arrow_type
 from circuits.types import functions
 
-__all__ = ["NULL", "READERS", "Clause", "check_spark_text", "integer", "is_aggregate", "text"]
+__all__ = ["NULL", "READERS", "Clause", "integer", "is_aggregate", "spark_text", "text"]
 
 NULL: Final = Literal(None, pa.null())
 # Aggregates without a class of their own in sqlglot.
@@ -130,6 +131,7 @@ def _is_operator(node: exp.Expr) -> bool:
 
 
 def _known_functions(node: exp.Expr) -> str:
+    """Return the advice for an unknown function: the nearest names, or some names if none is."""
     if not isinstance(node, exp.Func) or (_is_operator(node) and WRITTEN not in node.meta):
         return ""
     names = {
@@ -137,6 +139,11 @@ def _known_functions(node: exp.Expr) -> str:
         for kind in READERS
         if issubclass(kind, exp.Func) and not issubclass(kind, exp.Binary | exp.Anonymous)
     }
+    word = str(node.meta.get(WRITTEN, node.name)).lower()
+    every = names | NAMED_FUNCTIONS[True] | NAMED_FUNCTIONS[False]
+    similar = get_close_matches(word, sorted(every - {word}), n=3)
+    if similar:
+        return f"did you mean {' or '.join(similar)}?"
     return "there are: " + ", ".join(sorted(names))
 
 
@@ -217,7 +224,7 @@ def _read_operator(function: str) -> Reader:
 
 
 def _read_division(clause: Clause, node: exp.Div) -> Expression:
-    """True division; division by zero gives NULL, in "safe" dialects and in all others."""
+    """True division; division by zero is an error in Spark, and NULL in all other dialects."""
     if node.args.get("typed"):
         raise clause.source.unsupported(
             node,
@@ -225,10 +232,18 @@ def _read_division(clause: Clause, node: exp.Div) -> Expression:
             "write it with dialect='duckdb' or 'spark', where / keeps the fraction",
         )
     clause.source.accept(node, "this", "expression", "safe")
-    return clause.call(node, "divide", clause.read(node.left), clause.read(node.right))
+    function = "divide_ansi" if clause.source.is_spark else "divide"
+    return clause.call(node, function, clause.read(node.left), clause.read(node.right))
+
+
+def _read_modulo(clause: Clause, node: exp.Mod) -> Expression:
+    function = "modulo_ansi" if clause.source.is_spark else "modulo"
+    return clause.call(node, function, *clause.all(node, "this", "expression"))
 
 
 def _integer_divide(clause: Clause, node: exp.IntDiv) -> Expression:
+    if clause.source.is_spark:
+        return clause.call(node, "int_divide_ansi", *clause.all(node, "this", "expression"))
     value = clause.call(node, "int_divide", *clause.all(node, "this", "expression"))
     if not pa.types.is_integer(value.type):
         # DuckDB keeps the fraction; other systems drop it.
@@ -274,7 +289,7 @@ def _apply_spark_cast_rules(
     if pa.types.is_integer(target) and fractional:
         return clause.call(node, "trunc", value)
     if pa.types.is_string(target):
-        check_spark_text(clause, node, value)
+        return spark_text(clause, node, value)
     return value
 
 
@@ -286,12 +301,15 @@ def _is_invalid_spark_integer(value: Expression, target: pa.DataType) -> bool:
     return re.fullmatch(r"\s*[+-]?\d+\s*", written) is None
 
 
-def check_spark_text(clause: Clause, node: exp.Expr, value: Expression) -> None:
-    """Refuse a float as text, because Spark formats it differently: ``1.0E10``, ``NaN``."""
-    if clause.source.is_spark and pa.types.is_floating(value.type):
-        raise clause.source.unsupported(
-            node, "a float as text in dialect spark", "cast it to a decimal first, or round it"
-        )
+def spark_text(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+    """Return a value in a form whose cast to text is that of Spark: floats as ``1.0E10``."""
+    if not clause.source.is_spark:
+        return value
+    if pa.types.is_floating(value.type):
+        return clause.call(node, "java_float", value)
+    if pa.types.is_timestamp(value.type) and value.type.tz is not None:
+        return clause.call(node, "cast", value, type=pa.timestamp("us"))
+    return value
 
 
 def _read_case(clause: Clause, node: exp.Case) -> Expression:
@@ -346,7 +364,7 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.IgnoreNulls: _read_aggregate,
     exp.IntDiv: _integer_divide,
     exp.Literal: _read_literal,
-    exp.Mod: _read_operator("modulo"),
+    exp.Mod: _read_modulo,
     exp.Mul: _read_operator("multiply"),
     exp.Neg: _read_negation,
     exp.Null: _read_null,

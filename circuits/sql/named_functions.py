@@ -17,7 +17,7 @@ from pyarrow import types as arrow
 from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
-from circuits.sql.expressions import Clause, integer
+from circuits.sql.expressions import Clause, integer, spark_text
 from circuits.sql.parsing import NAMED_FUNCTIONS
 from circuits.types.functions import signature_of
 
@@ -25,6 +25,7 @@ __all__ = [
     "COMMON",
     "DUCKDB",
     "SPARK",
+    "UNREAD",
     "Arguments",
     "Builder",
     "add_functions",
@@ -44,6 +45,8 @@ Builder = Callable[[Clause, exp.Anonymous, Arguments], Expression]
 #: The readers of calls by their lower-case names.
 SPARK: Final[dict[str, Builder]] = {}
 DUCKDB: Final[dict[str, Builder]] = {}
+#: Readers of Spark's calls whose arguments are not all values, such as units.
+UNREAD: Final[dict[str, Callable[[Clause, exp.Anonymous], Expression]]] = {}
 
 
 def add_functions(spark: bool, table: dict[str, Builder]) -> None:
@@ -143,10 +146,7 @@ def _coerce_one(clause: Clause, node: exp.Expr, value: Expression, kind: str) ->
 
 def as_text(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
     """Return a value as text, in the format of the dialect."""
-    if clause.source.is_spark and arrow.is_floating(value.type):
-        return clause.call(node, "java_float", value)
-    if clause.source.is_spark and arrow.is_timestamp(value.type) and value.type.tz is not None:
-        value = clause.call(node, "cast", value, type=pa.timestamp("us"))
+    value = spark_text(clause, node, value)
     return clause.call(node, "cast", value, type=pa.string())
 
 

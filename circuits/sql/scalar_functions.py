@@ -19,12 +19,12 @@ from circuits.sql.expressions import (
     READERS,
     Clause,
     Reader,
-    check_spark_text,
     integer,
     is_aggregate,
+    spark_text,
     text,
 )
-from circuits.sql.named_functions import DUCKDB, SPARK
+from circuits.sql.named_functions import DUCKDB, SPARK, UNREAD
 
 __all__ = ["FUNCTION_ARGUMENTS", "READERS_BY_NAME"]
 
@@ -99,7 +99,7 @@ def _read_as_text(clause: Clause, node: exp.Expr) -> Expression:
     value = clause.read(node)
     if pa.types.is_string(value.type) or pa.types.is_large_string(value.type):
         return value
-    check_spark_text(clause, node, value)
+    value = spark_text(clause, node, value)
     return clause.call(node, "cast", value, type=pa.string())
 
 
@@ -158,6 +158,8 @@ def _read_by_name(clause: Clause, node: exp.Anonymous) -> Expression:
     clause.source.accept(node, "this", "expressions")
     if is_aggregate(node):
         return clause.aggregate(clause, node)
+    if clause.source.is_spark and node.name.lower() in UNREAD:
+        return UNREAD[node.name.lower()](clause, node)
     builder = (SPARK if clause.source.is_spark else DUCKDB).get(node.name.lower())
     if builder is not None:
         return builder(clause, node, [clause.read(part) for part in node.expressions])

@@ -281,7 +281,7 @@ def _unix_timestamp(clause: Clause, node: exp.Anonymous, arguments: Arguments) -
 
 def _from_unixtime(
     clause: Clause, node: exp.Expr, seconds: Expression, pattern: Expression = text(_FORMAT)
-) -> Expression:  # noqa: B008, E501
+) -> Expression:
     (seconds,) = coerce(clause, node, [seconds], "i")
     micros = clause.call(node, "multiply", seconds, integer(1_000_000))
     return clause.call(node, "date_format", clause.call(node, "moment_of_micros", micros), pattern)
@@ -391,7 +391,7 @@ def _to_char(clause: Clause, node: exp.Expr, value: Expression, pattern: Express
 
 def _to_binary(
     clause: Clause, node: exp.Expr, value: Expression, how: Expression = text("hex")
-) -> Expression:  # noqa: B008, E501
+) -> Expression:
     name = literal_text(clause, node, how, "a format").lower()
     if name in ("utf-8", "utf8"):
         return clause.call(node, "cast", value, type=pa.binary())
@@ -441,14 +441,26 @@ def _assert_true(
     node: exp.Expr,
     condition: Expression,
     message: Expression = text("the condition is not true"),
-) -> Expression:  # noqa: B008, E501
+) -> Expression:
     return clause.call(node, "assert_true", condition, message)
 
 
 def _unordered_replace(
     clause: Clause, node: exp.Expr, value: Expression, old: Expression, new: Expression = text("")
-) -> Expression:  # noqa: B008, E501
+) -> Expression:
     return clause.call(node, "replace", *coerce(clause, node, [value, old, new], "ttt"))
+
+
+def _refuse_bytes(clause: Clause, node: exp.Expr, value: Expression) -> None:
+    if _is_binary(value):
+        raise clause.source.unsupported(
+            node, f"{clause.source.written_name(node)}() of bytes", "decode them to text"
+        )
+
+
+def _reverse(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+    _refuse_bytes(clause, node, value)
+    return clause.call(node, "reverse", *coerce(clause, node, [value], "t"))
 
 
 def _pad(function: str) -> Builder:
@@ -457,6 +469,7 @@ def _pad(function: str) -> Builder:
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         if not 2 <= len(arguments) <= 3:
             raise count_error(clause, node, "2 to 3")
+        _refuse_bytes(clause, node, arguments[0])
         value, length, *padding = coerce(clause, node, arguments, "tit")
         if not padding:
             return clause.call(node, function, value, length)
@@ -477,6 +490,7 @@ def _ends(function: str) -> Builder:
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         if len(arguments) != 2:
             raise count_error(clause, node, "2")
+        _refuse_bytes(clause, node, arguments[0])
         value, length = coerce(clause, node, arguments, "ti")
         length = clause.call(
             node, "case", clause.call(node, "lt", length, integer(0)), integer(0), length
@@ -585,7 +599,7 @@ _SPARK: Final[dict[str, Builder]] = {
     "quote": named("quote"),
     "repeat": named("repeat", kinds="ti"),
     "replace": fixed((2, 3), _unordered_replace),
-    "reverse": named("reverse", kinds="t"),
+    "reverse": fixed(1, _reverse),
     "space": named("space"),
     "split_part": named("split_part_checked"),
     "substring_index": named("substring_index"),
@@ -711,6 +725,17 @@ _SPARK: Final[dict[str, Builder]] = {
     "trunc": fixed(2, _trunc),
     "date_trunc": fixed(2, _date_trunc),
     "date_sub": _date_add("subtract"),
+    "signum": fixed(
+        1,
+        lambda clause, node, value: clause.call(
+            node,
+            "cast",
+            clause.call(node, "sign", _to_decimal_or_float(clause, node, value)),
+            type=pa.float64(),
+        ),
+    ),
+    "from_base32": named("unbase32"),
+    "to_base32": named("base32"),
     # Conditions and types
     "typeof": _typeof,
     "raise_error": named("raise_error"),

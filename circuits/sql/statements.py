@@ -8,7 +8,14 @@ from typing import Final
 from sqlglot import exp
 
 from circuits.plan.nodes import Field, PlanNode, Scan
-from circuits.sql import dates, predicates, query, scalar_functions
+from circuits.sql import (
+    date_units,
+    dates,
+    operators,
+    predicates,
+    query,
+    scalar_functions,
+)
 from circuits.sql.environment import Environment, rename_columns
 from circuits.sql.rows import QueryReader
 from circuits.sql.source import SqlSource
@@ -16,7 +23,7 @@ from circuits.sql.source import SqlSource
 __all__ = ["plan_sql"]
 
 # These modules are imported because they add their readers.
-_READERS: Final = (predicates, scalar_functions, dates)
+_READERS: Final = (predicates, scalar_functions, dates, date_units, operators)
 
 
 def plan_sql(

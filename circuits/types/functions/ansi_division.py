@@ -11,6 +11,7 @@ References:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -62,11 +63,15 @@ def _divide_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typ
     ), pa.decimal128(target, target_scale)
 
 
+def _zero(of: pa.DataType) -> pa.Scalar:
+    return pa.scalar(Decimal(0) if arrow.is_decimal(of) else 0, of)
+
+
 def _check_rows(arguments: Sequence[Values]) -> None:
     """Fail for a zero divisor, except beside a NULL."""
     rows = row_count(arguments)
     left, right = (fill_rows(values, rows) for values in arguments)
-    zero = pa.array([0]).cast(right.type)[0]
+    zero = _zero(right.type)
     if pc.any(pc.and_(pc.equal(right, zero), pc.is_valid(left))).as_py():
         raise pa.ArrowInvalid("division by zero")
 
@@ -74,7 +79,7 @@ def _check_rows(arguments: Sequence[Values]) -> None:
 def _divide(arguments: Sequence[Values], of: pa.DataType) -> Values:
     _check_rows(arguments)
     left, right = arguments
-    zero = pa.array([0]).cast(right.type)[0]
+    zero = _zero(right.type)
     right = pc.if_else(pc.equal(right, zero), pa.scalar(None, right.type), right)
     if arrow.is_floating(of):
         return pc.divide(left, right)
@@ -124,7 +129,7 @@ def _positive_modulo(arguments: Sequence[Values], of: pa.DataType) -> Values:
     _check_rows(arguments)
     _, right = arguments
     remainder = modulo(arguments, of)
-    zero = pa.array([0]).cast(of)[0]
+    zero = _zero(of)
     divisor = pc.cast(right, of)
     shifted = modulo([pc.cast(pc.add(remainder, divisor), of), divisor], of)
     return pc.if_else(pc.less(remainder, zero), shifted, remainder)

@@ -44,6 +44,16 @@ def _unsigned_shift(value: Any, distance: Any) -> Any:
     return (value.view(np.uint64) >> (distance & 63).astype(np.uint64)).view(np.int64)
 
 
+def _checked_shift(value: Any, distance: Any) -> Any:
+    if (distance < 0).any() or (value < 0).any():
+        raise pa.ArrowInvalid("a shift to the left of a negative number, or by one")
+    found = np.where(distance > 63, 0, value << (distance & 63))
+    lost = (value != 0) & ((distance > 63) | ((found >> (distance & 63)) != value) | (found < 0))
+    if lost.any():
+        raise pa.ArrowInvalid("the shift to the left overflows 64 bits")
+    return found
+
+
 def _factorial(number: int) -> int | None:
     return math.factorial(number) if 0 <= number <= 20 else None
 
@@ -74,6 +84,18 @@ FUNCTIONS = (
         "a with its 64 bits moved b to the right, without its sign",
         "ii",
         _integers(_unsigned_shift),
+    ),
+    _function(
+        "shift_left_checked",
+        "as shift_left; an error if a bit is lost, 0 for 64 and more",
+        "ii",
+        _integers(_checked_shift),
+    ),
+    _function(
+        "shift_right_checked",
+        "as shift_right; 0 for 64 and more",
+        "ii",
+        _integers(lambda a, b: np.where((b < 0) | (b > 63), 0, a >> (b & 63))),
     ),
     _function(
         "bit_count",

@@ -13,7 +13,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from circuits.types.functions.function import Function
+from circuits.types.functions.argument_rows import relabel_scale
+from circuits.types.functions.coercion import cast_to
+from circuits.types.functions.function import (
+    Arguments,
+    Function,
+    TypedArguments,
+    argument_error,
+    require,
+)
 from circuits.types.functions.signatures import Signature, column_kernel
 from circuits.types.functions.time_units import infinite_rows
 
@@ -59,12 +67,7 @@ def _of_minute(unit: int) -> Callable[[pa.Array], pa.Array]:
 
 def _seconds(values: pa.Array) -> pa.Array:
     whole = pc.cast(_of_minute(1)(values), pa.decimal128(19, 0))
-    return pc.cast(
-        pc.multiply(
-            pc.cast(whole, pa.decimal128(20, 0)), pa.scalar(1e-6).cast(pa.decimal128(7, 6))
-        ),
-        _SECONDS,
-    )
+    return pc.cast(relabel_scale(whole, 19, 6), _SECONDS)
 
 
 def _epoch(values: pa.Array) -> pa.Array:
@@ -116,6 +119,30 @@ def _iso_weekday(values: pa.Array) -> pa.Array:
     return pc.add(pc.day_of_week(values), 1)
 
 
+def _interval_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+    require(name, arguments, 1, 1)
+    if not pa.types.is_duration(arguments[0].type):
+        raise argument_error(name, arguments, "it takes an interval")
+    results = {"interval_seconds": _SECONDS, "interval_epoch": pa.float64()}
+    return (cast_to(arguments[0], pa.duration("us")),), results.get(name, _INT)
+
+
+def _interval_part(size: int, limit: int) -> Callable[[pa.Array], pa.Array]:
+    def apply(values: pa.Array) -> pa.Array:
+        ticks = pc.fill_null(_micros(values), 0).to_numpy(zero_copy_only=False)
+        found = np.sign(ticks) * (np.abs(ticks) // size % limit)
+        return pc.if_else(pc.is_valid(values), pa.array(found), None)
+
+    return apply
+
+
+def _interval_seconds(values: pa.Array) -> pa.Array:
+    micros = pc.fill_null(_micros(values), 0).to_numpy(zero_copy_only=False)
+    rest = np.sign(micros) * (np.abs(micros) % 60_000_000)
+    exact = relabel_scale(pc.cast(pa.array(rest), pa.decimal128(19, 0)), 19, 6)
+    return pc.if_else(pc.is_valid(values), pc.cast(exact, _SECONDS), None)
+
+
 def _field(
     name: str, description: str, function: Callable[[pa.Array], pa.Array], of: pa.DataType = _INT
 ) -> Function:
@@ -142,5 +169,30 @@ FUNCTIONS = (
     _field("epoch_day", "the days since 1970", _days),
     _field(
         "julian_day", "the days since the Julian epoch, with their fraction", _julian, pa.float64()
+    ),
+    *(
+        Function(
+            f"interval_{unit}",
+            f"the {unit} of an interval, without the longer units",
+            _interval_rule,
+            column_kernel(_interval_part(size, limit)),
+        )
+        for unit, size, limit in (
+            ("days", 86_400_000_000, 2**40),
+            ("hours", 3_600_000_000, 24),
+            ("minutes", 60_000_000, 60),
+        )
+    ),
+    Function(
+        "interval_seconds",
+        "the seconds of an interval with their fraction, without the longer units",
+        _interval_rule,
+        column_kernel(_interval_seconds),
+    ),
+    Function(
+        "interval_epoch",
+        "all seconds of an interval, with their fraction",
+        _interval_rule,
+        column_kernel(_epoch),
     ),
 )

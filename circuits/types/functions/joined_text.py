@@ -38,7 +38,7 @@ FUNCTIONS = (
     Function(
         "concat_ws",
         "the other arguments that are not NULL, joined by a",
-        Signature("tt*", pa.string()),
+        Signature("t|t*", pa.string()),
         _join,
     ),
 )

@@ -8,22 +8,26 @@ patterns of ``9 0 . D , G $ S MI PR``. All run once per distinct row of argument
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import types as arrow
 
 from circuits.plan.expressions import Literal
+from circuits.types.functions.argument_rows import fill_rows
 from circuits.types.functions.coercion import cast_to
 from circuits.types.functions.function import (
     Arguments,
     Function,
     TypedArguments,
+    Values,
     argument_error,
     require,
 )
-from circuits.types.functions.signatures import Signature, per_distinct_row
+from circuits.types.functions.signatures import Signature, per_distinct_row, row_count
 from circuits.types.functions.type_rules import is_number, is_text
 
 __all__ = ["FUNCTIONS"]
@@ -88,20 +92,41 @@ def _java_text(value: Any) -> str:
     return str(value)
 
 
-def java_float(value: float) -> str:
-    """Return a float as Java and Spark write it: ``1.0E10``, ``1.0E-4``, ``NaN``, ``Infinity``."""
+def java_float(value: float, shortest: str = "") -> str:
+    """Return a float as Java and Spark write it: ``1.0E10``, ``1.0E-4``, ``NaN``, ``Infinity``.
+
+    Args:
+        value: The float.
+        shortest: Its shortest decimal text, if that is not ``repr(value)``, as for 32 bits.
+    """
+    shortest = shortest or repr(value)
     if value != value:
         return "NaN"
     if abs(value) == float("inf"):
         return "Infinity" if value > 0 else "-Infinity"
     if value == 0 or 1e-3 <= abs(value) < 1e7:
-        text = f"{Decimal(repr(value)):f}"
+        text = f"{Decimal(shortest):f}"
         return text if "." in text else text + ".0"
-    sign, digits, exponent = Decimal(repr(value)).as_tuple()
+    sign, digits, exponent = Decimal(shortest).as_tuple()
     while len(digits) > 1 and digits[-1] == 0:
         digits, exponent = digits[:-1], int(exponent) + 1
     mantissa = f"{digits[0]}.{''.join(map(str, digits[1:])) or '0'}"
     return f"{'-' if sign else ''}{mantissa}E{int(exponent) + len(digits) - 1}"
+
+
+def _java_floats(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    encoded = pc.dictionary_encode(fill_rows(arguments[0], row_count(arguments)))
+    values = encoded.dictionary.to_numpy(zero_copy_only=False)
+    texts = [java_float(float(value), str(value)) for value in values]
+    return pa.array(texts, of).take(encoded.indices)
+
+
+def _java_float_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+    require(name, arguments, 1, 1)
+    value = arguments[0]
+    if not arrow.is_float32(value.type):
+        value = cast_to(value, pa.float64())
+    return (value,), _TEXT
 
 
 def _printf(pattern: str | None, *values: Any) -> str | None:
@@ -331,8 +356,8 @@ FUNCTIONS = (
     Function(
         "java_float",
         "a float as Java writes it: 1.0E10, NaN, Infinity",
-        Signature("f", _TEXT),
-        per_distinct_row(java_float),
+        _java_float_rule,
+        _java_floats,
     ),
     Function(
         "to_char",
