@@ -12,18 +12,19 @@ from pyarrow import types as arrow
 from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
-from circuits.sql.expressions import Clause, integer, text
+from circuits.sql.clause import Clause, Reader
+from circuits.sql.literals import integer_literal, string_literal
 from circuits.sql.named_functions import (
     COMMON,
     Arguments,
     Builder,
-    add_functions,
+    as_readers,
     count_error,
     fixed,
     named,
 )
 
-__all__: list[str] = []
+__all__ = ["READERS_BY_NAME"]
 
 _TYPE_NAMES: Final = {
     "int8": "TINYINT",
@@ -58,7 +59,7 @@ def _typeof(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expres
     of, written = value.type, node.expressions[0]
     if isinstance(written, exp.Literal) and arrow.is_integer(of):
         small = isinstance(value, Literal) and abs(value.value) < 2**31
-        return text("INTEGER" if small else "BIGINT")
+        return string_literal("INTEGER" if small else "BIGINT")
     if not isinstance(written, exp.Column | exp.Cast | exp.Literal) and (
         arrow.is_integer(of) or arrow.is_decimal(of)
     ):
@@ -66,10 +67,10 @@ def _typeof(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expres
             node, "typeof() of a computation", "take a column, a literal or a CAST"
         )
     if arrow.is_decimal(of):
-        return text(f"DECIMAL({of.precision},{of.scale})")
+        return string_literal(f"DECIMAL({of.precision},{of.scale})")
     if arrow.is_timestamp(of) and of.tz is not None:
-        return text("TIMESTAMP WITH TIME ZONE")
-    return text(_TYPE_NAMES.get(str(of), str(of)))
+        return string_literal("TIMESTAMP WITH TIME ZONE")
+    return string_literal(_TYPE_NAMES.get(str(of), str(of)))
 
 
 def _hex(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
@@ -105,7 +106,7 @@ def _printf(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expres
 def _epoch_ms(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
     """Read ``epoch_ms``: a moment to milliseconds, or milliseconds to a moment."""
     if arrow.is_integer(value.type):
-        micros = clause.call(node, "multiply", value, integer(1000))
+        micros = clause.call(node, "multiply", value, integer_literal(1000))
         return clause.call(node, "moment_of_micros", micros)
     return clause.call(node, "epoch_millisecond", value)
 
@@ -116,7 +117,7 @@ def _to_interval(unit: int) -> Builder:
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         if len(arguments) != 1:
             raise count_error(clause, node, "1")
-        return clause.call(node, "duration_of_micros", arguments[0], integer(unit))
+        return clause.call(node, "duration_of_micros", arguments[0], integer_literal(unit))
 
     return build
 
@@ -143,7 +144,7 @@ def _xor(clause: Clause, node: exp.Expr, left: Expression, right: Expression) ->
     return clause.call(node, "bit_xor_of", left, right)
 
 
-_DUCKDB: Final[dict[str, Builder]] = {
+_BUILDERS: Final[dict[str, Builder]] = {
     **COMMON,
     "ascii": named("code_point"),
     "unicode": named("code_point"),
@@ -169,7 +170,9 @@ _DUCKDB: Final[dict[str, Builder]] = {
     "to_hex": fixed(1, _hex),
     "unhex": named("from_hex"),
     "from_hex": named("from_hex"),
-    "sha256": fixed(1, lambda clause, node, value: clause.call(node, "sha2", value, integer(256))),
+    "sha256": fixed(
+        1, lambda clause, node, value: clause.call(node, "sha2", value, integer_literal(256))
+    ),
     "editdist3": named("levenshtein"),
     "damerau_levenshtein": named("damerau_levenshtein"),
     "hamming": named("hamming"),
@@ -224,4 +227,4 @@ _DUCKDB: Final[dict[str, Builder]] = {
     "error": named("raise_error"),
     "try": fixed(1, lambda clause, node, value: clause.call(node, "try", value)),
 }
-add_functions(False, _DUCKDB)
+READERS_BY_NAME: Final[dict[str, Reader]] = as_readers(False, _BUILDERS)

@@ -1,6 +1,7 @@
 """Functions by their names in a dialect: two tables, from a name to the function that it means.
 
-A name that is in a table is parsed as a call with the arguments as written, whatever sqlglot would
+A name that is in a table (``READERS_BY_NAME`` of `circuits.sql.spark_functions` and of
+`circuits.sql.duckdb_functions`) is parsed as a call with the arguments as written, whatever sqlglot would
 make of it, so one table says what each name means in Spark and one what it means in DuckDB (and in
 all other dialects). An entry is a reader of the call. ``named`` makes most of them: it gives the
 order of the arguments, constants in place of those that are missing, and in Spark the implicit
@@ -9,7 +10,7 @@ casts that Spark's functions make.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -17,19 +18,18 @@ from pyarrow import types as arrow
 from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
-from circuits.sql.expressions import Clause, integer, spark_text
+from circuits.sql.casts import spark_text
+from circuits.sql.clause import Clause, Reader
+from circuits.sql.literals import integer_literal
 from circuits.sql.parsing import NAMED_FUNCTIONS
 from circuits.types.functions import signature_of
 
 __all__ = [
     "COMMON",
-    "DUCKDB",
-    "SPARK",
-    "UNREAD",
     "Arguments",
     "Builder",
-    "add_functions",
     "as_instant",
+    "as_readers",
     "as_text",
     "coerce",
     "constant",
@@ -42,17 +42,18 @@ __all__ = [
 Arguments = list[Expression]
 Builder = Callable[[Clause, exp.Anonymous, Arguments], Expression]
 
-#: The readers of calls by their lower-case names.
-SPARK: Final[dict[str, Builder]] = {}
-DUCKDB: Final[dict[str, Builder]] = {}
-#: Readers of Spark's calls whose arguments are not all values, such as units.
-UNREAD: Final[dict[str, Callable[[Clause, exp.Anonymous], Expression]]] = {}
 
-
-def add_functions(spark: bool, table: dict[str, Builder]) -> None:
-    """Add readers to the table of a dialect, and their names to those of the parser."""
-    (SPARK if spark else DUCKDB).update(table)
+def as_readers(spark: bool, table: Mapping[str, Builder]) -> dict[str, Reader]:
+    """Return the readers of calls, and add their names to those that the parser keeps as names."""
     NAMED_FUNCTIONS[spark].update(table)
+    return {name: _as_reader(builder) for name, builder in table.items()}
+
+
+def _as_reader(builder: Builder) -> Reader:
+    def read(clause: Clause, node: exp.Anonymous) -> Expression:
+        return builder(clause, node, [clause.read(part) for part in node.expressions])
+
+    return read
 
 
 def named(
@@ -103,7 +104,7 @@ def named(
 def count_error(clause: Clause, node: exp.Expr, expected: str) -> Exception:
     """Return the error for a wrong number of arguments."""
     count = len(node.expressions)
-    name = clause.source.written_name(node)
+    name = clause.source.name_in_text(node)
     return clause.source.error(node, f"{name}() takes {expected} arguments, not {count}")
 
 
@@ -198,11 +199,11 @@ def _nvl2(
 
 
 def _zero_if_null(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
-    return clause.call(node, "coalesce", value, integer(0))
+    return clause.call(node, "coalesce", value, integer_literal(0))
 
 
 def _null_if_zero(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
-    return clause.call(node, "nullif", value, integer(0))
+    return clause.call(node, "nullif", value, integer_literal(0))
 
 
 def _is_not_null(clause: Clause, node: exp.Expr, value: Expression) -> Expression:

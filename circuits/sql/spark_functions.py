@@ -14,13 +14,14 @@ from pyarrow import types as arrow
 from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
-from circuits.sql.expressions import NULL, Clause, integer, text
+from circuits.sql.clause import Clause, Reader
+from circuits.sql.literals import NULL, integer_literal, string_literal
 from circuits.sql.named_functions import (
     COMMON,
     Arguments,
     Builder,
-    add_functions,
     as_instant,
+    as_readers,
     as_text,
     coerce,
     constant,
@@ -30,7 +31,7 @@ from circuits.sql.named_functions import (
     named,
 )
 
-__all__ = ["is_spark_int"]
+__all__ = ["BUILDERS", "DATE_ADD", "DATE_DIFF", "READERS_BY_NAME", "is_spark_int", "shift"]
 
 _INSTANT: Final = pa.timestamp("us", "UTC")
 _FORMAT: Final = "yyyy-MM-dd HH:mm:ss"
@@ -139,8 +140,8 @@ def _elt(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expressio
     ]
     parts = [clause.call(node, "is_null", index), Literal(None, values[0].type)]
     for number, value in enumerate(values, 1):
-        parts += [clause.call(node, "eq", index, integer(number)), value]
-    message = text(f"the index of elt() is not from 1 to {len(values)}")
+        parts += [clause.call(node, "eq", index, integer_literal(number)), value]
+    message = string_literal(f"the index of elt() is not from 1 to {len(values)}")
     return clause.call(node, "case", *parts, clause.call(node, "raise_error", message))
 
 
@@ -174,7 +175,7 @@ def _rounded(integers: str, floats: str) -> Builder:
         if not 1 <= len(arguments) <= 2:
             raise count_error(clause, node, "1 to 2")
         value = _to_decimal_or_float(clause, node, arguments[0])
-        digits = arguments[1] if len(arguments) > 1 else integer(0)
+        digits = arguments[1] if len(arguments) > 1 else integer_literal(0)
         function = floats if arrow.is_floating(value.type) else integers
         return clause.call(node, function, value, digits)
 
@@ -229,15 +230,15 @@ def shift(
     value, distance = coerce(clause, node, arguments, "ii")
     if not is_spark_int(first, value):
         return clause.call(node, function, value, distance)
-    distance = clause.call(node, "bit_and_of", distance, integer(31))
+    distance = clause.call(node, "bit_and_of", distance, integer_literal(31))
     if function == "shift_right_unsigned":
-        value = clause.call(node, "bit_and_of", value, integer(2**32 - 1))
+        value = clause.call(node, "bit_and_of", value, integer_literal(2**32 - 1))
     found = clause.call(node, function, value, distance)
     if function == "shift_right":
         return found
-    low = clause.call(node, "bit_and_of", found, integer(2**32 - 1))
-    sign = clause.call(node, "bit_xor_of", low, integer(2**31))
-    return clause.call(node, "subtract", sign, integer(2**31))
+    low = clause.call(node, "bit_and_of", found, integer_literal(2**32 - 1))
+    sign = clause.call(node, "bit_xor_of", low, integer_literal(2**31))
+    return clause.call(node, "subtract", sign, integer_literal(2**31))
 
 
 def _bit_count(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
@@ -275,15 +276,18 @@ def _unix_timestamp(clause: Clause, node: exp.Anonymous, arguments: Arguments) -
         raise count_error(clause, node, "1 to 2")
     value, *rest = arguments
     if _is_text(value):
-        value = clause.call(node, "date_parse", value, *(rest or [text(_FORMAT)]))
+        value = clause.call(node, "date_parse", value, *(rest or [string_literal(_FORMAT)]))
     return clause.call(node, "epoch_second", value)
 
 
 def _from_unixtime(
-    clause: Clause, node: exp.Expr, seconds: Expression, pattern: Expression = text(_FORMAT)
+    clause: Clause,
+    node: exp.Expr,
+    seconds: Expression,
+    pattern: Expression = string_literal(_FORMAT),
 ) -> Expression:
     (seconds,) = coerce(clause, node, [seconds], "i")
-    micros = clause.call(node, "multiply", seconds, integer(1_000_000))
+    micros = clause.call(node, "multiply", seconds, integer_literal(1_000_000))
     return clause.call(node, "date_format", clause.call(node, "moment_of_micros", micros), pattern)
 
 
@@ -291,7 +295,7 @@ def _timestamp_of(unit: int) -> Builder:
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         if len(arguments) != 1:
             raise count_error(clause, node, "1")
-        value = clause.call(node, "multiply", arguments[0], integer(unit))
+        value = clause.call(node, "multiply", arguments[0], integer_literal(unit))
         if not arrow.is_integer(value.type):
             value = clause.call(node, "cast", clause.call(node, "trunc", value), type=pa.int64())
         return _instant(clause, node, clause.call(node, "moment_of_micros", value))
@@ -314,7 +318,7 @@ def _make_timestamp(function: str, target: pa.DataType) -> Builder:
 def _convert_timezone(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
     if not 2 <= len(arguments) <= 3:
         raise count_error(clause, node, "2 to 3")
-    source = arguments[0] if len(arguments) == 3 else text("UTC")
+    source = arguments[0] if len(arguments) == 3 else string_literal("UTC")
     target, value = arguments[-2:]
     (value,) = coerce(clause, node, [value], "m")
     return clause.call(node, "to_zone", clause.call(node, "from_zone", value, source), target)
@@ -322,18 +326,20 @@ def _convert_timezone(clause: Clause, node: exp.Anonymous, arguments: Arguments)
 
 def _day_of_week(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
     (value,) = coerce(clause, node, [value], "m")
-    return clause.call(node, "add", clause.call(node, "day_of_week", value), integer(1))
+    return clause.call(node, "add", clause.call(node, "day_of_week", value), integer_literal(1))
 
 
 def _weekday(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
     (value,) = coerce(clause, node, [value], "m")
-    return clause.call(node, "subtract", clause.call(node, "iso_day_of_week", value), integer(1))
+    return clause.call(
+        node, "subtract", clause.call(node, "iso_day_of_week", value), integer_literal(1)
+    )
 
 
 def _formatted(pattern: str) -> Callable[..., Expression]:
     def read(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
         (value,) = coerce(clause, node, [value], "m")
-        return clause.call(node, "date_format", value, text(pattern))
+        return clause.call(node, "date_format", value, string_literal(pattern))
 
     return read
 
@@ -343,7 +349,7 @@ def _trunc(clause: Clause, node: exp.Expr, value: Expression, unit: Expression) 
     if name is None or name in ("day", "hour", "minute", "second", "millisecond", "microsecond"):
         return Literal(None, pa.date32())
     (value,) = coerce(clause, node, [value], "d")
-    return _date(clause, node, clause.call(node, "date_trunc", text(name), value))
+    return _date(clause, node, clause.call(node, "date_trunc", string_literal(name), value))
 
 
 def _date_trunc(clause: Clause, node: exp.Expr, unit: Expression, value: Expression) -> Expression:
@@ -351,7 +357,7 @@ def _date_trunc(clause: Clause, node: exp.Expr, unit: Expression, value: Express
     if name is None:
         return Literal(None, _INSTANT)
     (value,) = coerce(clause, node, [value], "m")
-    found = clause.call(node, "date_trunc", text(name), value)
+    found = clause.call(node, "date_trunc", string_literal(name), value)
     has_zone = arrow.is_timestamp(value.type) and value.type.tz is None and not _is_text(value)
     return found if has_zone and arrow.is_timestamp(value.type) else _instant(clause, node, found)
 
@@ -390,7 +396,7 @@ def _to_char(clause: Clause, node: exp.Expr, value: Expression, pattern: Express
 
 
 def _to_binary(
-    clause: Clause, node: exp.Expr, value: Expression, how: Expression = text("hex")
+    clause: Clause, node: exp.Expr, value: Expression, how: Expression = string_literal("hex")
 ) -> Expression:
     name = literal_text(clause, node, how, "a format").lower()
     if name in ("utf-8", "utf8"):
@@ -405,7 +411,9 @@ def _typeof(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expres
         raise count_error(clause, node, "1")
     (value,) = arguments
     if arrow.is_integer(value.type) and is_spark_int(node.expressions[0], value):
-        return text(_TYPE_NAMES.get(str(value.type), "int") if value.type.bit_width < 64 else "int")
+        return string_literal(
+            _TYPE_NAMES.get(str(value.type), "int") if value.type.bit_width < 64 else "int"
+        )
     if not isinstance(node.expressions[0], exp.Column | exp.Cast | exp.Literal) and (
         arrow.is_integer(value.type) or arrow.is_decimal(value.type)
     ):
@@ -413,10 +421,10 @@ def _typeof(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expres
             node, "typeof() of a computation", "take a column, a literal or a CAST"
         )
     if arrow.is_decimal(value.type):
-        return text(f"decimal({value.type.precision},{value.type.scale})")
+        return string_literal(f"decimal({value.type.precision},{value.type.scale})")
     if arrow.is_timestamp(value.type):
-        return text("timestamp_ntz" if value.type.tz is None else "timestamp")
-    return text(_TYPE_NAMES.get(str(value.type), str(value.type)))
+        return string_literal("timestamp_ntz" if value.type.tz is None else "timestamp")
+    return string_literal(_TYPE_NAMES.get(str(value.type), str(value.type)))
 
 
 _TYPE_NAMES: Final = {
@@ -440,13 +448,17 @@ def _assert_true(
     clause: Clause,
     node: exp.Expr,
     condition: Expression,
-    message: Expression = text("the condition is not true"),
+    message: Expression = string_literal("the condition is not true"),
 ) -> Expression:
     return clause.call(node, "assert_true", condition, message)
 
 
 def _unordered_replace(
-    clause: Clause, node: exp.Expr, value: Expression, old: Expression, new: Expression = text("")
+    clause: Clause,
+    node: exp.Expr,
+    value: Expression,
+    old: Expression,
+    new: Expression = string_literal(""),
 ) -> Expression:
     return clause.call(node, "replace", *coerce(clause, node, [value, old, new], "ttt"))
 
@@ -454,7 +466,7 @@ def _unordered_replace(
 def _refuse_bytes(clause: Clause, node: exp.Expr, value: Expression) -> None:
     if _is_binary(value):
         raise clause.source.unsupported(
-            node, f"{clause.source.written_name(node)}() of bytes", "decode them to text"
+            node, f"{clause.source.name_in_text(node)}() of bytes", "decode them to text"
         )
 
 
@@ -473,10 +485,12 @@ def _pad(function: str) -> Builder:
         value, length, *padding = coerce(clause, node, arguments, "tit")
         if not padding:
             return clause.call(node, function, value, length)
-        empty = clause.call(node, "eq", padding[0], text(""))
+        empty = clause.call(node, "eq", padding[0], string_literal(""))
         if isinstance(empty, Literal) and empty.value is False:
             return clause.call(node, function, value, length, *padding)
-        cut = clause.call(node, "left", value, clause.call(node, "greatest", length, integer(0)))
+        cut = clause.call(
+            node, "left", value, clause.call(node, "greatest", length, integer_literal(0))
+        )
         return clause.call(
             node, "case", empty, cut, clause.call(node, function, value, length, *padding)
         )
@@ -493,7 +507,11 @@ def _ends(function: str) -> Builder:
         _refuse_bytes(clause, node, arguments[0])
         value, length = coerce(clause, node, arguments, "ti")
         length = clause.call(
-            node, "case", clause.call(node, "lt", length, integer(0)), integer(0), length
+            node,
+            "case",
+            clause.call(node, "lt", length, integer_literal(0)),
+            integer_literal(0),
+            length,
         )
         return clause.call(node, function, value, length)
 
@@ -553,7 +571,7 @@ _MOMENT_FIELDS: Final = {
     "second": "second",
 }
 
-_SPARK: Final[dict[str, Builder]] = {
+BUILDERS: Final[dict[str, Builder]] = {
     **COMMON,
     # Text
     "ascii": named("code_point"),
@@ -585,7 +603,7 @@ _SPARK: Final[dict[str, Builder]] = {
     "printf": named("printf", least=1),
     "initcap": named("initcap"),
     "instr": named("position", kinds="tt"),
-    "locate": named("locate", defaults=[integer(1)], least=2),
+    "locate": named("locate", defaults=[integer_literal(1)], least=2),
     "lcase": named("lower", kinds="t"),
     "ucase": named("upper", kinds="t"),
     "lower": named("lower", kinds="t"),
@@ -612,7 +630,7 @@ _SPARK: Final[dict[str, Builder]] = {
     "regexp": named("regexp_matches", kinds="tt"),
     "rlike": named("regexp_matches", kinds="tt"),
     "regexp_count": named("regexp_count", kinds="tt"),
-    "regexp_extract": named("regexp_extract", defaults=[integer(1)], kinds="tti", least=2),
+    "regexp_extract": named("regexp_extract", defaults=[integer_literal(1)], kinds="tti", least=2),
     "regexp_instr": named("regexp_position", [0, 1]),
     "regexp_replace": _regexp_replace,
     "regexp_substr": named("regexp_substring"),
@@ -757,4 +775,4 @@ _SPARK: Final[dict[str, Builder]] = {
 DATE_ADD: Final = _date_add("add")
 DATE_DIFF: Final = _date_diff
 
-add_functions(True, _SPARK)
+READERS_BY_NAME: Final[dict[str, Reader]] = as_readers(True, BUILDERS)
