@@ -188,7 +188,7 @@ def _evaluate_connective(frame: _Frame, expression: Call) -> Values:
 
 
 def _evaluate_try(frame: _Frame, expression: Call) -> Values:
-    """Evaluate the argument of ``try``; NULL for the rows for which it fails, found by bisection."""
+    """Evaluate ``try``: NULL for the rows for which its argument fails, found by bisection."""
     target = plain(expression.type)
 
     def attempt(positions: pa.Array) -> pa.Array:

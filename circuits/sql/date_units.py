@@ -38,7 +38,7 @@ def _unit_of(clause: Clause, node: exp.Anonymous) -> str:
         known = ", ".join(INTERVAL_UNITS)
         raise clause.source.unsupported(node, f"unit {first.sql()}", f"there are: {known}")
     clause.source.mark_read(first)
-    return name
+    return str(name)
 
 
 def _read_add(clause: Clause, node: exp.Anonymous) -> Expression:

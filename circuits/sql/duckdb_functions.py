@@ -1,4 +1,4 @@
-"""The functions of DuckDB by name (`circuits.sql.named_functions`); all dialects but Spark have them.
+"""The functions of DuckDB by name (`circuits.sql.named_functions`), of all dialects but Spark.
 
 Names whose meaning sqlglot's classes already give (``substring``, ``date_trunc``...) are not here.
 """
@@ -21,6 +21,7 @@ from circuits.sql.named_functions import (
     as_readers,
     count_error,
     fixed,
+    literal_text,
     named,
 )
 
@@ -100,7 +101,7 @@ def _regexp_extract(clause: Clause, node: exp.Anonymous, arguments: Arguments) -
 def _printf(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
     if not arguments:
         raise count_error(clause, node, "1 or more")
-    return clause.call(node, "printf", *arguments)
+    return clause.call(node, "c_printf", *arguments)
 
 
 def _epoch_ms(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
@@ -108,7 +109,9 @@ def _epoch_ms(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
     if arrow.is_integer(value.type):
         micros = clause.call(node, "multiply", value, integer_literal(1000))
         return clause.call(node, "moment_of_micros", micros)
-    return clause.call(node, "epoch_millisecond", value)
+    return clause.call(
+        node, "int_divide", clause.call(node, "epoch_microsecond", value), integer_literal(1000)
+    )
 
 
 def _to_interval(unit: int) -> Builder:
@@ -130,14 +133,21 @@ def _make_timestamp(clause: Clause, node: exp.Anonymous, arguments: Arguments) -
     return clause.call(node, "make_timestamp", *arguments)
 
 
+def _unicode(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+    empty = clause.call(node, "eq", value, string_literal(""))
+    code = clause.call(node, "code_point", value)
+    return clause.call(node, "case", empty, integer_literal(-1), code)
+
+
 def _date_sub(
     clause: Clause, node: exp.Expr, unit: Expression, start: Expression, end: Expression
 ) -> Expression:
-    return clause.call(node, "elapsed_units", end, start, _lower(clause, node, unit))
-
-
-def _lower(clause: Clause, node: exp.Expr, unit: Expression) -> Expression:
-    return clause.call(node, "lower", unit)
+    name = literal_text(clause, node, unit, "a unit").lower().removesuffix("s")
+    if name not in ("week", "day", "hour", "minute", "second", "millisecond", "microsecond"):
+        raise clause.source.unsupported(
+            node, f"date_sub() in units of {name}", "take weeks, days or shorter units"
+        )
+    return clause.call(node, "elapsed_units", end, start, string_literal(name))
 
 
 def _xor(clause: Clause, node: exp.Expr, left: Expression, right: Expression) -> Expression:
@@ -147,8 +157,11 @@ def _xor(clause: Clause, node: exp.Expr, left: Expression, right: Expression) ->
 _BUILDERS: Final[dict[str, Builder]] = {
     **COMMON,
     "ascii": named("code_point"),
-    "unicode": named("code_point"),
-    "ord": named("code_point"),
+    "unicode": fixed(1, _unicode),
+    "ord": fixed(1, _unicode),
+    "levenshtein": named("levenshtein_of_bytes"),
+    "url_encode": named("percent_encode"),
+    "url_decode": named("percent_decode"),
     "chr": named("unicode_character"),
     "strlen": named("octet_length"),
     "char_length": named("length"),
@@ -173,7 +186,7 @@ _BUILDERS: Final[dict[str, Builder]] = {
     "sha256": fixed(
         1, lambda clause, node, value: clause.call(node, "sha2", value, integer_literal(256))
     ),
-    "editdist3": named("levenshtein"),
+    "editdist3": named("levenshtein_of_bytes"),
     "damerau_levenshtein": named("damerau_levenshtein"),
     "hamming": named("hamming"),
     "mismatches": named("hamming"),
@@ -218,6 +231,7 @@ _BUILDERS: Final[dict[str, Builder]] = {
     "strptime": named("strptime"),
     "try_strptime": named("try_strptime"),
     "datesub": fixed(3, _date_sub),
+    "date_sub": fixed(3, _date_sub),
     "add_months": named("add_months"),
     "to_hours": _to_interval(3_600_000_000),
     "to_minutes": _to_interval(60_000_000),

@@ -1,8 +1,8 @@
 """Functions by their names in a dialect: two tables, from a name to the function that it means.
 
 A name that is in a table (``READERS_BY_NAME`` of `circuits.sql.spark_functions` and of
-`circuits.sql.duckdb_functions`) is parsed as a call with the arguments as written, whatever sqlglot would
-make of it, so one table says what each name means in Spark and one what it means in DuckDB (and in
+`circuits.sql.duckdb_functions`) is parsed as a call with the arguments as written, whatever sqlglot
+would make of it, so one table says what each name means in Spark and one in DuckDB (and in
 all other dialects). An entry is a reader of the call. ``named`` makes most of them: it gives the
 order of the arguments, constants in place of those that are missing, and in Spark the implicit
 casts that Spark's functions make.

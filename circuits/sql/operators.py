@@ -1,4 +1,4 @@
-"""Operators and literals beyond comparison and arithmetic: bits, patterns, bytes, OVERLAY, zones."""
+"""Operators and literals of bits, patterns, bytes and time zones, and OVERLAY."""
 
 from __future__ import annotations
 
@@ -50,9 +50,8 @@ def _pattern_reader(function: str, *, options: str = "") -> Reader:
         if clause.source.is_spark:
             sides = coerce(clause, node, sides, "tt")
         name = function
-        # ``a ~ b`` matches all of a text in DuckDB, and a part of it in PostgreSQL.
-        if function == "regexp_matches" and clause.source.dialect == "duckdb":
-            name = "regexp_full_match"
+        if function == "similar_to" and clause.source.dialect == "duckdb":
+            name = "regexp_full_match"  # DuckDB does not read % and _ there
         more = (string_literal(options),) if options else ()
         return clause.call(node, name, *sides, *more)
 
@@ -96,7 +95,7 @@ def _read_position(clause: Clause, node: exp.StrPosition) -> Expression:
 
 
 def _read_zone(clause: Clause, node: exp.AtTimeZone) -> Expression:
-    """Read AT TIME ZONE: a moment without a zone is local time there, another becomes local time."""
+    """Read AT TIME ZONE, between the local time of a zone and a moment with a zone."""
     value, zone = clause.read_arguments(node, "this", "zone")
     of = value.type
     if not arrow.is_timestamp(of):

@@ -35,6 +35,10 @@ __all__ = ["BUILDERS", "DATE_ADD", "DATE_DIFF", "READERS_BY_NAME", "is_spark_int
 
 _INSTANT: Final = pa.timestamp("us", "UTC")
 _FORMAT: Final = "yyyy-MM-dd HH:mm:ss"
+_DEFAULT_FORMAT: Final = string_literal(_FORMAT)
+_HEX: Final = string_literal("hex")
+_EMPTY: Final = string_literal("")
+_NOT_TRUE: Final = string_literal("the condition is not true")
 _INT32: Final = range(-(2**31), 2**31)
 _TRUNCATIONS: Final = {
     **dict.fromkeys(("year", "yyyy", "yy"), "year"),
@@ -143,6 +147,12 @@ def _elt(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expressio
         parts += [clause.call(node, "eq", index, integer_literal(number)), value]
     message = string_literal(f"the index of elt() is not from 1 to {len(values)}")
     return clause.call(node, "case", *parts, clause.call(node, "raise_error", message))
+
+
+def _is_nan(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+    """Read ``isnan``, which is false for NULL in Spark."""
+    found = clause.call(node, "is_nan", *coerce(clause, node, [value], "f"))
+    return clause.call(node, "coalesce", found, Literal(False, pa.bool_()))
 
 
 def _nanvl(clause: Clause, node: exp.Expr, value: Expression, other: Expression) -> Expression:
@@ -284,7 +294,7 @@ def _from_unixtime(
     clause: Clause,
     node: exp.Expr,
     seconds: Expression,
-    pattern: Expression = string_literal(_FORMAT),
+    pattern: Expression = _DEFAULT_FORMAT,
 ) -> Expression:
     (seconds,) = coerce(clause, node, [seconds], "i")
     micros = clause.call(node, "multiply", seconds, integer_literal(1_000_000))
@@ -295,7 +305,11 @@ def _timestamp_of(unit: int) -> Builder:
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         if len(arguments) != 1:
             raise count_error(clause, node, "1")
-        value = clause.call(node, "multiply", arguments[0], integer_literal(unit))
+        value = arguments[0]
+        if arrow.is_decimal(value.type):
+            target = pa.decimal128(38, min(value.type.scale, 30))
+            value = clause.call(node, "cast", value, type=target)
+        value = clause.call(node, "multiply", value, integer_literal(unit))
         if not arrow.is_integer(value.type):
             value = clause.call(node, "cast", clause.call(node, "trunc", value), type=pa.int64())
         return _instant(clause, node, clause.call(node, "moment_of_micros", value))
@@ -396,7 +410,7 @@ def _to_char(clause: Clause, node: exp.Expr, value: Expression, pattern: Express
 
 
 def _to_binary(
-    clause: Clause, node: exp.Expr, value: Expression, how: Expression = string_literal("hex")
+    clause: Clause, node: exp.Expr, value: Expression, how: Expression = _HEX
 ) -> Expression:
     name = literal_text(clause, node, how, "a format").lower()
     if name in ("utf-8", "utf8"):
@@ -448,7 +462,7 @@ def _assert_true(
     clause: Clause,
     node: exp.Expr,
     condition: Expression,
-    message: Expression = string_literal("the condition is not true"),
+    message: Expression = _NOT_TRUE,
 ) -> Expression:
     return clause.call(node, "assert_true", condition, message)
 
@@ -458,7 +472,7 @@ def _unordered_replace(
     node: exp.Expr,
     value: Expression,
     old: Expression,
-    new: Expression = string_literal(""),
+    new: Expression = _EMPTY,
 ) -> Expression:
     return clause.call(node, "replace", *coerce(clause, node, [value, old, new], "ttt"))
 
@@ -535,6 +549,23 @@ def _regexp_replace(clause: Clause, node: exp.Anonymous, arguments: Arguments) -
     return clause.call(node, "regexp_replace_all", *coerce(clause, node, arguments, "ttti"))
 
 
+def _instr(clause: Clause, node: exp.Expr, value: Expression, part: Expression) -> Expression:
+    return clause.call(node, "position", *coerce(clause, node, [value, part], "tt"))
+
+
+def _like(function: str) -> Builder:
+    """Read ``like(text, pattern[, escape])``; the escape is the backslash by default."""
+
+    def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
+        if not 2 <= len(arguments) <= 3:
+            raise count_error(clause, node, "2 to 3")
+        if len(arguments) == 2:
+            arguments = [*arguments, string_literal("\\")]
+        return clause.call(node, function, *coerce(clause, node, arguments, "ttt"))
+
+    return build
+
+
 def _unhex_text(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
     return clause.call(node, "unhex", *coerce(clause, node, [value], "t"))
 
@@ -602,7 +633,9 @@ BUILDERS: Final[dict[str, Builder]] = {
     "format_string": named("printf", least=1),
     "printf": named("printf", least=1),
     "initcap": named("initcap"),
-    "instr": named("position", kinds="tt"),
+    "instr": fixed(2, _instr),
+    "like": _like("like"),
+    "ilike": _like("ilike"),
     "locate": named("locate", defaults=[integer_literal(1)], least=2),
     "lcase": named("lower", kinds="t"),
     "ucase": named("upper", kinds="t"),
@@ -697,6 +730,7 @@ BUILDERS: Final[dict[str, Builder]] = {
     "bit_get": fixed(2, _bit_get),
     "getbit": fixed(2, _bit_get),
     "nanvl": fixed(2, _nanvl),
+    "isnan": fixed(1, _is_nan),
     "try_add": _trying("add"),
     "try_subtract": _trying("subtract"),
     "try_multiply": _trying("multiply"),

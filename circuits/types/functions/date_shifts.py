@@ -65,7 +65,7 @@ def _month_start(days: Numbers) -> tuple[Numbers, Numbers]:
 
 
 def _first_day(months: Numbers) -> Numbers:
-    return months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
+    return np.asarray(months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64))
 
 
 def _shift_months(days: Numbers, count: Numbers) -> Numbers:
@@ -149,7 +149,7 @@ def _elapsed(unit: str) -> Callable[[Numbers, Numbers], Numbers]:
     def elapsed(start: Numbers, end: Numbers) -> Numbers:
         if unit in sizes:
             difference = end - start
-            return np.sign(difference) * (np.abs(difference) // sizes[unit])
+            return np.asarray(np.sign(difference) * (np.abs(difference) // sizes[unit]))
         start_month, start_of = _month_start(start // _DAY)
         end_month, end_of = _month_start(end // _DAY)
         start_rest = start_of * _DAY + start % _DAY
@@ -160,7 +160,7 @@ def _elapsed(unit: str) -> Callable[[Numbers, Numbers], Numbers]:
             - ((count > 0) & (end_rest < start_rest))
             + ((count < 0) & (end_rest > start_rest))
         )
-        return np.sign(count) * (np.abs(count) // months[unit])
+        return np.asarray(np.sign(count) * (np.abs(count) // months[unit]))
 
     if unit not in sizes and unit not in months:
         raise pa.ArrowInvalid(f"no unit {unit!r}; there are {', '.join([*months, *sizes])}")

@@ -10,7 +10,7 @@ import base64
 import binascii
 import re
 from typing import Final
-from urllib.parse import quote_plus, unquote_plus, urlsplit
+from urllib.parse import quote, quote_plus, unquote, unquote_plus, urlsplit
 
 import pyarrow as pa
 
@@ -86,6 +86,14 @@ def _url_decode(value: str) -> str:
     if re.search(r"%(?![0-9a-fA-F]{2})", value):
         raise ValueError(f"{value!r} has an incomplete escape")
     return unquote_plus(value)
+
+
+def _percent_encode(value: str) -> str:
+    return quote(value, safe="-_.~")
+
+
+def _percent_decode(value: str) -> str:
+    return unquote(value)
 
 
 def _parse_url(url: str, part: str, key: str | None = None) -> str | None:
@@ -213,6 +221,10 @@ FUNCTIONS = (
     _function("is_valid_utf8", "true if the bytes of a are UTF-8", "y", pa.bool_(), _is_utf8),
     _function("url_encode", "a, as a part of a form of a URL", "t", _TEXT, _url_encode),
     _function("url_decode", "a with the escapes of a URL replaced", "t", _TEXT, _url_decode),
+    _function(
+        "percent_encode", "a with all but A-Z a-z 0-9 - _ . ~ escaped", "t", _TEXT, _percent_encode
+    ),
+    _function("percent_decode", "a with its % escapes replaced", "t", _TEXT, _percent_decode),
     _function(
         "parse_url",
         "part b of a URL (HOST, PATH, QUERY, ...), or parameter c of its query",

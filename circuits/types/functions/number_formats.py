@@ -72,7 +72,7 @@ def _format_number_pattern(value: Any, pattern: str) -> str:
     before = before.lstrip("0").rjust(least, "0")
     if "," in whole:
         size = len(whole) - whole.rindex(",") - 1
-        groups = []
+        groups: list[str] = []
         while len(before) > size > 0:
             groups.insert(0, before[-size:])
             before = before[:-size]
@@ -161,7 +161,7 @@ def _directive(value: Any, flags: str, width: int, precision: str | None, kind: 
     lower = kind.lower()
     number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
     if value is None and lower != "b":
-        text = "null"
+        text = "null" if precision is None else "null"[: int(precision)]
     elif lower == "s":
         text = _java_text(value)
         text = text if precision is None else text[: int(precision)]
@@ -203,6 +203,14 @@ def _directive(value: Any, flags: str, width: int, precision: str | None, kind: 
     if kind.isupper():
         text = text.upper()
     return text.ljust(width) if "-" in flags else text.rjust(width)
+
+
+def _c_printf(pattern: str, *values: Any) -> str:
+    """Format as C's printf."""
+    try:
+        return pattern % values
+    except (TypeError, KeyError) as error:
+        raise ValueError(f"the format {pattern!r} does not suit its arguments: {error}") from None
 
 
 def _printf_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
@@ -258,9 +266,9 @@ def _to_char(value: Any, pattern: str) -> str:
     digits, _, tail = f"{abs(number):f}".partition(".")
     digits = digits.lstrip("0")
     slots = [slot for slot in whole if slot != ","]
-    if len(digits) > len(slots):
+    if len(digits) > len(slots) or number != exact:
         digits, tail = "#" * len(slots), "#" * len(fraction)
-    digits = digits.rjust(len(slots))
+    digits = (digits or "0" if slots else "").rjust(len(slots))
     text, index, started = "", 0, False
     for slot in whole:
         if slot == ",":
@@ -290,7 +298,7 @@ def _to_char(value: Any, pattern: str) -> str:
         return place("<") + ">" if negative else text + "  "
     if after:
         return text + ("-" if negative else ("+" if after == "S" else " "))
-    return place("-") if negative else text
+    return text
 
 
 def _to_number(text: str, pattern: str) -> Decimal | None:
@@ -352,6 +360,12 @@ FUNCTIONS = (
         "the format a with the other arguments in place of its % directives",
         _printf_rule,
         per_distinct_row(_printf, nulls=True),
+    ),
+    Function(
+        "c_printf",
+        "as printf, in the format of C",
+        _printf_rule,
+        per_distinct_row(_c_printf),
     ),
     Function(
         "java_float",

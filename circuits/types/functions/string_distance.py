@@ -1,8 +1,12 @@
-"""How different two texts are, and how a text sounds. Each pair is computed once."""
+"""How different two texts are, and how a text sounds. Each pair is computed once.
+
+``levenshtein`` counts characters, as Spark does; the other distances count bytes, as DuckDB does.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -66,6 +70,15 @@ def _jaccard(left: str, right: str) -> float:
     return len(set(left) & set(right)) / len(set(left) | set(right))
 
 
+def _of_bytes(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function of the bytes of two texts: each byte is a character."""
+
+    def apply(left: str, right: str) -> Any:
+        return function(left.encode().decode("latin-1"), right.encode().decode("latin-1"))
+
+    return apply
+
+
 def _soundex(text: str) -> str:
     """Return the Soundex code of the text; a text without a leading letter is returned as it is."""
     if not text or text[0].upper() not in _SOUNDS:
@@ -94,22 +107,28 @@ FUNCTIONS = (
         per_distinct_row(_levenshtein),
     ),
     Function(
+        "levenshtein_of_bytes",
+        "the number of edits from the bytes of a to those of b",
+        Signature("tt", pa.int64()),
+        per_distinct_row(_of_bytes(_levenshtein)),
+    ),
+    Function(
         "damerau_levenshtein",
         "as levenshtein, and swapped neighbours are one edit",
         Signature("tt", pa.int64()),
-        per_distinct_row(_damerau_levenshtein),
+        per_distinct_row(_of_bytes(_damerau_levenshtein)),
     ),
     Function(
         "hamming",
         "the number of positions where texts of equal length differ",
         Signature("tt", pa.int64()),
-        per_distinct_row(_hamming),
+        per_distinct_row(_of_bytes(_hamming)),
     ),
     Function(
         "jaccard",
         "the share of characters that both texts have",
         Signature("tt", pa.float64()),
-        per_distinct_row(_jaccard),
+        per_distinct_row(_of_bytes(_jaccard)),
     ),
     Function(
         "soundex",
