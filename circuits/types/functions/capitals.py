@@ -1,8 +1,6 @@
-"""Capital letters: the first letter of each word, or of the text."""
+"""Capital letters at the start of words."""
 
 from __future__ import annotations
-
-import re
 
 import pyarrow as pa
 
@@ -16,21 +14,11 @@ def _initcap(text: str) -> str:
     return " ".join(word[:1].upper() + word[1:].lower() for word in text.split(" "))
 
 
-def _initcap_of_words(text: str) -> str:
-    return re.sub(r"[^\W_]+", lambda word: word[0][:1].upper() + word[0][1:].lower(), text)
-
-
 FUNCTIONS = (
     Function(
         "initcap",
         "a with a capital letter after each space, all others small",
         Signature("t", pa.string()),
         per_distinct_row(_initcap),
-    ),
-    Function(
-        "initcap_of_words",
-        "as initcap; every character that is no letter or digit separates",
-        Signature("t", pa.string()),
-        per_distinct_row(_initcap_of_words),
     ),
 )

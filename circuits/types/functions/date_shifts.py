@@ -72,7 +72,7 @@ def _shift_months(days: Numbers, count: Numbers) -> Numbers:
     months, day = _month_start(days)
     first = _first_day(months + count)
     length = _first_day(months + count + 1) - first
-    return first + np.minimum(day, length - 1)
+    return np.asarray(first + np.minimum(day, length - 1))
 
 
 def _shift(moments: Numbers, months: Numbers, days: Numbers, micros: Numbers) -> Numbers:
