@@ -59,7 +59,10 @@ INTERVAL_FIELDS: Final = {
     **{name: "interval_seconds" for name in ("second", "seconds", "s", "sec", "secs")},
     "epoch": "interval_epoch",
 }
-DATE_UNITS: Final = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
+DATE_UNITS: Final = (
+    *("year", "quarter", "month", "week", "day", "hour", "minute", "second"),
+    *("millisecond", "microsecond"),
+)
 
 
 def _field_reader(function: str) -> Reader:
@@ -101,8 +104,23 @@ def _extract_field(clause: Clause, node: exp.Expr, field: str, of: exp.Expr) -> 
 
 def _read_truncation(clause: Clause, node: exp.Expr) -> Expression:
     clause.source.allow_arguments(node, "this", "unit")
-    unit = _read_unit(clause, node)
-    return clause.call(node, "date_trunc", string_literal(unit), clause.read(node.this))
+    value, named_unit = node.this, node.args.get("unit")
+    if isinstance(named_unit, exp.Var) and _names_unit(value) and not _names_unit(named_unit):
+        # date_trunc(ts, hour): sqlglot takes the second argument for the value.
+        unit = value.name.lower()
+        clause.source.mark_read(value)
+        value = exp.column(exp.to_identifier(named_unit.name))
+        value.this.meta.update(node.this.meta)
+    else:
+        unit = _read_unit(clause, node)
+    return clause.call(node, "date_trunc", string_literal(unit), clause.read(value))
+
+
+def _names_unit(node: exp.Expr) -> bool:
+    is_name = isinstance(node, exp.Literal | exp.Var) or (
+        isinstance(node, exp.Column) and not node.table
+    )
+    return is_name and node.name.lower() in DATE_UNITS
 
 
 def _read_difference(clause: Clause, node: exp.DateDiff) -> Expression:

@@ -21,6 +21,7 @@ from circuits.sql import (
     predicates,
     scalar_functions,
     spark_functions,
+    time_buckets,
 )
 from circuits.sql.clause import Reader, ReaderTable
 
@@ -49,11 +50,13 @@ READERS: Final = ReaderTable(
         scalar_functions.READERS,
         dates.READERS,
         operators.READERS,
+        time_buckets.READERS,
     ]),
     by_name=_merge([
         scalar_functions.READERS_BY_NAME,
         dates.READERS_BY_NAME,
         duckdb_functions.READERS_BY_NAME,
+        time_buckets.READERS_BY_NAME,
     ]),
     spark_by_name={**spark_functions.READERS_BY_NAME, **date_units.READERS_BY_NAME},
 )  # fmt: skip

@@ -286,7 +286,7 @@ def _to_char(value: Any, pattern: str) -> str:
     if dollar:
         stripped = text.lstrip()
         text = " " * (len(text) - len(stripped)) + "$" + stripped
-    negative = number < 0
+    negative = exact < 0
 
     def place(sign: str) -> str:
         stripped = text.lstrip()

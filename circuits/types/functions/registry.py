@@ -33,6 +33,7 @@ from circuits.types.functions import (
     text_checks,
     text_functions,
     text_search,
+    time_buckets,
     trigonometry,
 )
 
@@ -68,6 +69,7 @@ _FAMILIES = (
     string_distance,
     text_search,
     trigonometry,
+    time_buckets,
 )
 
 TABLE = MappingProxyType(
