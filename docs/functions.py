@@ -33,7 +33,8 @@ function has no value for a row, the step raises `EvaluationError`, which names 
 arguments. With `bad_rows="dead_letter"` a sink keeps such rows aside instead.
 
 In SQL, write the expression of the column *example*; one that begins with `spark:` is for
-`dialect="spark"`. The names there are those of the dialect: `ascii` is `code_point` here. In Datalog, call the function by its name:
+`dialect="spark"`. The names there are those of the dialect: `ascii` is `code_point` here. In
+Datalog, call the function by its name:
 `y = lower(x)`. The letters `a`, `b`, `c` in the descriptions are the first, second and third
 argument.
 
