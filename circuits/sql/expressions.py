@@ -9,8 +9,8 @@ SELECT list and join conditions.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final, NoReturn
 
@@ -18,7 +18,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from circuits.errors import EvaluationError
-from circuits.plan.expressions import Call, Expression, Literal
+from circuits.plan.expressions import Call, Column, Expression, Literal
 from circuits.runtime.evaluation import evaluate
 from circuits.sql.parsing import WRITTEN
 from circuits.sql.source import SYMBOLS, SqlSource
@@ -46,6 +46,9 @@ NO_AGGREGATE: Final = _unsupported(
 )
 NO_SCALAR: Final = _unsupported("a scalar subquery")
 NO_WINDOW: Final = _unsupported("a window function")
+NO_GENERATOR: Final = _unsupported(
+    "unnest() or explode()", "use it in FROM, as FROM t, UNNEST(t.a) AS u(x)"
+)
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,8 @@ class Clause:
         aggregate: Returns the value of a call of an aggregate function.
         scalar: Returns the value of a subquery of one row and column.
         window: Returns the value of a window function.
+        generator: Returns the value of a function that makes several rows of one.
+        parameters: The columns that stand for the parameters of lambdas, by name without case.
     """
 
     source: SqlSource
@@ -67,6 +72,8 @@ class Clause:
     aggregate: Hook = NO_AGGREGATE
     scalar: Hook = NO_SCALAR
     window: Hook = NO_WINDOW
+    generator: Hook = NO_GENERATOR
+    parameters: Mapping[str, Column] = field(default_factory=dict)
 
     def read(self, node: exp.Expr) -> Expression:
         """Return the expression of a syntax tree.
@@ -329,6 +336,10 @@ def _read_aggregate(clause: Clause, node: exp.Expr) -> Expression:
     return clause.aggregate(clause, node)
 
 
+def _read_generator(clause: Clause, node: exp.Expr) -> Expression:
+    return clause.generator(clause, node)
+
+
 def _read_window(clause: Clause, node: exp.Expr) -> Expression:
     return clause.window(clause, node)
 
@@ -341,6 +352,7 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.Cast: _read_cast,
     exp.Column: _read_column,
     exp.Div: _read_division,
+    exp.Explode: _read_generator,
     exp.Filter: _read_aggregate,
     exp.If: _read_if,
     exp.IgnoreNulls: _read_aggregate,

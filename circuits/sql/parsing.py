@@ -3,6 +3,8 @@
 ======================== ========================================================================
 the name of a function   ``meta["written"]``: ``string_agg``, where the tree has a GroupConcat
 the name of a type       the same: ``HUGEINT``, where it has an INT128
+exists(a, x -> ...)      a function by name; the tree has EXISTS
+a subscript              as written; the tree counts from 0
 a comma in FROM          ``meta["comma"]`` of a join; the tree has the same for a bare JOIN
 ``DATE 'x'::VARCHAR``    the cast of a date, as in all dialects; the tree has a date of a cast
 ======================== ========================================================================
@@ -35,6 +37,8 @@ def parse_statements(tokens: list[Token], text: str, dialect: str) -> list[exp.E
         sqlglot.errors.SqlglotError: The text is not SQL.
     """
     found = Dialect.get_or_raise(dialect)
+    # sqlglot would renumber subscripts, also those of maps.
+    found.INDEX_OFFSET = 0
     trees: list[exp.Expr | None] = _parser(type(found))(dialect=found).parse(tokens, text)
     return trees
 
@@ -52,6 +56,10 @@ class _Words:
     def _parse_function_call(self: Any, *args: Any, **options: Any) -> Any:
         token = self._curr
         found = super()._parse_function_call(*args, **options)  # type: ignore[misc]
+        if isinstance(found, exp.Exists) and isinstance(found.args.get("expression"), exp.Lambda):
+            # exists(list, lambda) is not EXISTS (subquery).
+            parts = [found.this, found.args["expression"]]
+            found = exp.Anonymous(this="list_exists", expressions=parts)
         function = found
         while isinstance(function, WRAPPERS):
             function = function.this

@@ -13,6 +13,7 @@ from circuits.sql.recursion import plan_recursive
 from circuits.sql.select import finish_selection, read_rows, read_selection
 from circuits.sql.set_operations import apply_limit, plan_set_operation
 from circuits.sql.subqueries import join_scalar
+from circuits.sql.unnesting import read_generator
 from circuits.sql.values import read_values
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "join_scalar",
     "plan_query",
     "plan_recursive",
+    "read_generator",
     "read_rows",
     "read_selection",
 ]

@@ -14,9 +14,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 from typing import Protocol, cast
 
+import pyarrow as pa
 from sqlglot import exp
 
-from circuits.plan.expressions import Call, Column, Expression, conjuncts, substitute
+from circuits.plan.expressions import (
+    Call,
+    Column,
+    Expression,
+    Literal,
+    conjuncts,
+    substitute,
+)
 from circuits.plan.nodes import Filter, PlanNode
 from circuits.sql.environment import DerivedTable, Environment, QueryPlanner
 from circuits.sql.expressions import Clause
@@ -42,6 +50,11 @@ class QueryReader(QueryPlanner, Protocol):
 
     def finish_selection(self, selection: Selection) -> DerivedTable:
         """Apply the clauses after the list: QUALIFY, DISTINCT, ORDER BY and LIMIT."""
+
+    def read_generator(
+        self, rows: Rows, node: exp.Expr
+    ) -> list[tuple[str, Expression]] | None:
+        """Apply a function that makes several rows of one, and return its columns."""
 
     def join_scalar(self, rows: Rows, node: exp.Expr) -> tuple[PlanNode, Expression]:
         """Return the rows with a scalar subquery beside them, and its value there."""
@@ -88,10 +101,29 @@ class Rows:
 
     def clause(self, name: str) -> Clause:
         """Return a clause of expressions over these rows; its subqueries are joined to them."""
-        return Clause(self.source, name, self.column, scalar=self.join_scalar_subquery)
+        hooks = {"generator": self.unnest} if name == "SELECT" else {}
+        return Clause(self.source, name, self.column, scalar=self.join_scalar_subquery, **hooks)
+
+    def unnest(self, clause: Clause, node: exp.Expr) -> Expression:
+        """Replace the rows by one row per element of a list, and return the element."""
+        made = self.queries.read_generator(self, node)
+        if made is None or len(made) != 1:
+            raise self.source.unsupported(
+                node, "a function with several columns in an expression", "make it a column"
+            )
+        return made[0][1]
 
     def column(self, clause: Clause, node: exp.Column) -> Expression:
-        """Return a column of FROM, an expression of the list by its alias, or an outer column."""
+        """Return a column of FROM, an expression of the list by its alias, or an outer column.
+
+        A name with dots is a column of a table, or a field of a struct: ``t.s.f``, ``s.f``.
+        """
+        if node.table:
+            parts = [part for part in node.parts if isinstance(part, exp.Identifier)]
+            scopes = self.scope.enclosing_scopes()
+            named = any(scope.has_table(parts[0].name) for scope in scopes)
+            if len(parts) > 2 or not named:
+                return self._field(clause, node, parts, 2 if named else 1)
         here = Scope(self.source, self.slots).find(node)
         if here is not None:
             return here
@@ -108,6 +140,26 @@ class Rows:
             return clause.read(alias)
         finally:
             self._being_read.remove(id(alias))
+
+    def _field(
+        self, clause: Clause, node: exp.Column, parts: list[exp.Identifier], width: int
+    ) -> Expression:
+        """Return a field of a struct; the first ``width`` parts of the name are the column."""
+        column = exp.Column(this=parts[width - 1], table=parts[0] if width == 2 else None)
+        column.meta.update(node.meta)
+        if width == 1 and self.scope.find(column) is None and len(parts) == 2:
+            alias = self.aliases.get(parts[0].name.casefold())
+            if alias is None:
+                return self.scope.resolve(node)  # the error names the unknown table
+        self.source.accept(node, "this", "table", "db", "catalog")
+        value = self.column(clause, column)
+        for part in parts[width:]:
+            if not pa.types.is_struct(value.type):
+                raise self.source.error(
+                    node, f"{node.sql()!r}: a value of type {value.type} has no fields"
+                )
+            value = clause.call(node, "struct_field", value, Literal(part.name, pa.string()))
+        return value
 
     def filter_by(self, node: exp.Expr, condition: Expression) -> None:
         """Keep the rows for which a condition is true."""

@@ -23,6 +23,7 @@ from circuits.sql.expressions import (
     is_aggregate,
     text,
 )
+from circuits.types.arrow_types import is_nested
 
 __all__ = ["FUNCTION_ARGUMENTS", "READERS_BY_NAME"]
 
@@ -77,6 +78,10 @@ def _variadic_reader(function: str) -> Reader:
 def _read_concat(clause: Clause, node: exp.Concat) -> Expression:
     """Read ``concat`` and ``||``; the function skips NULLs, the operator does not."""
     clause.source.accept(node, "expressions", "safe", "coalesce")
+    values = [clause.read(part) for part in node.expressions]
+    if any(is_nested(value.type) for value in values):
+        skips_nulls = node.args.get("coalesce") and not clause.source.is_spark
+        return clause.call(node, "list_concat" if skips_nulls else "list_concat_or_null", *values)
     parts = []
     for part in node.expressions:
         value = _read_as_text(clause, part)
@@ -88,6 +93,9 @@ def _read_concat(clause: Clause, node: exp.Concat) -> Expression:
 
 def _read_pipe(clause: Clause, node: exp.DPipe) -> Expression:
     clause.source.accept(node, "this", "expression", "safe")
+    if any(is_nested(clause.read(side).type) for side in (node.left, node.right)):
+        sides = [clause.read(side) for side in (node.left, node.right)]
+        return clause.call(node, "list_concat_or_null", *sides)
     return clause.call(
         node, "concat", _read_as_text(clause, node.left), _read_as_text(clause, node.right)
     )

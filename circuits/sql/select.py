@@ -37,12 +37,13 @@ from circuits.sql.scope import Scope, is_correlated
 from circuits.sql.selection import Rank, Selection
 from circuits.sql.subqueries import add_condition_keys, is_membership
 from circuits.sql.tables import read_from_clause
+from circuits.sql.unnesting import read_generator
 
 __all__ = ["finish_selection", "read_rows", "read_selection"]
 
 SELECT_ARGUMENTS: Final = (
     *("expressions", "distinct", "from_", "joins", "where", "group", "having", "qualify"),
-    *("order", "limit", "offset", "with_"),
+    *("order", "limit", "offset", "with_", "laterals"),
 )
 USE_WHERE: Final = "name the columns of the enclosing query in WHERE only"
 
@@ -174,7 +175,12 @@ class _SelectReader:
         self.rows.aliases = visible
         clause = self._expression_clause("SELECT")
         for node in self.node.expressions:
-            if isinstance(node, exp.Star):
+            generated = None if self.grouping else read_generator(self.rows, node)
+            if generated is not None:
+                items += [_Item(name, node, value) for name, value in generated]
+                if isinstance(node, exp.Alias):
+                    visible[node.alias.casefold()] = None
+            elif isinstance(node, exp.Star):
                 stars = self.rows.scope.expand_star(node)
                 items += [_Item(name, node, value) for name, value in stars]
             elif isinstance(node, exp.Column) and isinstance(node.this, exp.Star):

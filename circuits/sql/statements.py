@@ -8,7 +8,7 @@ from typing import Final
 from sqlglot import exp
 
 from circuits.plan.nodes import Field, PlanNode, Scan
-from circuits.sql import dates, predicates, query, scalar_functions
+from circuits.sql import dates, nested, predicates, query, scalar_functions
 from circuits.sql.environment import Environment, rename_columns
 from circuits.sql.rows import QueryReader
 from circuits.sql.source import SqlSource

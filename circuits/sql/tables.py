@@ -28,6 +28,7 @@ from circuits.sql.grouping import ONE_ROW
 from circuits.sql.parsing import COMMA, WRITTEN
 from circuits.sql.rows import Rows
 from circuits.sql.scope import Scope, Slot, is_correlated, slots_of
+from circuits.sql.unnesting import is_table_function, read_table_function
 from circuits.sql.values import read_values
 from circuits.types import functions
 
@@ -68,7 +69,12 @@ def read_from_clause(
             raise source.error(joins[0], "a join without FROM")
         return Rows(environment, ONE_ROW, (), parent)
     source.accept(clause, "this")
-    return _FromReader(environment, parent, ranks).read(clause.this, joins)
+    rows = _FromReader(environment, parent, ranks).read(clause.this, joins)
+    for view in node.args.get("laterals") or ():
+        if not is_table_function(view):
+            raise source.unsupported(view, "LATERAL VIEW of this function", "use explode(list)")
+        read_table_function(rows, view)
+    return rows
 
 
 class _FromReader:
@@ -90,7 +96,9 @@ class _FromReader:
             bare = not any(
                 join.args.get(name) for name in ("on", "side", "kind", "using", "method")
             )
-            if not bare:
+            if is_table_function(join.this):
+                groups = [self._unnest(self._cross(groups, first), join)]
+            elif not bare:
                 groups[-1] = self._join(groups[-1], join)
             elif join.meta.get(COMMA):
                 groups.append(self._read_item(join.this))
@@ -98,12 +106,37 @@ class _FromReader:
                 raise self.source.error(
                     join.this, "JOIN without ON or USING; write CROSS JOIN for all combinations"
                 )
+        return self._cross(groups, first)
+
+    def _cross(self, groups: list[Rows], first: exp.Expr) -> Rows:
+        """Return all combinations of the rows of items of FROM."""
         rows = groups[0]
         for right in groups[1:]:
             self._check_distinct_names(rows, right, first)
             plan = CrossJoin((rows.plan, right.plan))
             rows.append_columns_of(right)
             rows.plan = plan
+        return rows
+
+    def _unnest(self, rows: Rows, join: exp.Join) -> Rows:
+        """Apply UNNEST or a function that makes rows to the items before it."""
+        self.source.accept(join, "this", *JOIN_ARGUMENTS)
+        side, kind = ((join.args.get(name) or "").upper() for name in ("side", "kind"))
+        join_kind, on = JOIN_KINDS.get((side, kind)), join.args.get("on")
+        if join_kind not in ("inner", "cross", "left") or join.args.get("using"):
+            raise self.source.unsupported(
+                join.this, "this kind of join with UNNEST", "write CROSS JOIN or LEFT JOIN ON TRUE"
+            )
+        is_true = isinstance(on, exp.Boolean) and on.this
+        if join_kind == "left" and on is not None and not is_true:
+            raise self.source.unsupported(
+                on, "LEFT JOIN with UNNEST on a condition", "write ON TRUE"
+            )
+        read_table_function(rows, join.this, outer=join_kind == "left")
+        if on is not None and not is_true:
+            restrict(rows, on, "JOIN ... ON")
+        elif on is not None:
+            self.source.accept(on, "this")
         return rows
 
     def _is_comma(self, join: exp.Join) -> bool:
@@ -129,6 +162,10 @@ class _FromReader:
         return rows
 
     def _read_table(self, node: exp.Expr) -> Rows:
+        if is_table_function(node):
+            rows = Rows(self.environment, ONE_ROW, (), self.parent)
+            read_table_function(rows, node)
+            return rows
         source, ranks = self.source, self.ranks.get(id(node), NO_RANK_RANGES)
         alias = node.args.get("alias")
         names: list[exp.Identifier] = []

@@ -29,8 +29,12 @@ def arrow_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
         SqlError: A decimal has no such precision.
         UnsupportedSqlError: No column can have the type.
     """
-    source.accept(node, "this", "expressions", "nested")
+    source.accept(node, "this", "expressions", "nested", "values")
     kind = node.this
+    if kind in (exp.DType.ARRAY, exp.DType.LIST, exp.DType.STRUCT, exp.DType.MAP):
+        return _nested_type(source, node)
+    if kind == exp.DType.JSON:
+        return pa.string()
     plain = all(isinstance(parameter, exp.DataTypeParam) for parameter in node.expressions)
     parameters = [_read_parameter(source, each) for each in node.expressions] if plain else []
     if kind == exp.DType.DECIMAL:
@@ -44,6 +48,34 @@ def arrow_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
         name = node.meta.get(WRITTEN) or node.sql(dialect=source.dialect)
         raise source.unsupported(node, f"type {name}", f"there are: {known}")
     return ARROW_TYPES[kind]
+
+
+def _nested_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
+    kind, parts = node.this, node.expressions
+    if kind == exp.DType.STRUCT:
+        fields = []
+        for part in parts:
+            if not isinstance(part, exp.ColumnDef):
+                raise source.unsupported(node, "a struct without names", "name its fields")
+            source.accept(part, "this", "kind", "constraints")
+            fields.append((part.name, arrow_type(source, part.args["kind"])))
+        return pa.struct(fields)
+    types = [arrow_type(source, part) for part in parts if isinstance(part, exp.DataType)]
+    if len(types) != (2 if kind == exp.DType.MAP else 1):
+        raise source.unsupported(
+            node, f"type {kind.value} of {len(types)} types", "write INT[] or MAP(VARCHAR, INT)"
+        )
+    if kind == exp.DType.MAP:
+        return pa.map_(*types)
+    sizes = node.args.get("values") or []
+    return pa.list_(*types, *(_read_size(source, size) for size in sizes))
+
+
+def _read_size(source: SqlSource, node: exp.Expr) -> int:
+    if not isinstance(node, exp.Literal) or not node.is_int:
+        raise source.error(node, f"{node.sql()} is no number of elements")
+    source.accept(node, "this", "is_string")
+    return int(node.this)
 
 
 def _read_parameter(source: SqlSource, node: exp.Expr) -> int:

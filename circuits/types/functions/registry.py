@@ -13,9 +13,13 @@ from circuits.types.functions import (
     dates,
     division,
     greatest_least,
+    json_texts,
+    lambdas,
     like_patterns,
+    lists,
     logic,
     mathematics,
+    structs_and_maps,
     text_functions,
 )
 
@@ -34,6 +38,10 @@ _FAMILIES = (
     casts,
     dates,
     calendar,
+    lists,
+    lambdas,
+    structs_and_maps,
+    json_texts,
 )
 
 TABLE = MappingProxyType(

@@ -1,0 +1,269 @@
+"""UNNEST, explode and their relatives: functions that make several rows of one.
+
+========================================== ======================= ================================
+in FROM                                    in the SELECT list      columns
+========================================== ======================= ================================
+UNNEST(a) [WITH ORDINALITY], explode(a)    unnest(a), explode(a)   the element; of a map: key, value
+posexplode(a)                              posexplode(a)           the position from 0, the element
+inline(a)                                  inline(a)               the fields of the structs
+json_tuple(j, 'a', 'b')                    json_tuple(j, 'a')      one text per key
+generate_series(...), range(...)           as a list               the number
+========================================== ======================= ================================
+
+In FROM they may read the columns of the tables before them, after a comma, CROSS JOIN, JOIN ... ON
+TRUE, LATERAL or LATERAL VIEW. LEFT JOIN ... ON TRUE, LATERAL VIEW OUTER and the functions whose name
+ends in _outer keep a row without elements. The list becomes a column on the right, which `Unnest`
+replaces by its elements, so that columns that have been read before keep their places.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from sqlglot import exp
+
+from circuits.plan.expressions import Expression, Literal
+from circuits.plan.nodes import Map, PlanNode, columns
+from circuits.plan.unnest import Unnest
+from circuits.sql.expressions import Clause, text
+from circuits.sql.rows import Rows
+from circuits.sql.scope import Slot, is_correlated
+from circuits.types.arrow_types import is_nested
+
+__all__ = ["is_generator", "is_table_function", "read_generator", "read_table_function"]
+
+_CLASSES: Final[dict[str, tuple[str, bool]]] = {
+    "Explode": ("explode", False),
+    "ExplodeOuter": ("explode", True),
+    "_ExplodeOuter": ("explode", True),
+    "Posexplode": ("posexplode", False),
+    "PosexplodeOuter": ("posexplode", True),
+    "Inline": ("inline", False),
+}
+_NAMES: Final = {
+    "inline_outer": ("inline", True),
+    "json_tuple": ("json_tuple", False),
+    "range": ("series", False),
+}
+
+
+@dataclass(frozen=True)
+class _Generated:
+    """The new columns of a generator: names and values over the new plan."""
+
+    names: list[str]
+    values: list[Expression]
+
+
+def _kind(node: exp.Expr) -> tuple[str, bool] | None:
+    """Return the kind of a generator, and whether it keeps rows without elements."""
+    if isinstance(node, exp.Anonymous):
+        return _NAMES.get(node.name.lower())
+    if isinstance(node, exp.GenerateSeries):
+        return "series", False
+    return _CLASSES.get(type(node).__name__)
+
+
+def is_generator(node: exp.Expr) -> bool:
+    """Return whether a node of the SELECT list makes several rows of one."""
+    kind = _kind(node)
+    return kind is not None and kind[0] != "series"
+
+
+def is_table_function(node: exp.Expr) -> bool:
+    """Return whether an item of FROM is UNNEST or a function that makes rows."""
+    if isinstance(node, exp.Unnest):
+        return True
+    if isinstance(node, exp.Lateral):
+        return _kind(node.this) is not None or isinstance(node.this, exp.Unnest)
+    if isinstance(node, exp.Table):
+        return _kind(node.this) is not None
+    return _kind(node) is not None
+
+
+def read_table_function(rows: Rows, node: exp.Expr, *, outer: bool = False) -> None:
+    """Apply an item of FROM to the rows of the items before it; its columns get names."""
+    source = rows.source
+    alias = node.args.get("alias")
+    function, ordinality = node, False
+    if isinstance(node, exp.Unnest):
+        source.accept(node, "expressions", "alias", "offset")
+        ordinality = bool(node.args.get("offset"))
+    elif isinstance(node, exp.Lateral | exp.Table):
+        function = node.this
+        source.accept(node, "this", "alias", "view", "outer", "ordinality", "joins")
+        outer = outer or bool(node.args.get("outer"))
+        ordinality = bool(node.args.get("ordinality"))
+    clause = rows.clause("FROM")
+    if isinstance(function, exp.Unnest):
+        source.accept(function, "expressions", "alias", "offset")
+        if len(function.expressions) != 1:
+            raise source.unsupported(
+                node, "UNNEST of several lists", "unnest them WITH ORDINALITY and join by position"
+            )
+        value = clause.read(function.expressions[0])
+        first = 1 if ordinality else None
+        default = ["unnest", "ordinality"] if ordinality else ["unnest"]
+        made = _unnest(rows, node, value, default, first, outer, position_first=False)
+    else:
+        made = _apply(rows, clause, function, outer, ordinality)
+    names = made.names
+    table = "unnest"
+    if alias is not None:
+        source.accept(alias, "this", "columns")
+        table = alias.name or table
+        given = [name.name for name in alias.args.get("columns") or ()]
+        offset = node.args.get("offset")
+        if isinstance(offset, exp.Identifier):
+            given.append(offset.name)
+        if len(given) > len(names):
+            raise source.error(
+                alias, f"{len(given)} names for {len(names)} columns: {', '.join(names)}"
+            )
+        names = [*given, *names[len(given) :]]
+        if not given and len(names) == 1 and alias.name and not source.is_spark:
+            names = [alias.name] if isinstance(function, exp.Unnest) else names
+    if any(slot.table.casefold() == table.casefold() for slot in rows.slots) and alias is not None:
+        raise source.error(
+            node, f"two tables in FROM are called {table!r}; give one an alias"
+        )
+    rows.slots += tuple(
+        Slot(table, name, value) for name, value in zip(names, made.values, strict=True)
+    )
+
+
+def read_generator(rows: Rows, node: exp.Expr) -> list[tuple[str, Expression]] | None:
+    """Apply a generator of the SELECT list to the rows, and return its columns; None if it is none.
+
+    The node is the generator itself, with an alias or several.
+    """
+    source, names = rows.source, []
+    function = node
+    if isinstance(node, exp.Aliases):
+        function = node.this
+        names = [name.name for name in node.expressions]
+    elif isinstance(node, exp.Alias):
+        function, names = node.this, [node.alias]
+    if not is_generator(function):
+        return None
+    if isinstance(node, exp.Aliases):
+        source.accept(node, "this", "expressions")
+    elif isinstance(node, exp.Alias):
+        source.accept(node, "this", "alias")
+    made = _apply(rows, rows.clause("SELECT"), function, False, False)
+    if names and len(names) != len(made.names):
+        raise source.error(
+            node, f"{len(names)} names for {len(made.names)} columns: {', '.join(made.names)}"
+        )
+    if not names and len(made.names) == 1 and not source.is_spark:
+        names = [function.sql(dialect=source.dialect)]
+    return list(zip(names or made.names, made.values, strict=True))
+
+
+def _apply(
+    rows: Rows, clause: Clause, node: exp.Expr, outer: bool, ordinality: bool
+) -> _Generated:
+    source, found = rows.source, _kind(node)
+    assert found is not None
+    kind, is_outer = found
+    outer = outer or is_outer
+    if kind == "json_tuple":
+        return _json_tuple(rows, clause, node)
+    if kind == "series":
+        if isinstance(node, exp.Anonymous):
+            source.accept(node, "this", "expressions")
+            parts = [clause.read(part) for part in node.expressions]
+            bounds = parts if len(parts) > 1 else [Literal(0, pa.int64()), *parts]
+            value = clause.call(node, "series_before", *bounds)
+            name = "id"
+        else:
+            value = clause.read(node)
+            name = "range" if node.args.get("is_end_exclusive") else "generate_series"
+        return _unnest(rows, node, value, [name], None, outer, position_first=False)
+    if isinstance(node, exp.Anonymous):
+        source.accept(node, "this", "expressions")
+        (argument,) = node.expressions
+    else:
+        source.accept(node, "this")
+        argument = node.this
+    value = clause.read(argument)
+    if kind == "inline":
+        return _inline(rows, node, value, outer)
+    is_map = pa.types.is_map(value.type)
+    default = ["key", "value"] if is_map else ["col" if source.is_spark else "unnest"]
+    if kind == "posexplode":
+        return _unnest(rows, node, value, [*default, "pos"], 0, outer, position_first=True)
+    names = [*default, "ordinality"] if ordinality else default
+    first = 1 if ordinality else None
+    return _unnest(rows, node, value, names, first, outer, position_first=False)
+
+
+def _unnest(
+    rows: Rows,
+    node: exp.Expr,
+    value: Expression,
+    names: list[str],
+    first: int | None,
+    outer: bool,
+    *,
+    position_first: bool,
+) -> _Generated:
+    """Replace the plan of the rows by its unnested rows; return the new columns."""
+    source, width = rows.source, rows.width
+    if pa.types.is_null(value.type):
+        value = Literal(None, pa.list_(pa.null()))
+    if not is_nested(value.type) or pa.types.is_struct(value.type):
+        raise source.error(
+            node,
+            f"{source.construct(node)} takes a list or a map, not a value of type {value.type}",
+        )
+    if pa.types.is_map(value.type) and not source.is_spark:
+        raise source.error(node, "UNNEST of a map; unnest map_entries() of it")
+    if is_correlated(value):
+        raise source.unsupported(
+            node,
+            "UNNEST of a column of the enclosing query in a subquery",
+            "write it in FROM, after the table: FROM t, UNNEST(t.a)",
+        )
+    plan: PlanNode = rows.plan
+    kept = columns(plan)
+    labels = tuple(field.name for field in plan.fields)
+    plan = Map(plan, (*kept, value), (*labels, names[0]))
+    unnested = Unnest(plan, tuple(names), first, outer)
+    rows.plan = unnested
+    values: list[Expression] = [*columns(unnested)[width:]]
+    if position_first:
+        values, names = [values[-1], *values[:-1]], [names[-1], *names[:-1]]
+    return _Generated(names, values)
+
+
+def _inline(rows: Rows, node: exp.Expr, value: Expression, outer: bool) -> _Generated:
+    element = value.type.value_type if is_nested(value.type) else value.type
+    if not pa.types.is_struct(element):
+        raise rows.source.error(
+            node, f"inline() takes a list of structs, not a value of type {value.type}"
+        )
+    made = _unnest(rows, node, value, ["struct"], None, outer, position_first=False)
+    clause = rows.clause("SELECT")
+    names = [field.name for field in element]
+    fields = [clause.call(node, "struct_field", made.values[0], text(name)) for name in names]
+    return _Generated(names, fields)
+
+
+def _json_tuple(rows: Rows, clause: Clause, node: exp.Expr) -> _Generated:
+    """Read json_tuple(j, 'a', 'b'), which makes columns but no rows."""
+    source = rows.source
+    source.accept(node, "this", "expressions")
+    value, *keys = node.expressions
+    read, names, values = clause.read(value), [], []
+    for number, key in enumerate(keys):
+        if not isinstance(key, exp.Literal) or not key.is_string:
+            raise source.unsupported(key, "a key that is not constant", "write it as a text")
+        source.accept(key, "this", "is_string")
+        steps = text(json.dumps([key.this]))
+        names.append(f"c{number}")
+        values.append(clause.call(node, "json_text", read, steps))
+    return _Generated(names, values)
