@@ -27,23 +27,22 @@ from sqlglot import exp
 
 from circuits.errors import SchemaError
 from circuits.plan.expressions import Column, Expression, Literal, substitute
-from circuits.sql.expressions import READERS, Clause, Reader, integer, text
-from circuits.sql.scalar_functions import READERS_BY_NAME
-from circuits.sql.scope import OUTER
+from circuits.sql.clause import Clause, Reader
+from circuits.sql.literals import NULL, integer_literal, string_literal
 from circuits.types import functions
 from circuits.types.ddl import field_of, schema_of_ddl
 from circuits.types.functions.lambdas import lambda_call
 from circuits.types.functions.lists import is_list
 
-__all__: list[str] = []
+__all__ = ["READERS", "READERS_BY_NAME"]
 
 # The column number of the first parameter of a lambda; each level of nesting adds a hundred.
-PARAMETER: Final = 6 * OUTER
+FIRST_PARAMETER: Final = 1 << 40
 PARAMETERS_OF_LEVEL: Final = 100
 
 
 def _read_list(clause: Clause, node: exp.Array) -> Expression:
-    clause.source.accept(node, "expressions", "value_constructor", "bracket_notation")
+    clause.source.allow_arguments(node, "expressions", "value_constructor", "bracket_notation")
     parts = node.expressions
     if len(parts) == 1 and isinstance(parts[0], exp.Comprehension):
         return _read_comprehension(clause, parts[0])
@@ -55,44 +54,42 @@ def _read_list(clause: Clause, node: exp.Array) -> Expression:
 
 
 def _read_struct(clause: Clause, node: exp.Struct) -> Expression:
-    clause.source.accept(node, "expressions")
+    clause.source.allow_arguments(node, "expressions")
     arguments: list[Expression] = []
     for number, part in enumerate(node.expressions, 1):
         if isinstance(part, exp.PropertyEQ):
-            clause.source.accept(part, "this", "expression")
+            clause.source.allow_arguments(part, "this", "expression")
             name, value = part.this.name, part.expression
         elif isinstance(part, exp.Star):
             raise clause.source.unsupported(part, "'*' in a struct", "name the columns")
         else:
             name, value = f"col{number}", part
-        arguments += [text(name), clause.read(value)]
+        arguments += [string_literal(name), clause.read(value)]
     return clause.call(node, "make_struct", *arguments)
 
 
 def _read_row(clause: Clause, node: exp.Anonymous) -> Expression:
-    if not clause.source.is_spark:
-        raise clause.source.unsupported(
-            node, "row(): a struct without names", "write {'name': value}", word="row"
-        )
-    return clause.unknown(node)
+    raise clause.source.unsupported(
+        node, "row(): a struct without names", "write {'name': value}", word="row"
+    )
 
 
 def _read_map(clause: Clause, node: exp.Map | exp.VarMap) -> Expression:
-    clause.source.accept(node, "keys", "values")
+    clause.source.allow_arguments(node, "keys", "values")
     keys, values = (node.args.get(name) for name in ("keys", "values"))
     empty = exp.Array()
-    clause.source.accept(empty)
+    clause.source.allow_arguments(empty)
     parts = [clause.read(part if part is not None else empty) for part in (keys, values)]
     return clause.call(node, "make_map", *parts)
 
 
 def _read_map_literal(clause: Clause, node: exp.ToMap) -> Expression:
     """Read ``MAP {key: value}``; the keys are expressions."""
-    clause.source.accept(node, "this")
-    clause.source.accept(node.this, "expressions")
+    clause.source.allow_arguments(node, "this")
+    clause.source.allow_arguments(node.this, "expressions")
     keys, values = [], []
     for pair in node.this.expressions:
-        clause.source.accept(pair, "this", "expression")
+        clause.source.allow_arguments(pair, "this", "expression")
         keys.append(clause.read(pair.this))
         values.append(clause.read(pair.expression))
     lists = [clause.call(node, "make_list", *parts) for parts in (keys, values)]
@@ -101,7 +98,7 @@ def _read_map_literal(clause: Clause, node: exp.ToMap) -> Expression:
 
 def _read_subscript(clause: Clause, node: exp.Bracket) -> Expression:
     """Read ``a[i]``, ``a[i:j]``, ``s['field']``, ``m[key]``, and element_at, which Spark names."""
-    clause.source.accept(node, "this", "expressions", "offset", "safe", "returns_list_for_maps")
+    clause.source.allow_arguments(node, "this", "expressions", "offset", "safe", "returns_list_for_maps")
     value = clause.read(node.this)
     if len(node.expressions) != 1:
         raise clause.source.unsupported(node, "several subscripts [a, b]", "write [a][b]")
@@ -127,32 +124,32 @@ def _read_subscript(clause: Clause, node: exp.Bracket) -> Expression:
 def _read_slice(
     clause: Clause, node: exp.Bracket, value: Expression, bounds: exp.Slice
 ) -> Expression:
-    clause.source.accept(bounds, "this", "expression")
+    clause.source.allow_arguments(bounds, "this", "expression")
     low, high = bounds.args.get("this"), bounds.args.get("expression")
-    begin = clause.read(low) if low is not None else integer(1)
-    end = clause.read(high) if high is not None else integer(-1)
+    begin = clause.read(low) if low is not None else integer_literal(1)
+    end = clause.read(high) if high is not None else integer_literal(-1)
     return clause.call(node, "list_slice", value, begin, end)
 
 
 def _read_dot(clause: Clause, node: exp.Dot) -> Expression:
-    clause.source.accept(node, "this", "expression")
+    clause.source.allow_arguments(node, "this", "expression")
     if not isinstance(node.expression, exp.Identifier):
         raise clause.source.unsupported(node, "a function after a dot", "write f(x)")
-    clause.source.accept(node.expression, "this", "quoted")
+    clause.source.allow_arguments(node.expression, "this", "quoted")
     return clause.call(
-        node, "struct_field", clause.read(node.this), text(node.expression.name)
+        node, "struct_field", clause.read(node.this), string_literal(node.expression.name)
     )
 
 
 def _read_array_slice(clause: Clause, node: exp.ArraySlice) -> Expression:
-    clause.source.accept(node, "this", "start", "end", "step", "zero_based", "is_length")
+    clause.source.allow_arguments(node, "this", "start", "end", "step", "zero_based", "is_length")
     parts = [clause.read(node.args[name]) for name in ("this", "start", "end")]
     by_length = node.args.get("is_length") or clause.source.is_spark
     return clause.call(node, "list_slice_length" if by_length else "list_slice", *parts)
 
 
 def _read_sort(clause: Clause, node: exp.ArraySort) -> Expression:
-    clause.source.accept(node, "this", "asc", "nulls_first")
+    clause.source.allow_arguments(node, "this", "asc", "nulls_first")
     flags = {"asc": True, "nulls_first": False}
     for name in flags:
         given = node.args.get(name)
@@ -162,7 +159,7 @@ def _read_sort(clause: Clause, node: exp.ArraySort) -> Expression:
             raise clause.source.unsupported(
                 given, "a sort order that is an expression", "write a constant"
             )
-        clause.source.accept(given, "this")
+        clause.source.allow_arguments(given, "this")
         flags[name] = bool(given.this)
     name = "list_sort" + ("" if flags["asc"] else "_desc")
     name += "_nulls_first" if flags["nulls_first"] else ""
@@ -173,7 +170,7 @@ def _two(duckdb: str, spark: str, *names: str, ignored: Sequence[str] = ()) -> R
     """Return the reader of a function that is another one in dialect spark."""
 
     def read(clause: Clause, node: exp.Expr) -> Expression:
-        clause.source.accept(node, *names, *ignored)
+        clause.source.allow_arguments(node, *names, *ignored)
         parts: list[exp.Expr] = []
         for name in names:
             given = node.args.get(name)
@@ -208,7 +205,7 @@ def _read_length(clause: Clause, node: exp.Anonymous) -> Expression:
 
 
 def _read_array_size(clause: Clause, node: exp.ArraySize) -> Expression:
-    clause.source.accept(node, "this")
+    clause.source.allow_arguments(node, "this")
     return clause.call(node, "length", clause.read(node.this))
 
 
@@ -218,10 +215,21 @@ def _read_element_at(clause: Clause, node: exp.Anonymous) -> Expression:
         raise clause.source.error(node, f"{node.name}() takes 2 arguments")
     value, index = map(clause.read, node.expressions)
     if pa.types.is_map(value.type):
-        return clause.call(node, "map_value", value, index)
+        return _extract(clause, node, value, index)
     return clause.call(
         node, "list_get" if node.name.lower() == "get" else "list_element", value, index
     )
+
+
+def _extract(
+    clause: Clause, node: exp.Anonymous, value: Expression, key: Expression
+) -> Expression:
+    """Return element_at() of a map in DuckDB: the list of the value, empty without the key."""
+    found = clause.call(node, "map_contains", value, key)
+    single = clause.call(node, "make_list", clause.call(node, "map_value", value, key))
+    empty = clause.call(node, "make_list")
+    missing = clause.call(node, "not", found)
+    return clause.call(node, "case", found, single, missing, empty, NULL)
 
 
 def _read_aggregate(clause: Clause, node: exp.Anonymous) -> Expression:
@@ -239,7 +247,7 @@ def _read_aggregate(clause: Clause, node: exp.Anonymous) -> Expression:
 
 
 def _read_series(clause: Clause, node: exp.GenerateSeries) -> Expression:
-    clause.source.accept(node, "start", "end", "step", "is_end_exclusive")
+    clause.source.allow_arguments(node, "start", "end", "step", "is_end_exclusive")
     given = (node.args.get(name) for name in ("start", "end", "step"))
     parts = [clause.read(part) for part in given if part is not None]
     if clause.source.is_spark:
@@ -249,12 +257,12 @@ def _read_series(clause: Clause, node: exp.GenerateSeries) -> Expression:
 
 
 def _read_joined(clause: Clause, node: exp.ArrayToString) -> Expression:
-    return clause.call(node, "list_join", *clause.all(node, "this", "expression", "null"))
+    return clause.call(node, "list_join", *clause.read_arguments(node, "this", "expression", "null"))
 
 
 def _split_reader(function: str) -> Reader:
     def read(clause: Clause, node: exp.Expr) -> Expression:
-        return clause.call(node, function, *clause.all(node, "this", "expression"))
+        return clause.call(node, function, *clause.read_arguments(node, "this", "expression"))
 
     return read
 
@@ -270,14 +278,14 @@ def _read_lambda(
         raise clause.source.unsupported(
             body, "a function as a value", "write a lambda: x -> expression"
         )
-    clause.source.accept(body, "this", "expressions", "colon")
+    clause.source.allow_arguments(body, "this", "expressions", "colon")
     names = [parameter.name.casefold() for parameter in body.expressions]
     if not 1 <= len(names) <= len(types):
         raise clause.source.error(
             node, f"a lambda of {len(names)} parameters; it takes 1 to {len(types)}"
         )
     level = len({c.index // PARAMETERS_OF_LEVEL for c in clause.parameters.values()})
-    first = PARAMETER + level * PARAMETERS_OF_LEVEL
+    first = FIRST_PARAMETER + level * PARAMETERS_OF_LEVEL
     own = {name: Column(first + k, types[k]) for k, name in enumerate(names)}
     inner = replace(clause, parameters={**clause.parameters, **own})
     return inner.read(body.this), tuple(range(first, first + len(types)))
@@ -298,12 +306,12 @@ def _apply(
     position = Column(parameters[1], pa.int64())
     if not clause.source.is_spark:  # positions are from 1
         made = _shift(clause, node, made, position)
-    with clause.source.function(node):
+    with clause.source.errors_at(node):
         return lambda_call(function, value, made, parameters)
 
 
 def _shift(clause: Clause, node: exp.Expr, body: Expression, position: Column) -> Expression:
-    from_one = clause.call(node, "add", position, integer(1))
+    from_one = clause.call(node, "add", position, integer_literal(1))
     return _substitute(body, {position: from_one})
 
 
@@ -313,7 +321,7 @@ def _substitute(body: Expression, values: dict[Column, Expression]) -> Expressio
 
 def _lambda_reader(function: str) -> Reader:
     def read(clause: Clause, node: exp.Expr) -> Expression:
-        clause.source.accept(node, "this", "expression")
+        clause.source.allow_arguments(node, "this", "expression")
         return _apply(clause, node, function, clause.read(node.this), node.args["expression"])
 
     return read
@@ -331,7 +339,7 @@ def _named_lambda(function: str) -> Reader:
 
 def _read_comprehension(clause: Clause, node: exp.Comprehension) -> Expression:
     """Read ``[f(x) for x in a if p(x)]``."""
-    clause.source.accept(node, "this", "expression", "iterator", "condition")
+    clause.source.allow_arguments(node, "this", "expression", "iterator", "condition")
     name = node.expression.name.casefold()
 
     def as_lambda(body: exp.Expr) -> exp.Lambda:
@@ -353,7 +361,7 @@ def _read_comprehension(clause: Clause, node: exp.Comprehension) -> Expression:
 
 def _read_reduce(clause: Clause, node: exp.Reduce) -> Expression:
     """Read aggregate(list, start, merge) and reduce() of Spark."""
-    clause.source.accept(node, "this", "initial", "merge", "finish")
+    clause.source.allow_arguments(node, "this", "initial", "merge", "finish")
     start = clause.read(node.args["initial"])
     made = _reduce(clause, node, clause.read(node.this), node.args["merge"], start)
     finish = node.args.get("finish")
@@ -369,7 +377,7 @@ def _reduce(
     if not is_list(value.type):
         raise clause.source.error(node, f"a reduction takes a list, not a value of {value.type}")
     made, parameters = _read_lambda(clause, node, [start.type, value.type.value_type], body)
-    with clause.source.function(node):
+    with clause.source.errors_at(node):
         return lambda_call("list_reduce", value, made, parameters, start)
 
 
@@ -382,7 +390,7 @@ def _read_list_reduce(clause: Clause, node: exp.Anonymous) -> Expression:
     read = clause.read(value)
     first = clause.read(start)
     if is_list(read.type):
-        with clause.source.function(node):
+        with clause.source.errors_at(node):
             wide = functions.common_type([first.type, read.type.value_type])
         first = clause.call(node, "cast", first, type=wide)
     return _reduce(clause, node, read, body, first)
@@ -405,13 +413,13 @@ def _entry_lambda(kind: str) -> Reader:
         entry = Column(parameters[0] + 50, entries.type.value_type)
         fields = {
             Column(parameters[k], parts[k]): clause.call(
-                node, "struct_field", entry, text(("key", "value")[k])
+                node, "struct_field", entry, string_literal(("key", "value")[k])
             )
             for k in (0, 1)
         }
         made = _substitute(made, fields)
         function = "list_filter" if kind == "filter" else "list_transform"
-        with clause.source.function(node):
+        with clause.source.errors_at(node):
             found = lambda_call(function, entries, made, (entry.index, entry.index + 1))
         if kind == "filter":
             return clause.call(node, "map_from_entries", found)
@@ -422,11 +430,15 @@ def _entry_lambda(kind: str) -> Reader:
     return read
 
 
+def _read_generator(clause: Clause, node: exp.Expr) -> Expression:
+    return clause.read_generator(clause, node)
+
+
 def _read_parameter(clause: Clause, node: exp.Identifier) -> Expression:
     found = clause.parameters.get(node.name.casefold())
     if found is None:
         raise clause.source.error(node, f"unknown name {node.name!r} in {clause.name}")
-    clause.source.accept(node, "this", "quoted")
+    clause.source.allow_arguments(node, "this", "quoted")
     return found
 
 
@@ -439,9 +451,9 @@ def _path_of(clause: Clause, node: exp.Expr, path: exp.Expr | None) -> list[Expr
         return []
     steps: list[str | int] = []
     if isinstance(path, exp.Literal):
-        clause.source.accept(path, "this", "is_string")
+        clause.source.allow_arguments(path, "this", "is_string")
         steps = [path.this] if path.is_string else [int(path.this)]
-        return [text(json.dumps(steps))]
+        return [string_literal(json.dumps(steps))]
     if not isinstance(path, exp.JSONPath):
         raise clause.source.unsupported(
             path, "a path that is not constant", "write it as '$.name[0]'"
@@ -458,12 +470,12 @@ def _path_of(clause: Clause, node: exp.Expr, path: exp.Expr | None) -> list[Expr
             raise clause.source.unsupported(
                 node, "a path with wildcards or filters", "write the keys and positions"
             )
-    return [text(json.dumps(steps))]
+    return [string_literal(json.dumps(steps))]
 
 
 def _json_reader(function: str) -> Reader:
     def read(clause: Clause, node: exp.Expr) -> Expression:
-        clause.source.accept(node, "this", "expression", "only_json_types", "scalar_only")
+        clause.source.allow_arguments(node, "this", "expression", "only_json_types", "scalar_only")
         path = _path_of(clause, node, node.args.get("expression"))
         return clause.call(node, function, clause.read(node.this), *path)
 
@@ -481,7 +493,7 @@ def _named_json(duckdb: str, spark: str = "") -> Reader:
                 raise clause.source.unsupported(
                     node, "a path that is not constant", "write it as '$.name[0]'"
                 )
-            clause.source.accept(literal, "this", "is_string")
+            clause.source.allow_arguments(literal, "this", "is_string")
             parsed: exp.Expr = literal
             if literal.this.startswith("$"):
                 parsed = sqlglot.Dialect.get_or_raise(clause.source.dialect).to_json_path(literal)
@@ -492,13 +504,13 @@ def _named_json(duckdb: str, spark: str = "") -> Reader:
 
 
 def _read_from_json(clause: Clause, node: exp.FromJson) -> Expression:
-    clause.source.accept(node, "this", "expression")
+    clause.source.allow_arguments(node, "this", "expression")
     schema = node.args.get("expression")
     if not isinstance(schema, exp.Literal) or not schema.is_string:
         raise clause.source.unsupported(
             node, "from_json() without a constant schema", "write it as 'a INT, b STRING'"
         )
-    clause.source.accept(schema, "this", "is_string")
+    clause.source.allow_arguments(schema, "this", "is_string")
     try:
         type = _json_schema(schema.this)
     except (SchemaError, ValueError) as error:
@@ -528,7 +540,7 @@ def _duckdb_structure(value: object) -> pa.DataType:
 
 def _to_json_reader(function: str) -> Reader:
     def read(clause: Clause, node: exp.Expr) -> Expression:
-        clause.source.accept(node, "this", "expressions")
+        clause.source.allow_arguments(node, "this", "expressions")
         given = node.expressions if isinstance(node, exp.Anonymous) else [node.this]
         if len(given) != 1:
             raise clause.source.unsupported(node, "options of to_json()", "give one value")
@@ -537,8 +549,7 @@ def _to_json_reader(function: str) -> Reader:
     return read
 
 
-READERS.update(
-    {
+READERS: Final[dict[type[exp.Expr], Reader]] = {
         exp.Array: _read_list,
         exp.ArrayAppend: _two(
             "list_append", "list_append_or_null", "this", "expression", ignored=["null_propagation"]
@@ -591,6 +602,7 @@ READERS.update(
         exp.ArrayToString: _read_joined,
         exp.Bracket: _read_subscript,
         exp.Dot: _read_dot,
+        exp.Explode: _read_generator,
         exp.Flatten: _two("list_flatten", "list_flatten_or_null", "this"),
         exp.FromJson: _read_from_json,
         exp.GenerateSeries: _read_series,
@@ -612,11 +624,9 @@ READERS.update(
         exp.ToMap: _read_map_literal,
         exp.Transform: _lambda_reader("list_transform"),
         exp.VarMap: _read_map,
-    }
-)
+}
 _LENGTH_NAMES: Final = ("cardinality", "array_length", "list_length", "size", "len")
-READERS_BY_NAME.update(
-    {
+READERS_BY_NAME: Final[dict[str, Reader]] = {
         **dict.fromkeys(_LENGTH_NAMES, _read_length),
         "array_contains_all": _named("list_contains_all", least=2),
         "array_has_all": _named("list_contains_all", least=2),
@@ -646,6 +656,7 @@ READERS_BY_NAME.update(
         "list_sum": _named("list_sum"),
         "map_concat": _named("map_concat", least=1, most=16),
         "map_contains": _named("map_contains", least=2),
+        "map_extract": _read_element_at,
         "map_entries": _named("map_entries"),
         "map_filter": _entry_lambda("filter"),
         "map_values": _named("map_values"),
@@ -654,5 +665,4 @@ READERS_BY_NAME.update(
         "to_json": _to_json_reader("to_json"),
         "transform_keys": _entry_lambda("keys"),
         "transform_values": _entry_lambda("values"),
-    }
-)
+}

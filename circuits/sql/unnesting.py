@@ -28,9 +28,10 @@ from sqlglot import exp
 from circuits.plan.expressions import Expression, Literal
 from circuits.plan.nodes import Map, PlanNode, columns
 from circuits.plan.unnest import Unnest
-from circuits.sql.expressions import Clause, text
-from circuits.sql.rows import Rows
-from circuits.sql.scope import Slot, is_correlated
+from circuits.sql.clause import Clause
+from circuits.sql.literals import string_literal
+from circuits.sql.scope import ScopeColumn, is_correlated
+from circuits.sql.select_builder import SelectBuilder
 from circuits.types.arrow_types import is_nested
 
 __all__ = ["is_generator", "is_table_function", "read_generator", "read_table_function"]
@@ -84,22 +85,22 @@ def is_table_function(node: exp.Expr) -> bool:
     return _kind(node) is not None
 
 
-def read_table_function(rows: Rows, node: exp.Expr, *, outer: bool = False) -> None:
+def read_table_function(builder: SelectBuilder, node: exp.Expr, *, outer: bool = False) -> None:
     """Apply an item of FROM to the rows of the items before it; its columns get names."""
-    source = rows.source
+    source = builder.source
     alias = node.args.get("alias")
     function, ordinality = node, False
     if isinstance(node, exp.Unnest):
-        source.accept(node, "expressions", "alias", "offset")
+        source.allow_arguments(node, "expressions", "alias", "offset")
         ordinality = bool(node.args.get("offset"))
     elif isinstance(node, exp.Lateral | exp.Table):
         function = node.this
-        source.accept(node, "this", "alias", "view", "outer", "ordinality", "joins")
+        source.allow_arguments(node, "this", "alias", "view", "outer", "ordinality", "joins")
         outer = outer or bool(node.args.get("outer"))
         ordinality = bool(node.args.get("ordinality"))
-    clause = rows.clause("FROM")
+    clause = builder.clause("FROM")
     if isinstance(function, exp.Unnest):
-        source.accept(function, "expressions", "alias", "offset")
+        source.allow_arguments(function, "expressions", "alias", "offset")
         if len(function.expressions) != 1:
             raise source.unsupported(
                 node, "UNNEST of several lists", "unnest them WITH ORDINALITY and join by position"
@@ -107,13 +108,13 @@ def read_table_function(rows: Rows, node: exp.Expr, *, outer: bool = False) -> N
         value = clause.read(function.expressions[0])
         first = 1 if ordinality else None
         default = ["unnest", "ordinality"] if ordinality else ["unnest"]
-        made = _unnest(rows, node, value, default, first, outer, position_first=False)
+        made = _unnest(builder, node, value, default, first, outer, position_first=False)
     else:
-        made = _apply(rows, clause, function, outer, ordinality)
+        made = _apply(builder, clause, function, outer, ordinality)
     names = made.names
     table = "unnest"
     if alias is not None:
-        source.accept(alias, "this", "columns")
+        source.allow_arguments(alias, "this", "columns")
         table = alias.name or table
         given = [name.name for name in alias.args.get("columns") or ()]
         offset = node.args.get("offset")
@@ -126,21 +127,21 @@ def read_table_function(rows: Rows, node: exp.Expr, *, outer: bool = False) -> N
         names = [*given, *names[len(given) :]]
         if not given and len(names) == 1 and alias.name and not source.is_spark:
             names = [alias.name] if isinstance(function, exp.Unnest) else names
-    if any(slot.table.casefold() == table.casefold() for slot in rows.slots) and alias is not None:
+    if any(column.table.casefold() == table.casefold() for column in builder.scope_columns) and alias is not None:
         raise source.error(
             node, f"two tables in FROM are called {table!r}; give one an alias"
         )
-    rows.slots += tuple(
-        Slot(table, name, value) for name, value in zip(names, made.values, strict=True)
+    builder.scope_columns += tuple(
+        ScopeColumn(table, name, value) for name, value in zip(names, made.values, strict=True)
     )
 
 
-def read_generator(rows: Rows, node: exp.Expr) -> list[tuple[str, Expression]] | None:
+def read_generator(builder: SelectBuilder, node: exp.Expr) -> list[tuple[str, Expression]] | None:
     """Apply a generator of the SELECT list to the rows, and return its columns; None if it is none.
 
     The node is the generator itself, with an alias or several.
     """
-    source, names = rows.source, []
+    source, names = builder.source, []
     function = node
     if isinstance(node, exp.Aliases):
         function = node.this
@@ -150,10 +151,10 @@ def read_generator(rows: Rows, node: exp.Expr) -> list[tuple[str, Expression]] |
     if not is_generator(function):
         return None
     if isinstance(node, exp.Aliases):
-        source.accept(node, "this", "expressions")
+        source.allow_arguments(node, "this", "expressions")
     elif isinstance(node, exp.Alias):
-        source.accept(node, "this", "alias")
-    made = _apply(rows, rows.clause("SELECT"), function, False, False)
+        source.allow_arguments(node, "this", "alias")
+    made = _apply(builder, builder.clause("SELECT"), function, False, False)
     if names and len(names) != len(made.names):
         raise source.error(
             node, f"{len(names)} names for {len(made.names)} columns: {', '.join(made.names)}"
@@ -164,17 +165,17 @@ def read_generator(rows: Rows, node: exp.Expr) -> list[tuple[str, Expression]] |
 
 
 def _apply(
-    rows: Rows, clause: Clause, node: exp.Expr, outer: bool, ordinality: bool
+    builder: SelectBuilder, clause: Clause, node: exp.Expr, outer: bool, ordinality: bool
 ) -> _Generated:
-    source, found = rows.source, _kind(node)
+    source, found = builder.source, _kind(node)
     assert found is not None
     kind, is_outer = found
     outer = outer or is_outer
     if kind == "json_tuple":
-        return _json_tuple(rows, clause, node)
+        return _json_tuple(builder, clause, node)
     if kind == "series":
         if isinstance(node, exp.Anonymous):
-            source.accept(node, "this", "expressions")
+            source.allow_arguments(node, "this", "expressions")
             parts = [clause.read(part) for part in node.expressions]
             bounds = parts if len(parts) > 1 else [Literal(0, pa.int64()), *parts]
             value = clause.call(node, "series_before", *bounds)
@@ -182,27 +183,27 @@ def _apply(
         else:
             value = clause.read(node)
             name = "range" if node.args.get("is_end_exclusive") else "generate_series"
-        return _unnest(rows, node, value, [name], None, outer, position_first=False)
+        return _unnest(builder, node, value, [name], None, outer, position_first=False)
     if isinstance(node, exp.Anonymous):
-        source.accept(node, "this", "expressions")
+        source.allow_arguments(node, "this", "expressions")
         (argument,) = node.expressions
     else:
-        source.accept(node, "this")
+        source.allow_arguments(node, "this")
         argument = node.this
     value = clause.read(argument)
     if kind == "inline":
-        return _inline(rows, node, value, outer)
+        return _inline(builder, node, value, outer)
     is_map = pa.types.is_map(value.type)
     default = ["key", "value"] if is_map else ["col" if source.is_spark else "unnest"]
     if kind == "posexplode":
-        return _unnest(rows, node, value, [*default, "pos"], 0, outer, position_first=True)
+        return _unnest(builder, node, value, [*default, "pos"], 0, outer, position_first=True)
     names = [*default, "ordinality"] if ordinality else default
     first = 1 if ordinality else None
-    return _unnest(rows, node, value, names, first, outer, position_first=False)
+    return _unnest(builder, node, value, names, first, outer, position_first=False)
 
 
 def _unnest(
-    rows: Rows,
+    builder: SelectBuilder,
     node: exp.Expr,
     value: Expression,
     names: list[str],
@@ -212,13 +213,13 @@ def _unnest(
     position_first: bool,
 ) -> _Generated:
     """Replace the plan of the rows by its unnested rows; return the new columns."""
-    source, width = rows.source, rows.width
+    source, width = builder.source, builder.width
     if pa.types.is_null(value.type):
         value = Literal(None, pa.list_(pa.null()))
     if not is_nested(value.type) or pa.types.is_struct(value.type):
         raise source.error(
             node,
-            f"{source.construct(node)} takes a list or a map, not a value of type {value.type}",
+            f"{source.describe(node)} takes a list or a map, not a value of type {value.type}",
         )
     if pa.types.is_map(value.type) and not source.is_spark:
         raise source.error(node, "UNNEST of a map; unnest map_entries() of it")
@@ -228,42 +229,42 @@ def _unnest(
             "UNNEST of a column of the enclosing query in a subquery",
             "write it in FROM, after the table: FROM t, UNNEST(t.a)",
         )
-    plan: PlanNode = rows.plan
+    plan: PlanNode = builder.plan
     kept = columns(plan)
     labels = tuple(field.name for field in plan.fields)
     plan = Map(plan, (*kept, value), (*labels, names[0]))
     unnested = Unnest(plan, tuple(names), first, outer)
-    rows.plan = unnested
+    builder.plan = unnested
     values: list[Expression] = [*columns(unnested)[width:]]
     if position_first:
         values, names = [values[-1], *values[:-1]], [names[-1], *names[:-1]]
     return _Generated(names, values)
 
 
-def _inline(rows: Rows, node: exp.Expr, value: Expression, outer: bool) -> _Generated:
+def _inline(builder: SelectBuilder, node: exp.Expr, value: Expression, outer: bool) -> _Generated:
     element = value.type.value_type if is_nested(value.type) else value.type
     if not pa.types.is_struct(element):
-        raise rows.source.error(
+        raise builder.source.error(
             node, f"inline() takes a list of structs, not a value of type {value.type}"
         )
-    made = _unnest(rows, node, value, ["struct"], None, outer, position_first=False)
-    clause = rows.clause("SELECT")
+    made = _unnest(builder, node, value, ["struct"], None, outer, position_first=False)
+    clause = builder.clause("SELECT")
     names = [field.name for field in element]
-    fields = [clause.call(node, "struct_field", made.values[0], text(name)) for name in names]
+    fields = [clause.call(node, "struct_field", made.values[0], string_literal(name)) for name in names]
     return _Generated(names, fields)
 
 
-def _json_tuple(rows: Rows, clause: Clause, node: exp.Expr) -> _Generated:
+def _json_tuple(builder: SelectBuilder, clause: Clause, node: exp.Expr) -> _Generated:
     """Read json_tuple(j, 'a', 'b'), which makes columns but no rows."""
-    source = rows.source
-    source.accept(node, "this", "expressions")
+    source = builder.source
+    source.allow_arguments(node, "this", "expressions")
     value, *keys = node.expressions
     read, names, values = clause.read(value), [], []
     for number, key in enumerate(keys):
         if not isinstance(key, exp.Literal) or not key.is_string:
             raise source.unsupported(key, "a key that is not constant", "write it as a text")
-        source.accept(key, "this", "is_string")
-        steps = text(json.dumps([key.this]))
+        source.allow_arguments(key, "this", "is_string")
+        steps = string_literal(json.dumps([key.this]))
         names.append(f"c{number}")
         values.append(clause.call(node, "json_text", read, steps))
     return _Generated(names, values)

@@ -651,7 +651,9 @@ def _characters(values: pa.Array, of: pa.DataType) -> pa.Array:
     offsets = np.append(starts, len(data)).astype(np.int32)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     characters = pa.Array.from_buffers(pa.string(), len(starts), buffers)
-    return list_array(of, counts, [characters], valid_all([values]))
+    made = list_array(of, counts, [characters], valid_all([values]))
+    empty = pc.fill_null(pc.equal(values, ""), False)
+    return pc.if_else(empty, pa.scalar([""], of), made)
 
 
 def _function(name: str, description: str, rule: Rule, kernel: Kernel) -> Function:
