@@ -256,6 +256,21 @@ def _read_series(clause: Clause, node: exp.GenerateSeries) -> Expression:
     return clause.call(node, "series_before" if exclusive else "series", *parts)
 
 
+def _read_intersection(clause: Clause, node: exp.Expr) -> Expression:
+    """Read array_intersect(); in DuckDB it leaves NULL out, and a second list may be NULL."""
+    clause.source.allow_arguments(node, "this", "expressions")
+    if len(node.expressions) != 2:
+        raise clause.source.unsupported(
+            node, "the intersection of more than two lists", "nest the calls"
+        )
+    left, right = map(clause.read, node.expressions)
+    if clause.source.is_spark:
+        return clause.call(node, "list_intersect", left, right)
+    right = clause.call(node, "coalesce", right, clause.call(node, "make_list"))
+    shared = clause.call(node, "list_intersect", left, right)
+    return clause.call(node, "list_compact", shared)
+
+
 def _read_joined(clause: Clause, node: exp.ArrayToString) -> Expression:
     return clause.call(node, "list_join", *clause.read_arguments(node, "this", "expression", "null"))
 
@@ -482,6 +497,19 @@ def _json_reader(function: str) -> Reader:
     return read
 
 
+def _read_json_keys(clause: Clause, node: exp.JSONKeys) -> Expression:
+    """Read json_keys(); in DuckDB a value that is no object has no keys, in Spark they are NULL."""
+    clause.source.allow_arguments(node, "this", "expression", "expressions")
+    path = _path_of(clause, node, node.args.get("expression"))
+    value = clause.read(node.this)
+    keys = clause.call(node, "json_keys", value, *path)
+    if clause.source.is_spark:
+        return keys
+    none = clause.call(node, "is_null", clause.call(node, "json_value", value, *path))
+    empty = clause.call(node, "make_list")
+    return clause.call(node, "case", none, NULL, clause.call(node, "coalesce", keys, empty))
+
+
 def _named_json(duckdb: str, spark: str = "") -> Reader:
     def read(clause: Clause, node: exp.Anonymous) -> Expression:
         value, *path = node.expressions
@@ -575,7 +603,7 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
         ),
         exp.ArrayExcept: _two("list_except", "list_except", "this", "expression"),
         exp.ArrayFilter: _lambda_reader("list_filter"),
-        exp.ArrayIntersect: _two("list_intersect", "list_intersect", "expressions"),
+        exp.ArrayIntersect: _read_intersection,
         exp.ArrayMax: _two("list_max", "list_max", "this"),
         exp.ArrayMin: _two("list_min", "list_min", "this"),
         exp.ArrayOverlaps: _two(
@@ -610,7 +638,7 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
         exp.JSONExtract: _json_reader("json_value"),
         exp.JSONExtractScalar: _json_reader("json_text"),
         exp.JSONFormat: _to_json_reader("to_json_without_null"),
-        exp.JSONKeys: _json_reader("json_keys"),
+        exp.JSONKeys: _read_json_keys,
         exp.JSONType: _json_reader("json_type"),
         exp.Map: _read_map,
         exp.MapContainsKey: _two("map_contains", "map_contains", "this", "key"),
@@ -646,7 +674,7 @@ READERS_BY_NAME: Final[dict[str, Reader]] = {
         "list_exists": _named_lambda("list_exists"),
         "list_extract": _read_element_at,
         "list_has_all": _named("list_contains_all", least=2),
-        "list_intersect": _named("list_intersect", least=2),
+        "list_intersect": _read_intersection,
         "list_position": _named("list_position", least=2),
         "list_indexof": _named("list_position", least=2),
         "list_reduce": _read_list_reduce,

@@ -14,6 +14,7 @@ hidden columns after those of the list, and a last Map removes them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -54,7 +55,7 @@ from circuits.sql.selection import BoundedRowNumber, Selection
 from circuits.sql.source import Unsupported
 from circuits.sql.subqueries import add_condition_keys, is_membership
 from circuits.sql.tables import read_from_clause
-from circuits.sql.unnesting import read_generator
+from circuits.sql.unnesting import read_generator, zip_generators
 
 __all__ = ["finish_selection", "read_from_and_where", "read_selection"]
 
@@ -200,6 +201,8 @@ class _SelectReader:
         self.builder.aliases = aliases_before
         clause = self._clause("SELECT")
         scope = self.builder.scope
+        if self.grouping is None:
+            zip_generators(self.builder, self.node.expressions)
         for node in self.node.expressions:
             generated = None if self.grouping else read_generator(self.builder, node)
             if generated is not None:
@@ -210,7 +213,10 @@ class _SelectReader:
                 items += [_Item(name, node, value) for name, value in scope.expand_star(node)]
             elif isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
                 self.source.allow_arguments(node, "this", "table")
-                columns_of_table = scope.expand_star(node.this, node.table)
+                columns_of_table: Iterable[tuple[str, Expression]] | None
+                columns_of_table = self._fields_of_struct(clause, node)
+                if columns_of_table is None:
+                    columns_of_table = scope.expand_star(node.this, node.table)
                 items += [_Item(name, node, value) for name, value in columns_of_table]
             elif isinstance(node, exp.Alias):
                 self.source.allow_arguments(node, "this", "alias")
@@ -223,6 +229,23 @@ class _SelectReader:
         if not items:
             raise self.source.error(self.node, "SELECT without columns; name at least one")
         return items
+
+    def _fields_of_struct(
+        self, clause: Clause, node: exp.Column
+    ) -> Iterable[tuple[str, Expression]] | None:
+        """Return the fields that ``s.*`` names if s is a struct and no table; else None."""
+        column = exp.Column(this=node.args["table"])
+        if self.builder.scope.has_table(node.table):
+            return None
+        value = self.builder.find_own_value(column)
+        if value is None or not pa.types.is_struct(value.type):
+            return None
+        self.source.allow_arguments(node.this)
+        names = [field.name for field in value.type]
+        return [
+            (name, clause.call(node, "struct_field", value, Literal(name, pa.string())))
+            for name in names
+        ]
 
     def _read_item(self, clause: Clause, name: str, node: exp.Expr) -> _Item:
         if self.row_number is None or node != self.row_number:

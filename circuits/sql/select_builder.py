@@ -103,6 +103,8 @@ class SelectBuilder:
         self.parent = parent
         self.correlated_conditions: list[CorrelatedCondition] = []
         self.aliases: Mapping[str, exp.Expr | None] = {}
+        # The columns of unnest() calls that have been applied, by the ids of their nodes.
+        self.generated: dict[int, tuple[str, Expression]] = {}
         # The ids of the aliased expressions that are being read. In ``x + 1 AS x`` the inner x
         # is a column, not the alias again.
         self._aliases_in_progress: set[int] = set()
@@ -133,6 +135,8 @@ class SelectBuilder:
 
     def unnest(self, clause: Clause, node: exp.Expr) -> Expression:
         """Replace the rows by one row per element of a list, and return the element."""
+        if id(node) in self.generated:
+            return self.generated[id(node)][1]
         columns = self.queries.read_generator(self, node)
         if columns is None or len(columns) != 1:
             raise self.source.unsupported(

@@ -34,7 +34,7 @@ from circuits.sql.scope import ScopeColumn, is_correlated
 from circuits.sql.select_builder import SelectBuilder
 from circuits.types.arrow_types import is_nested
 
-__all__ = ["is_generator", "is_table_function", "read_generator", "read_table_function"]
+__all__ = ["is_generator", "is_table_function", "read_generator", "read_table_function", "zip_generators"]
 
 _CLASSES: Final[dict[str, tuple[str, bool]]] = {
     "Explode": ("explode", False),
@@ -79,10 +79,23 @@ def is_table_function(node: exp.Expr) -> bool:
     if isinstance(node, exp.Unnest):
         return True
     if isinstance(node, exp.Lateral):
-        return _kind(node.this) is not None or isinstance(node.this, exp.Unnest)
+        found = _kind(node.this) is not None or isinstance(node.this, exp.Unnest)
+        return found or _generators_of_lateral(node) is not None
     if isinstance(node, exp.Table):
         return _kind(node.this) is not None
     return _kind(node) is not None
+
+
+def _generators_of_lateral(node: exp.Lateral) -> list[exp.Expr] | None:
+    """Return the list of ``LATERAL (SELECT unnest(a))``: a SELECT of one generator and no FROM."""
+    query = node.this.this if isinstance(node.this, exp.Subquery) else None
+    if not isinstance(query, exp.Select) or len(query.expressions) != 1:
+        return None
+    if any(value for name, value in query.args.items() if name != "expressions"):
+        return None
+    (item,) = query.expressions
+    function = item.this if isinstance(item, exp.Alias | exp.Aliases) else item
+    return [item] if is_generator(function) else None
 
 
 def read_table_function(builder: SelectBuilder, node: exp.Expr, *, outer: bool = False) -> None:
@@ -99,7 +112,15 @@ def read_table_function(builder: SelectBuilder, node: exp.Expr, *, outer: bool =
         outer = outer or bool(node.args.get("outer"))
         ordinality = bool(node.args.get("ordinality"))
     clause = builder.clause("FROM")
-    if isinstance(function, exp.Unnest):
+    items = _generators_of_lateral(node) if isinstance(node, exp.Lateral) else None
+    if items is not None:
+        source.allow_arguments(node.this, "this")
+        source.allow_arguments(node.this.this, "expressions")
+        if outer:
+            raise source.unsupported(node, "LEFT JOIN LATERAL of a SELECT", "join UNNEST(a) itself")
+        columns_of = read_generator(builder, items[0]) or []
+        made = _Generated([name for name, _ in columns_of], [value for _, value in columns_of])
+    elif isinstance(function, exp.Unnest):
         source.allow_arguments(function, "expressions", "alias", "offset")
         if len(function.expressions) != 1:
             raise source.unsupported(
@@ -148,6 +169,10 @@ def read_generator(builder: SelectBuilder, node: exp.Expr) -> list[tuple[str, Ex
         names = [name.name for name in node.expressions]
     elif isinstance(node, exp.Alias):
         function, names = node.this, [node.alias]
+    if id(function) in builder.generated:
+        name, value = builder.generated[id(function)]
+        source.allow_arguments(node, "this", "alias")
+        return [(names[0] if names else name, value)]
     if not is_generator(function):
         return None
     if isinstance(node, exp.Aliases):
@@ -162,6 +187,32 @@ def read_generator(builder: SelectBuilder, node: exp.Expr) -> list[tuple[str, Ex
     if not names and len(made.names) == 1 and not source.is_spark:
         names = [function.sql(dialect=source.dialect)]
     return list(zip(names or made.names, made.values, strict=True))
+
+
+def zip_generators(builder: SelectBuilder, items: list[exp.Expr]) -> None:
+    """Apply several unnest() of one SELECT list together: element by element, as DuckDB does."""
+    source = builder.source
+    found = [
+        node
+        for item in items
+        for node in item.walk(prune=lambda part: isinstance(part, exp.Query))
+        if is_generator(node) and not isinstance(node, exp.Query)
+    ]
+    if len(found) < 2:
+        return
+    if source.is_spark or any((_kind(node) or ("", False))[0] != "explode" for node in found):
+        raise source.unsupported(
+            found[1], "a second function of this kind in one SELECT list", "use it in FROM"
+        )
+    clause, values = builder.clause("SELECT"), []
+    for node in found:
+        source.allow_arguments(node, "this")
+        values.append(clause.read(node.this))
+    zipped = clause.call(found[0], "list_zip", *values)
+    made = _unnest(builder, found[0], zipped, ["zip"], None, False, position_first=False)
+    for place, node in enumerate(found):
+        value = clause.call(node, "struct_field", made.values[0], string_literal(str(place)))
+        builder.generated[id(node)] = node.sql(dialect=source.dialect), value
 
 
 def _apply(

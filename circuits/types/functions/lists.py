@@ -24,7 +24,7 @@ from circuits.plan.expressions import Literal
 from circuits.types.arrow_types import is_nested
 from circuits.types.codecs.arrow_buffers import BoolArray, Int64Array, bitmap_of
 from circuits.types.codecs.codec import Codecs
-from circuits.types.codecs.nested import Lists, list_array, ranks
+from circuits.types.codecs.nested import Lists, list_array, ranks, struct_array
 from circuits.types.functions.argument_rows import fill_rows
 from circuits.types.functions.casts import convert
 from circuits.types.functions.coercion import cast_to, unify
@@ -429,6 +429,30 @@ def _set_operation(name: str) -> Kernel:
     return kernel
 
 
+def _zip_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+    require(name, arguments, 1, None)
+    _lists(arguments, name, len(arguments))
+    typed = _typed(arguments)
+    fields = [(str(place), a.type.value_type) for place, a in enumerate(typed)]
+    return typed, pa.list_(pa.struct(fields))
+
+
+def _zip(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    """Pair the elements of lists by position; shorter lists, and NULL, are filled with NULL."""
+    rows = rows_of(arguments)
+    lists = [Lists.of(fill_rows(values, rows)) for values in arguments]
+    counts = np.max([each.counts for each in lists], axis=0)
+    owners = np.repeat(np.arange(rows), counts)
+    places = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
+    columns = []
+    for each in lists:
+        missing = places >= each.counts[owners]
+        at = np.where(missing, 0, each.starts[owners] + places)
+        columns.append(each.values.take(pa.array(at, mask=missing)))
+    structs = struct_array(of.value_type, columns, None, len(owners))
+    return list_array(of, counts, [structs], None)
+
+
 def _is_pair_in(
     rows: Int64Array, codes: Int64Array, other_rows: Int64Array, other_codes: Int64Array
 ) -> BoolArray:
@@ -819,6 +843,12 @@ FUNCTIONS = (
         "true if the list a has all elements of the list b",
         _lists_rule(pa.bool_()),
         _contains_all,
+    ),
+    Function(
+        "list_zip",
+        "the list of structs of the elements of the lists at each position, or NULL",
+        _zip_rule,
+        _zip,
     ),
     Function("list_min", "the least element of the list a", _aggregate_rule, _extreme(last=False)),
     Function(
