@@ -5,7 +5,7 @@
     unnest(Z)[x, e, i]  =  Σ over lists l with element e at position i of Z[x, l]
 
 It is linear: a row maps to its elements, whatever the other rows are. The list is the last column
-of the input, and its elements (for a map: keys and values) replace it, so that the columns before it
+of the input, and its elements (for a map: keys and values) replace it. So the columns before it
 stay where they are.
 """
 

@@ -27,8 +27,8 @@ import pyarrow.compute as pc
 from circuits.errors import EvaluationError
 from circuits.excerpt import shorten
 from circuits.plan.expressions import Call, Column, Expression, Literal
-from circuits.types.functions.argument_rows import fill_rows, scatter_rows
 from circuits.types.codecs.nested import Lists
+from circuits.types.functions.argument_rows import fill_rows, scatter_rows
 from circuits.types.functions.function import Kernel, Values
 from circuits.types.functions.lambdas import LAMBDA_FUNCTIONS, apply_lambda
 from circuits.types.functions.registry import TABLE

@@ -19,11 +19,15 @@ from circuits.plan.expressions import Column, Expression, Literal
 from circuits.sql.parsing import NAME_IN_TEXT
 from circuits.sql.source import SYMBOLS, SqlSource
 from circuits.types import functions
+from circuits.types.arrow_types import is_nested, part_types
 
 __all__ = ["Clause", "Reader", "ReaderTable", "call_function", "is_aggregate"]
 
 #: Aggregates that sqlglot represents by their name in the text, as it has no class for them.
 AGGREGATES_BY_NAME: Final = frozenset({"mean"})
+
+#: The functions that depend on the order of values.
+ORDERING_FUNCTIONS: Final = frozenset({"lt", "le", "gt", "ge", "list_min", "list_max"})
 
 Reader = Callable[["Clause", Any], Expression]
 
@@ -142,6 +146,12 @@ class Clause:
         self, node: exp.Expr, name: str, *arguments: Expression, type: pa.DataType | None = None
     ) -> Expression:
         """Return a call of a function; errors point to ``node``."""
+        if name in ORDERING_FUNCTIONS or name.startswith("list_sort"):
+            for argument in arguments:
+                compared = argument.type
+                if name.startswith("list_") and is_nested(compared):
+                    compared = part_types(compared)[0]
+                self.source.refuse_spark_order(node, compared, "the order")
         return call_function(self.source, node, name, *arguments, type=type)
 
     def _describe(self, node: exp.Expr) -> str:

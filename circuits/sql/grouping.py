@@ -206,6 +206,8 @@ class Grouping:
             raise source.unsupported(
                 node, "an aggregate of columns of the enclosing query", "aggregate in a join"
             )
+        if function in ("min", "max") and argument is not None:
+            source.refuse_spark_order(node, argument.type, f"{function}()")
         with source.errors_at(node):
             type_ = functions.aggregate_type(function, argument and argument.type)
         distinct = distinct and function not in ("min", "max")

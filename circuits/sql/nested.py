@@ -84,11 +84,23 @@ def _read_map(clause: Clause, node: exp.Map | exp.VarMap) -> Expression:
 
 
 def _read_map_literal(clause: Clause, node: exp.ToMap) -> Expression:
-    """Read ``MAP {key: value}``; the keys are expressions."""
+    """Read ``MAP {key: value}``, of which sqlglot puts a subscript after it inside."""
     clause.source.allow_arguments(node, "this")
-    clause.source.allow_arguments(node.this, "expressions")
+    if not isinstance(node.this, exp.Bracket):
+        return _map_of_pairs(clause, node.this)
+    subscript = node.this
+    clause.source.allow_arguments(subscript, "this", "expressions")
+    if len(subscript.expressions) != 1 or not isinstance(subscript.this, exp.Struct):
+        raise clause.source.unsupported(subscript, "this subscript", "write it in parentheses")
+    made = _map_of_pairs(clause, subscript.this)
+    return clause.call(node, "map_value", made, clause.read(subscript.expressions[0]))
+
+
+def _map_of_pairs(clause: Clause, node: exp.Struct) -> Expression:
+    """Return a map of pairs in braces; the keys are expressions."""
+    clause.source.allow_arguments(node, "expressions")
     keys, values = [], []
-    for pair in node.this.expressions:
+    for pair in node.expressions:
         clause.source.allow_arguments(pair, "this", "expression")
         keys.append(clause.read(pair.this))
         values.append(clause.read(pair.expression))
@@ -98,7 +110,9 @@ def _read_map_literal(clause: Clause, node: exp.ToMap) -> Expression:
 
 def _read_subscript(clause: Clause, node: exp.Bracket) -> Expression:
     """Read ``a[i]``, ``a[i:j]``, ``s['field']``, ``m[key]``, and element_at, which Spark names."""
-    clause.source.allow_arguments(node, "this", "expressions", "offset", "safe", "returns_list_for_maps")
+    clause.source.allow_arguments(
+        node, "this", "expressions", "offset", "safe", "returns_list_for_maps"
+    )
     value = clause.read(node.this)
     if len(node.expressions) != 1:
         raise clause.source.unsupported(node, "several subscripts [a, b]", "write [a][b]")
@@ -221,9 +235,7 @@ def _read_element_at(clause: Clause, node: exp.Anonymous) -> Expression:
     )
 
 
-def _extract(
-    clause: Clause, node: exp.Anonymous, value: Expression, key: Expression
-) -> Expression:
+def _extract(clause: Clause, node: exp.Anonymous, value: Expression, key: Expression) -> Expression:
     """Return element_at() of a map in DuckDB: the list of the value, empty without the key."""
     found = clause.call(node, "map_contains", value, key)
     single = clause.call(node, "make_list", clause.call(node, "map_value", value, key))
@@ -272,7 +284,9 @@ def _read_intersection(clause: Clause, node: exp.Expr) -> Expression:
 
 
 def _read_joined(clause: Clause, node: exp.ArrayToString) -> Expression:
-    return clause.call(node, "list_join", *clause.read_arguments(node, "this", "expression", "null"))
+    return clause.call(
+        node, "list_join", *clause.read_arguments(node, "this", "expression", "null")
+    )
 
 
 def _split_reader(function: str) -> Reader:
@@ -578,119 +592,116 @@ def _to_json_reader(function: str) -> Reader:
 
 
 READERS: Final[dict[type[exp.Expr], Reader]] = {
-        exp.Array: _read_list,
-        exp.ArrayAppend: _two(
-            "list_append", "list_append_or_null", "this", "expression", ignored=["null_propagation"]
-        ),
-        exp.ArrayCompact: _two("list_compact", "list_compact", "this"),
-        exp.ArrayConcat: _two(
-            "list_concat",
-            "list_concat_or_null",
-            *("this", "expressions"),
-            ignored=["null_propagation"],
-        ),
-        exp.ArrayContains: _two(
-            "list_contains",
-            "list_contains_or_null",
-            *("this", "expression"),
-            ignored=["ensure_variant", "check_null"],
-        ),
-        exp.ArrayContainsAll: _two(
-            "list_contains_all", "list_contains_all", "this", "expression"
-        ),
-        exp.ArrayDistinct: _two(
-            "list_distinct", "list_distinct_with_null", "this", ignored=["check_null"]
-        ),
-        exp.ArrayExcept: _two("list_except", "list_except", "this", "expression"),
-        exp.ArrayFilter: _lambda_reader("list_filter"),
-        exp.ArrayIntersect: _read_intersection,
-        exp.ArrayMax: _two("list_max", "list_max", "this"),
-        exp.ArrayMin: _two("list_min", "list_min", "this"),
-        exp.ArrayOverlaps: _two(
-            "list_overlaps", "list_overlaps_or_null", "this", "expression"
-        ),
-        exp.ArrayPosition: _two(
-            "list_position",
-            "list_position_or_zero",
-            *("this", "expression"),
-            ignored=["zero_based"],
-        ),
-        exp.ArrayPrepend: _two(
-            "list_prepend",
-            "list_prepend_or_null",
-            *("this", "expression"),
-            ignored=["null_propagation"],
-        ),
-        exp.ArrayRemove: _two(
-            "list_remove", "list_remove", "this", "expression", ignored=["null_propagation"]
-        ),
-        exp.ArraySize: _read_array_size,
-        exp.ArraySlice: _read_array_slice,
-        exp.ArraySort: _read_sort,
-        exp.ArrayToString: _read_joined,
-        exp.Bracket: _read_subscript,
-        exp.Dot: _read_dot,
-        exp.Explode: _read_generator,
-        exp.Flatten: _two("list_flatten", "list_flatten_or_null", "this"),
-        exp.FromJson: _read_from_json,
-        exp.GenerateSeries: _read_series,
-        exp.Identifier: _read_parameter,
-        exp.JSONExtract: _json_reader("json_value"),
-        exp.JSONExtractScalar: _json_reader("json_text"),
-        exp.JSONFormat: _to_json_reader("to_json_without_null"),
-        exp.JSONKeys: _read_json_keys,
-        exp.JSONType: _json_reader("json_type"),
-        exp.Map: _read_map,
-        exp.MapContainsKey: _two("map_contains", "map_contains", "this", "key"),
-        exp.MapFromEntries: _two("map_from_entries", "map_from_entries", "this"),
-        exp.MapKeys: _two("map_keys", "map_keys", "this"),
-        exp.Reduce: _read_reduce,
-        exp.RegexpSplit: _split_reader("split_regex"),
-        exp.Split: _split_reader("split"),
-        exp.Struct: _read_struct,
-        exp.StructExtract: _two("struct_field", "struct_field", "this", "expression"),
-        exp.ToMap: _read_map_literal,
-        exp.Transform: _lambda_reader("list_transform"),
-        exp.VarMap: _read_map,
+    exp.Array: _read_list,
+    exp.ArrayAppend: _two(
+        "list_append", "list_append_or_null", "this", "expression", ignored=["null_propagation"]
+    ),
+    exp.ArrayCompact: _two("list_compact", "list_compact", "this"),
+    exp.ArrayConcat: _two(
+        "list_concat",
+        "list_concat_or_null",
+        *("this", "expressions"),
+        ignored=["null_propagation"],
+    ),
+    exp.ArrayContains: _two(
+        "list_contains",
+        "list_contains_or_null",
+        *("this", "expression"),
+        ignored=["ensure_variant", "check_null"],
+    ),
+    exp.ArrayContainsAll: _two("list_contains_all", "list_contains_all", "this", "expression"),
+    exp.ArrayDistinct: _two(
+        "list_distinct", "list_distinct_with_null", "this", ignored=["check_null"]
+    ),
+    exp.ArrayExcept: _two("list_except", "list_except", "this", "expression"),
+    exp.ArrayFilter: _lambda_reader("list_filter"),
+    exp.ArrayIntersect: _read_intersection,
+    exp.ArrayMax: _two("list_max", "list_max", "this"),
+    exp.ArrayMin: _two("list_min", "list_min", "this"),
+    exp.ArrayOverlaps: _two("list_overlaps", "list_overlaps_or_null", "this", "expression"),
+    exp.ArrayPosition: _two(
+        "list_position",
+        "list_position_or_zero",
+        *("this", "expression"),
+        ignored=["zero_based"],
+    ),
+    exp.ArrayPrepend: _two(
+        "list_prepend",
+        "list_prepend_or_null",
+        *("this", "expression"),
+        ignored=["null_propagation"],
+    ),
+    exp.ArrayRemove: _two(
+        "list_remove", "list_remove", "this", "expression", ignored=["null_propagation"]
+    ),
+    exp.ArraySize: _read_array_size,
+    exp.ArraySlice: _read_array_slice,
+    exp.ArraySort: _read_sort,
+    exp.ArrayToString: _read_joined,
+    exp.Bracket: _read_subscript,
+    exp.Dot: _read_dot,
+    exp.Explode: _read_generator,
+    exp.Flatten: _two("list_flatten", "list_flatten_or_null", "this"),
+    exp.FromJson: _read_from_json,
+    exp.GenerateSeries: _read_series,
+    exp.Identifier: _read_parameter,
+    exp.JSONExtract: _json_reader("json_value"),
+    exp.JSONExtractScalar: _json_reader("json_text"),
+    exp.JSONFormat: _to_json_reader("to_json_without_null"),
+    exp.JSONKeys: _read_json_keys,
+    exp.JSONType: _json_reader("json_type"),
+    exp.Map: _read_map,
+    exp.MapContainsKey: _two("map_contains", "map_contains", "this", "key"),
+    exp.MapFromEntries: _two("map_from_entries", "map_from_entries", "this"),
+    exp.MapKeys: _two("map_keys", "map_keys", "this"),
+    exp.Reduce: _read_reduce,
+    exp.RegexpSplit: _split_reader("split_regex"),
+    exp.Split: _split_reader("split"),
+    exp.Struct: _read_struct,
+    exp.StructExtract: _two("struct_field", "struct_field", "this", "expression"),
+    exp.ToMap: _read_map_literal,
+    exp.Transform: _lambda_reader("list_transform"),
+    exp.VarMap: _read_map,
 }
 _LENGTH_NAMES: Final = ("cardinality", "array_length", "list_length", "size", "len")
 READERS_BY_NAME: Final[dict[str, Reader]] = {
-        **dict.fromkeys(_LENGTH_NAMES, _read_length),
-        "array_contains_all": _named("list_contains_all", least=2),
-        "array_has_all": _named("list_contains_all", least=2),
-        "array_has_any": _named("list_overlaps", least=2),
-        "array_repeat": _named("list_repeat", least=2),
-        "array_union": _named("list_union", least=2),
-        "arrays_overlap": _named("list_overlaps", "list_overlaps_or_null", least=2),
-        "element_at": _read_element_at,
-        "forall": _named_lambda("list_forall"),
-        "get": _read_element_at,
-        "json_array_length": _named_json("json_array_length_or_zero", "json_array_length"),
-        "json_valid": _named_json("json_valid"),
-        "list_aggregate": _read_aggregate,
-        "list_aggr": _read_aggregate,
-        "list_avg": _named("list_avg"),
-        "list_except": _named("list_except", least=2),
-        "list_exists": _named_lambda("list_exists"),
-        "list_extract": _read_element_at,
-        "list_has_all": _named("list_contains_all", least=2),
-        "list_intersect": _read_intersection,
-        "list_position": _named("list_position", least=2),
-        "list_indexof": _named("list_position", least=2),
-        "list_reduce": _read_list_reduce,
-        "list_reverse": _named("list_reverse"),
-        "array_reverse": _named("list_reverse"),
-        "list_slice": _named("list_slice", least=3),
-        "list_sum": _named("list_sum"),
-        "map_concat": _named("map_concat", least=1, most=16),
-        "map_contains": _named("map_contains", least=2),
-        "map_extract": _read_element_at,
-        "map_entries": _named("map_entries"),
-        "map_filter": _entry_lambda("filter"),
-        "map_values": _named("map_values"),
-        "regexp_split_to_array": _named("split_regex", least=2),
-        "row": _read_row,
-        "to_json": _to_json_reader("to_json"),
-        "transform_keys": _entry_lambda("keys"),
-        "transform_values": _entry_lambda("values"),
+    **dict.fromkeys(_LENGTH_NAMES, _read_length),
+    "array_contains_all": _named("list_contains_all", least=2),
+    "array_has_all": _named("list_contains_all", least=2),
+    "array_has_any": _named("list_overlaps", least=2),
+    "array_repeat": _named("list_repeat", least=2),
+    "array_union": _named("list_union", least=2),
+    "arrays_overlap": _named("list_overlaps", "list_overlaps_or_null", least=2),
+    "element_at": _read_element_at,
+    "forall": _named_lambda("list_forall"),
+    "get": _read_element_at,
+    "json_array_length": _named_json("json_array_length_or_zero", "json_array_length"),
+    "json_valid": _named_json("json_valid"),
+    "list_aggregate": _read_aggregate,
+    "list_aggr": _read_aggregate,
+    "list_avg": _named("list_avg"),
+    "list_except": _named("list_except", least=2),
+    "list_exists": _named_lambda("list_exists"),
+    "list_extract": _read_element_at,
+    "list_has_all": _named("list_contains_all", least=2),
+    "list_intersect": _read_intersection,
+    "list_position": _named("list_position", least=2),
+    "list_indexof": _named("list_position", least=2),
+    "list_reduce": _read_list_reduce,
+    "list_reverse": _named("list_reverse"),
+    "array_reverse": _named("list_reverse"),
+    "list_slice": _named("list_slice", least=3),
+    "list_sum": _named("list_sum"),
+    "list_zip": _named("list_zip", least=1, most=16),
+    "map_concat": _named("map_concat", least=1, most=16),
+    "map_contains": _named("map_contains", least=2),
+    "map_extract": _read_element_at,
+    "map_entries": _named("map_entries"),
+    "map_filter": _entry_lambda("filter"),
+    "map_values": _named("map_values"),
+    "regexp_split_to_array": _named("split_regex", least=2),
+    "row": _read_row,
+    "to_json": _to_json_reader("to_json"),
+    "transform_keys": _entry_lambda("keys"),
+    "transform_values": _entry_lambda("values"),
 }

@@ -280,6 +280,10 @@ class _SelectReader:
                 value = clause.read(node)
             if is_correlated(value):
                 raise self.source.unsupported(node, "a correlated GROUP BY", USE_WHERE)
+            if self.source.is_spark and "map<" in str(value.type):
+                raise self.source.unsupported(
+                    node, "GROUP BY of a map in dialect spark", "group by map_entries() of it"
+                )
             grouping.add_key(value)
 
     def _read_having(self) -> list[tuple[exp.Expr, Expression]]:

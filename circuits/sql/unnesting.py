@@ -11,8 +11,8 @@ generate_series(...), range(...)           as a list               the number
 ========================================== ======================= ================================
 
 In FROM they may read the columns of the tables before them, after a comma, CROSS JOIN, JOIN ... ON
-TRUE, LATERAL or LATERAL VIEW. LEFT JOIN ... ON TRUE, LATERAL VIEW OUTER and the functions whose name
-ends in _outer keep a row without elements. The list becomes a column on the right, which `Unnest`
+TRUE, LATERAL or LATERAL VIEW. LEFT JOIN ... ON TRUE, LATERAL VIEW OUTER and the functions whose
+name ends in _outer keep a row without elements. The list becomes a column on the right, which `Unnest`
 replaces by its elements, so that columns that have been read before keep their places.
 """
 
@@ -34,7 +34,13 @@ from circuits.sql.scope import ScopeColumn, is_correlated
 from circuits.sql.select_builder import SelectBuilder
 from circuits.types.arrow_types import is_nested
 
-__all__ = ["is_generator", "is_table_function", "read_generator", "read_table_function", "zip_generators"]
+__all__ = [
+    "is_generator",
+    "is_table_function",
+    "read_generator",
+    "read_table_function",
+    "zip_generators",
+]
 
 _CLASSES: Final[dict[str, tuple[str, bool]]] = {
     "Explode": ("explode", False),
@@ -148,10 +154,11 @@ def read_table_function(builder: SelectBuilder, node: exp.Expr, *, outer: bool =
         names = [*given, *names[len(given) :]]
         if not given and len(names) == 1 and alias.name and not source.is_spark:
             names = [alias.name] if isinstance(function, exp.Unnest) else names
-    if any(column.table.casefold() == table.casefold() for column in builder.scope_columns) and alias is not None:
-        raise source.error(
-            node, f"two tables in FROM are called {table!r}; give one an alias"
-        )
+    if (
+        any(column.table.casefold() == table.casefold() for column in builder.scope_columns)
+        and alias is not None
+    ):
+        raise source.error(node, f"two tables in FROM are called {table!r}; give one an alias")
     builder.scope_columns += tuple(
         ScopeColumn(table, name, value) for name, value in zip(names, made.values, strict=True)
     )
@@ -301,7 +308,9 @@ def _inline(builder: SelectBuilder, node: exp.Expr, value: Expression, outer: bo
     made = _unnest(builder, node, value, ["struct"], None, outer, position_first=False)
     clause = builder.clause("SELECT")
     names = [field.name for field in element]
-    fields = [clause.call(node, "struct_field", made.values[0], string_literal(name)) for name in names]
+    fields = [
+        clause.call(node, "struct_field", made.values[0], string_literal(name)) for name in names
+    ]
     return _Generated(names, fields)
 
 

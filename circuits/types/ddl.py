@@ -30,13 +30,17 @@ _MAX_PRECISION: Final = 38
 _FLAGS: Final = re.VERBOSE | re.IGNORECASE
 _NAME: Final = r"(?:`(?P<quoted>[^`]+)`|(?P<name>\w+))"
 _COLUMN: Final = re.compile(rf"\s*{_NAME}\s*(?::\s*|\s)\s*(?P<type>\S.*?)\s*$", _FLAGS | re.DOTALL)
-_NULLABLE: Final = re.compile(r"(?P<type>.*?)(?:\s+(?P<required>not\s+)?null)?\s*$", _FLAGS | re.DOTALL)
+_NULLABLE: Final = re.compile(
+    r"(?P<type>.*?)(?:\s+(?P<required>not\s+)?null)?\s*$", _FLAGS | re.DOTALL
+)
 _FLAT_TYPE: Final = re.compile(
     r"""\s*(?P<type>\w+)
         (?:\s*\(\s*(?P<precision>\d+)\s*(?:,\s*(?P<scale>\d+)\s*)?\))?\s*$""",
     _FLAGS,
 )
-_LIST_SUFFIX: Final = re.compile(r"(?P<type>.*\S)\s*\[\s*(?P<size>\d*)\s*\]\s*$", _FLAGS | re.DOTALL)
+_LIST_SUFFIX: Final = re.compile(
+    r"(?P<type>.*\S)\s*\[\s*(?P<size>\d*)\s*\]\s*$", _FLAGS | re.DOTALL
+)
 _NESTED_TYPE: Final = re.compile(
     r"\s*(?P<kind>array|struct|map)\s*(?P<open>[<(])(?P<inner>.*)(?P<close>[>)])\s*$",
     _FLAGS | re.DOTALL,
@@ -55,7 +59,7 @@ def schema_of_ddl(text: str) -> pa.Schema:
     nr: int64 not null
     price: decimal128(9, 2)
     the item: string
-    >>> schema_of_ddl("tags ARRAY<STRING>, at STRUCT<x: INT, y: INT>, counts MAP<STRING, INT>").types
+    >>> schema_of_ddl("tags ARRAY<STRING>, at STRUCT<x: INT, y: INT>, n MAP<STRING, INT>").types
     [ListType(list<item: string>), StructType(struct<x: int32, y: int32>), \
 MapType(map<string, int32>)]
     """

@@ -49,8 +49,8 @@ from circuits.runtime.operators.partial_aggregate import (
 from circuits.runtime.operators.recursive_distinct import RecursiveBagOperator, RecursiveSetOperator
 from circuits.runtime.operators.recursive_min_max import RecursiveMinMaxOperator
 from circuits.runtime.operators.top_k import TopKOperator
-from circuits.runtime.operators.values import ValuesOperator
 from circuits.runtime.operators.unnest import UnnestOperator
+from circuits.runtime.operators.values import ValuesOperator
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Relations
 

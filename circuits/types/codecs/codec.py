@@ -40,7 +40,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from circuits.errors import SchemaError
-from circuits.types.arrow_types import Family, family_of, part_types, value_type
+from circuits.types.arrow_types import Family, family_of, is_nested, part_types, value_type
 from circuits.types.codecs.arrow_buffers import NULL, BoolArray, Int64Array, plain, valid_of
 from circuits.types.codecs.decimals import MAX_NARROW_DIGITS, NarrowDecimals, WideDecimals
 from circuits.types.codecs.dictionaries import Dictionaries
@@ -296,6 +296,8 @@ class Codecs:
         return Codecs(self._dictionaries.overlay(lengths))
 
     def _coding(self, type: pa.DataType) -> Coding:
+        if type != value_type(type) and is_nested(value_type(type)):
+            raise SchemaError(f"a column cannot be of type {type}: declare {value_type(type)}")
         type = value_type(type)
         coding = number_coding(type)
         if coding is not None:

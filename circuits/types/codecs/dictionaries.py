@@ -2,8 +2,8 @@
 
 There is one dictionary of strings, one of binaries, one of nested values, and one of wide decimals
 per scale. The last two are created when a column first needs them. Stored state identifies them by
-name: ``text``, ``binary``, ``nested``, ``decimal 2`` for scale 2. Decimals are stored as rows of four words
-(`circuits.types.codecs.decimals`).
+name: ``text``, ``binary``, ``nested``, ``decimal 2`` for scale 2. Decimals are stored as rows of
+four words (`circuits.types.codecs.decimals`).
 """
 
 from __future__ import annotations

@@ -21,8 +21,7 @@ import pyarrow.compute as pc
 from pyarrow import types as arrow
 
 from circuits.plan.expressions import Literal
-from circuits.types.arrow_types import is_nested
-from circuits.types.codecs.arrow_buffers import BoolArray, Int64Array, bitmap_of
+from circuits.types.codecs.arrow_buffers import BoolArray, Int64Array
 from circuits.types.codecs.codec import Codecs
 from circuits.types.codecs.nested import Lists, list_array, ranks, struct_array
 from circuits.types.functions.argument_rows import fill_rows
@@ -391,7 +390,7 @@ def _slice(*, by_length: bool) -> Kernel:
 
 
 def _flatten(*, nulls: bool) -> Kernel:
-    """Return a kernel that joins lists of lists; with ``nulls`` a NULL list makes the result NULL."""
+    """Return a kernel that joins lists of lists; with ``nulls`` a NULL list makes it NULL."""
 
     def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
         outer = Lists.of(arguments[0])
@@ -665,9 +664,7 @@ def _characters(values: pa.Array, of: pa.DataType) -> pa.Array:
     counts = pc.fill_null(pc.utf8_length(values), 0).cast(_INT).to_numpy()
     texts = pc.fill_null(values, "")
     joined = pc.binary_join(
-        list_array(
-            pa.list_(pa.string()), np.array([len(texts)], np.int64), [texts], None
-        ),
+        list_array(pa.list_(pa.string()), np.array([len(texts)], np.int64), [texts], None),
         "",
     )
     data = np.frombuffer(joined[0].as_buffer() or b"", np.uint8)
@@ -882,7 +879,10 @@ FUNCTIONS = (
     ),
     Function("list_repeat", "the list that has the element a b times", _repeat_rule, _repeat),
     Function(
-        "split", "the parts of the text a between the separators b", _split_rule, _split(regex=False)
+        "split",
+        "the parts of the text a between the separators b",
+        _split_rule,
+        _split(regex=False),
     ),
     Function(
         "split_regex",

@@ -41,9 +41,7 @@ def _make_struct_rule(name: str, arguments: Arguments, of: pa.DataType | None) -
         raise argument_error(name, arguments, "it takes names, which are constants, and values")
     if len({each.casefold() for each in names}) < len(names):
         raise argument_error(name, arguments, "a field has the name of another field")
-    fields = [
-        (each, value.type) for each, value in zip(names, arguments[1::2], strict=True)
-    ]
+    fields = [(each, value.type) for each, value in zip(names, arguments[1::2], strict=True)]
     return arguments, pa.struct(fields)
 
 
