@@ -12,7 +12,8 @@ generate_series(...), range(...)           as a list               the number
 
 In FROM they may read the columns of the tables before them, after a comma, CROSS JOIN, JOIN ... ON
 TRUE, LATERAL or LATERAL VIEW. LEFT JOIN ... ON TRUE, LATERAL VIEW OUTER and the functions whose
-name ends in _outer keep a row without elements. The list becomes a column on the right, which `Unnest`
+name ends in _outer keep a row without elements. The list becomes a column on the right, which
+`Unnest`
 replaces by its elements, so that columns that have been read before keep their places.
 """
 
@@ -196,15 +197,29 @@ def read_generator(builder: SelectBuilder, node: exp.Expr) -> list[tuple[str, Ex
     return list(zip(names or made.names, made.values, strict=True))
 
 
-def zip_generators(builder: SelectBuilder, items: list[exp.Expr]) -> None:
-    """Apply several unnest() of one SELECT list together: element by element, as DuckDB does."""
-    source = builder.source
+def zip_generators(builder: SelectBuilder, select: exp.Select) -> None:
+    """Apply several unnest() of one SELECT list together: element by element, as DuckDB does.
+
+    Raises:
+        UnsupportedSqlError: The functions cannot be combined, or the SELECT has window functions,
+            which are computed before its rows are multiplied.
+    """
+    source, items = builder.source, select.expressions
     found = [
         node
         for item in items
         for node in item.walk(prune=lambda part: isinstance(part, exp.Query))
         if is_generator(node) and not isinstance(node, exp.Query)
     ]
+    if found:
+        clauses = [*items, select.args.get("qualify"), select.args.get("order")]
+        windows = (part.find(exp.Window) for part in clauses if part is not None)
+        if any(window is not None for window in windows):
+            raise source.unsupported(
+                found[0],
+                f"{source.describe(found[0])} beside a window function",
+                "compute the window in a query in FROM",
+            )
     if len(found) < 2:
         return
     if source.is_spark or any((_kind(node) or ("", False))[0] != "explode" for node in found):
