@@ -9,17 +9,18 @@ because WHERE, HAVING and ON differ only in these.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Final
 
 import pyarrow as pa
 from sqlglot import exp
 
-from circuits.plan.expressions import Expression, Literal
+from circuits.plan.expressions import Column, Expression, Literal
 from circuits.sql.parsing import NAME_IN_TEXT
 from circuits.sql.source import SYMBOLS, SqlSource
 from circuits.types import functions
+from circuits.types.arrow_types import is_nested, part_types
 
 __all__ = [
     "HOW_TO_USE_A_WINDOW",
@@ -33,6 +34,9 @@ __all__ = [
 
 #: Aggregates that sqlglot represents by their name in the text, as it has no class for them.
 AGGREGATES_BY_NAME: Final = frozenset({"mean"})
+
+#: The functions that depend on the order of values.
+ORDERING_FUNCTIONS: Final = frozenset({"lt", "le", "gt", "ge", "list_min", "list_max"})
 
 Reader = Callable[["Clause", Any], Expression]
 
@@ -87,6 +91,9 @@ HOW_TO_USE_A_WINDOW: Final = (
     "filter with QUALIFY, or compute it in a query in FROM and use its name here"
 )
 NO_WINDOW: Final = _refuse("a window function", HOW_TO_USE_A_WINDOW)
+NO_GENERATOR: Final = _refuse(
+    "unnest() or explode()", "use it in FROM, as FROM t, UNNEST(t.a) AS u(x)"
+)
 
 
 @dataclass(frozen=True)
@@ -101,6 +108,8 @@ class Clause:
         read_aggregate: Returns the value of a call of an aggregate function.
         read_scalar: Returns the value of a subquery that has one row and one column.
         read_window: Returns the value of a window function.
+        read_generator: Returns the value of a function that makes several rows of one.
+        parameters: The columns that stand for the parameters of lambdas, by lower-case name.
     """
 
     source: SqlSource
@@ -110,6 +119,8 @@ class Clause:
     read_aggregate: Reader = NO_AGGREGATE
     read_scalar: Reader = NO_SCALAR
     read_window: Reader = NO_WINDOW
+    read_generator: Reader = NO_GENERATOR
+    parameters: Mapping[str, Column] = field(default_factory=dict)
 
     def read(self, node: exp.Expr) -> Expression:
         """Return the expression of a syntax tree.
@@ -153,6 +164,12 @@ class Clause:
         self, node: exp.Expr, name: str, *arguments: Expression, type: pa.DataType | None = None
     ) -> Expression:
         """Return a call of a function; errors point to ``node``."""
+        if name in ORDERING_FUNCTIONS or name.startswith("list_sort"):
+            for argument in arguments:
+                compared = argument.type
+                if name.startswith("list_") and is_nested(compared):
+                    compared = part_types(compared)[0]
+                self.source.refuse_spark_order(node, compared, "the order")
         return call_function(self.source, node, name, *arguments, type=type)
 
     def _describe(self, node: exp.Expr) -> str:

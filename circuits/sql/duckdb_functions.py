@@ -166,7 +166,6 @@ _BUILDERS: Final[dict[str, Builder]] = {
     "strlen": named("octet_length"),
     "char_length": named("length"),
     "character_length": named("length"),
-    "len": named("length"),
     "lcase": named("lower"),
     "ucase": named("upper"),
     "instr": named("position"),

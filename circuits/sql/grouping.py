@@ -257,6 +257,8 @@ def read_aggregate_call(clause: Clause, node: exp.Expr) -> AggregateRequest:
     if condition is not None:
         counted = integer_literal(1) if argument is None else argument
         argument = clause.call(node, "case", condition, counted, NULL)
+    if function in ("min", "max") and argument is not None:
+        source.refuse_spark_order(node, argument.type, f"{function}()")
     with source.errors_at(node):
         type_ = functions.aggregate_type(function, argument and argument.type)
     return AggregateRequest(function, argument, distinct and function not in ("min", "max"), type_)

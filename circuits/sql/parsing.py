@@ -5,6 +5,8 @@ The words are needed for error messages, and the comma for its precedence.
 ======================== ========================================================================
 the name of a function   ``meta[NAME_IN_TEXT]``: ``string_agg``; the tree has a GroupConcat
 the name of a type       ``meta[NAME_IN_TEXT]``: ``HUGEINT``; the tree has an INT128
+exists(a, x -> ...)      a function by name; sqlglot parses it as EXISTS
+a subscript ``a[1]``     as written; sqlglot counts from 0
 a comma in FROM          ``meta[IS_COMMA]`` of a join; the tree has the same node for a bare JOIN
 ``DATE 'x'::VARCHAR``    parsed as the cast of a date; sqlglot parses it as a date of a cast
 WATERMARK FOR, LATENESS  parts of CREATE TABLE; most dialects of sqlglot do not know them
@@ -53,6 +55,7 @@ def parse_statements(tokens: list[Token], text: str, dialect_name: str) -> list[
         sqlglot.errors.SqlglotError: The text is not valid SQL.
     """
     dialect = Dialect.get_or_raise(dialect_name)
+    dialect.INDEX_OFFSET = 0  # keep subscripts as written; sqlglot would renumber those of maps
     parser = _parser_class(type(dialect))(dialect=dialect)
     trees: list[exp.Expr | None] = parser.parse(with_window_names(tokens), text)
     return trees
@@ -104,6 +107,10 @@ class _TextKeepingParser(Parser):
     def _parse_function_call(self, *args: Any, **options: Any) -> exp.Expr | None:
         name = self._curr
         tree = super()._parse_function_call(*args, **options)
+        if isinstance(tree, exp.Exists) and isinstance(tree.args.get("expression"), exp.Lambda):
+            # exists(list, lambda) is not EXISTS (subquery).
+            arguments = [tree.this, tree.args["expression"]]
+            tree = exp.Anonymous(this="list_exists", expressions=arguments)
         call: Any = tree
         while isinstance(call, CALL_SUFFIXES):
             call = call.this

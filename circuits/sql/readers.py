@@ -17,6 +17,7 @@ from circuits.sql import (
     duckdb_functions,
     expressions,
     literals,
+    nested,
     operators,
     predicates,
     scalar_functions,
@@ -51,12 +52,14 @@ READERS: Final = ReaderTable(
         dates.READERS,
         operators.READERS,
         time_buckets.READERS,
+        nested.READERS,
     ]),
     by_name=_merge([
         scalar_functions.READERS_BY_NAME,
         dates.READERS_BY_NAME,
         duckdb_functions.READERS_BY_NAME,
         time_buckets.READERS_BY_NAME,
+        nested.READERS_BY_NAME,
     ]),
     spark_by_name={**spark_functions.READERS_BY_NAME, **date_units.READERS_BY_NAME},
 )  # fmt: skip

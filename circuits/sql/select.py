@@ -14,6 +14,7 @@ hidden columns after those of the list, and a last Map removes them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -53,6 +54,7 @@ from circuits.sql.select_builder import SelectBuilder, add_alias, conjuncts_of, 
 from circuits.sql.selection import BoundedRowNumber, Selection
 from circuits.sql.subqueries import add_condition_keys, is_membership
 from circuits.sql.tables import read_from_clause
+from circuits.sql.unnesting import read_generator, zip_generators
 from circuits.sql.window_tables import replace_session_end
 from circuits.sql.windows import Windows
 from circuits.types import functions
@@ -61,7 +63,7 @@ __all__ = ["finish_selection", "read_from_and_where", "read_selection"]
 
 SELECT_ARGUMENTS: Final = (
     *("expressions", "distinct", "from_", "joins", "where", "group", "having", "qualify"),
-    *("order", "limit", "offset", "with_", "windows"),
+    *("order", "limit", "offset", "with_", "laterals", "windows"),
 )
 CLAUSES_WITH_WINDOWS: Final = ("SELECT", "QUALIFY", "ORDER BY")
 # The placeholder of the value of a bounded row_number(), until TopK has selected the rows.
@@ -224,12 +226,22 @@ class _SelectReader:
         self.builder.aliases = aliases_before
         clause = self._clause("SELECT")
         scope = self.builder.scope
+        if self.grouping is None:
+            zip_generators(self.builder, self.node)
         for node in self.node.expressions:
-            if isinstance(node, exp.Star):
+            generated = None if self.grouping else read_generator(self.builder, node)
+            if generated is not None:
+                items += [_Item(name, node, value) for name, value in generated]
+                if isinstance(node, exp.Alias):
+                    aliases_before[node.alias.casefold()] = None
+            elif isinstance(node, exp.Star):
                 items += [_Item(name, node, value) for name, value in scope.expand_star(node)]
             elif isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
                 self.source.allow_arguments(node, "this", "table")
-                columns_of_table = scope.expand_star(node.this, node.table)
+                columns_of_table: Iterable[tuple[str, Expression]] | None
+                columns_of_table = self._fields_of_struct(clause, node)
+                if columns_of_table is None:
+                    columns_of_table = scope.expand_star(node.this, node.table)
                 items += [_Item(name, node, value) for name, value in columns_of_table]
             elif isinstance(node, exp.Alias):
                 self.source.allow_arguments(node, "this", "alias")
@@ -242,6 +254,23 @@ class _SelectReader:
         if not items:
             raise self.source.error(self.node, "SELECT without columns; name at least one")
         return items
+
+    def _fields_of_struct(
+        self, clause: Clause, node: exp.Column
+    ) -> Iterable[tuple[str, Expression]] | None:
+        """Return the fields that ``s.*`` names if s is a struct and no table; else None."""
+        column = exp.Column(this=node.args["table"])
+        if self.builder.scope.has_table(node.table):
+            return None
+        value = self.builder.find_own_value(column)
+        if value is None or not pa.types.is_struct(value.type):
+            return None
+        self.source.allow_arguments(node.this)
+        names = [field.name for field in value.type]
+        return [
+            (name, clause.call(node, "struct_field", value, Literal(name, pa.string())))
+            for name in names
+        ]
 
     def _read_item(self, clause: Clause, name: str, node: exp.Expr) -> _Item:
         if self.row_number is None or node != self.row_number:
@@ -272,6 +301,10 @@ class _SelectReader:
                 value = clause.read(node)
             if is_correlated(value):
                 raise self.source.unsupported(node, "a correlated GROUP BY", USE_WHERE)
+            if self.source.is_spark and "map<" in str(value.type):
+                raise self.source.unsupported(
+                    node, "GROUP BY of a map in dialect spark", "group by map_entries() of it"
+                )
             grouping.add_key(value)
 
     def _read_having(self) -> list[tuple[exp.Expr, Expression]]:

@@ -23,13 +23,17 @@ from circuits.types.functions import (
     greatest_least,
     hashes,
     joined_text,
+    json_texts,
+    lambdas,
     like_patterns,
+    lists,
     logic,
     mathematics,
     number_formats,
     regular_expressions,
     rounding,
     string_distance,
+    structs_and_maps,
     text_checks,
     text_functions,
     text_search,
@@ -70,6 +74,10 @@ _FAMILIES = (
     text_search,
     trigonometry,
     time_buckets,
+    lists,
+    lambdas,
+    structs_and_maps,
+    json_texts,
 )
 
 TABLE = MappingProxyType(

@@ -25,7 +25,16 @@ import pyarrow as pa
 from pyarrow import types as arrow
 
 from circuits.errors import FunctionError
-from circuits.types.arrow_types import NUMBERS, Family, family_of, type_row, value_type
+from circuits.types.arrow_types import (
+    NUMBERS,
+    Family,
+    family_of,
+    is_nested,
+    part_types,
+    type_row,
+    value_type,
+    with_parts,
+)
 
 __all__ = [
     "aggregate_type",
@@ -124,9 +133,22 @@ def _common(left: pa.DataType, right: pa.DataType) -> pa.DataType:
         return _time(_finer(left.unit, right.unit))
     if arrow.is_duration(left) and arrow.is_duration(right):
         return pa.duration(_finer(left.unit, right.unit))
+    if is_nested(left) and is_nested(right):
+        nested = _common_nested(left, right)
+        if nested is not None:
+            return nested
     raise FunctionError(
         f"{left} and {right} have no common type; cast one of them to the type of the other"
     )
+
+
+def _common_nested(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """Return the common type of two nested types of one kind; fields are matched by position."""
+    kinds = [(arrow.is_struct(of), arrow.is_map(of), len(part_types(of))) for of in (left, right)]
+    if kinds[0] != kinds[1]:
+        return None
+    pairs = zip(part_types(left), part_types(right), strict=True)
+    return with_parts(left, [_common(*pair) for pair in pairs])
 
 
 def _common_number(left: pa.DataType, right: pa.DataType) -> pa.DataType:
