@@ -25,7 +25,7 @@ from circuits.sql.declarations import (
     read_declarations,
     view_properties,
 )
-from circuits.sql.environment import DerivedTable, Environment, rename_columns
+from circuits.sql.environment import Environment, rename_columns
 from circuits.sql.readers import READERS
 from circuits.sql.select_builder import QueryReader
 from circuits.sql.source import SqlSource
@@ -237,9 +237,7 @@ def _plan_statement(
         if isinstance(tree, exp.Command) and word == "CREATE":
             word = "this CREATE"
         raise source.unsupported_at(offset, word, advice)
-    derived = query.plan_query(environment, tree)
-    derived.require_all_columns(source, tree)
-    return _View(name, rename_columns(source, derived, []).plan)
+    return _View(name, rename_columns(source, query.plan_query(environment, tree), []))
 
 
 def _plan_create_view(environment: Environment, tree: exp.Create) -> _View:
@@ -259,9 +257,8 @@ def _plan_create_view(environment: Environment, tree: exp.Create) -> _View:
     source.allow_arguments(target, "this")
     if tree.expression is None:
         raise source.error(target, "CREATE VIEW without AS SELECT; add it")
-    derived = query.plan_query(environment, tree.expression)
-    derived.require_all_columns(source, tree.expression)
-    return _View(target.name, rename_columns(source, derived, names).plan)
+    plan = query.plan_query(environment, tree.expression)
+    return _View(target.name, rename_columns(source, plan, names))
 
 
 def _read_column_name(source: SqlSource, part: exp.Expr) -> exp.Identifier:
@@ -284,29 +281,28 @@ def _plan_insert(environment: Environment, declarations: Declarations, tree: exp
             tree.expression or target, "INSERT without SELECT", "pass the rows in a step", "insert"
         )
     source.allow_arguments(tree, "this", "expression")
-    derived = query.plan_query(environment, tree.expression)
-    derived.require_all_columns(source, tree.expression)
+    plan = query.plan_query(environment, tree.expression)
     declared = [
         table
         for table in declarations.tables.values()
         if table.name.casefold() == target.name.casefold()
     ]
     if not declared:
-        return _View(target.name, rename_columns(source, derived, names).plan)
-    return _View(declared[0].name, _to_sink(source, tree, derived, declared[0], names))
+        return _View(target.name, rename_columns(source, plan, names))
+    return _View(declared[0].name, _to_sink(source, tree, plan, declared[0], names))
 
 
 def _to_sink(
     source: SqlSource,
     tree: exp.Insert,
-    derived: DerivedTable,
+    plan: PlanNode,
     table: TableDeclaration,
     names: list[exp.Identifier],
 ) -> PlanNode:
     """Return the plan with the columns of the declared sink, in its order and of its types."""
     columns = [column.name.casefold() for column in table.fields]
     targets = [name.name.casefold() for name in names] or columns
-    fields = derived.plan.fields
+    fields = plan.fields
     if sorted(targets) != sorted(columns) or len(fields) != len(columns):
         raise source.error(
             tree.expression,
@@ -321,7 +317,7 @@ def _to_sink(
         if value.type != column.type:
             value = call_function(source, tree.expression, "cast", value, type=column.type)
         values.append(value)
-    return Map(derived.plan, tuple(values), tuple(column.name for column in table.fields))
+    return Map(plan, tuple(values), tuple(column.name for column in table.fields))
 
 
 def _check_name(source: SqlSource, tree: exp.Expr, name: str, scans: Mapping[str, Scan]) -> None:

@@ -23,8 +23,8 @@ from typing import Final
 from sqlglot import exp
 
 from circuits.plan.expressions import Expression
-from circuits.plan.nodes import Map, columns
-from circuits.sql.environment import NO_RANKS, DerivedTable, Environment
+from circuits.plan.nodes import Map, PlanNode, columns
+from circuits.sql.environment import NO_RANKS, Environment
 from circuits.sql.scope import Scope, scope_columns_of
 from circuits.sql.select_builder import SelectBuilder
 from circuits.sql.time_amounts import read_ticks, read_time
@@ -48,7 +48,7 @@ def is_window_table(node: exp.Expr) -> bool:
 
 def read_window_table(
     environment: Environment, node: exp.Table, parent: Scope | None
-) -> tuple[DerivedTable, str]:
+) -> tuple[PlanNode, str]:
     """Return the table of a window table function, and its name."""
     source = environment.source
     source.allow_arguments(node, "this", "alias", "joins")
@@ -59,11 +59,11 @@ def read_window_table(
         raise source.unsupported(call, f"{kind}()", "there are TUMBLE, HOP and SESSION")
     arguments = _arguments(environment, call)
     data, key_nodes = arguments["DATA"], arguments.pop("KEYS", None)
-    derived, name = _read_data(environment, data, parent)
+    plan, name = _read_data(environment, data, parent)
     builder = SelectBuilder(
         environment,
-        derived.plan,
-        scope_columns_of(derived.plan, name, derived.unreadable_columns),
+        plan,
+        scope_columns_of(plan, name),
         None,
     )
     clause = builder.clause(f"{kind}()")
@@ -82,24 +82,20 @@ def read_window_table(
         keys = [clause.read(key) for key in _unpack(key_nodes)]
         with_end = _reads(select, "window_end", "window_time", star=True)
         window = session(builder.plan, time, keys, ticks("GAP"), with_end=with_end)
-    return _with_bounds(derived, window, select), node.alias or name
+    return _with_bounds(plan, window, select), node.alias or name
 
 
-def _with_bounds(
-    derived: DerivedTable, window: WindowColumns, select: exp.Select | None
-) -> DerivedTable:
-    width = len(derived.plan.fields)
+def _with_bounds(plan: PlanNode, window: WindowColumns, select: exp.Select | None) -> PlanNode:
+    width = len(plan.fields)
     values: list[Expression] = [*columns(window.plan)[:width], window.start]
-    names = [*(field.name for field in derived.plan.fields), "window_start"]
+    names = [*(field.name for field in plan.fields), "window_start"]
     if window.end != window.start:
         values.append(window.end)
         names.append("window_end")
         if _reads(select, "window_time"):
             values.append(last_moment(window.end))
             names.append("window_time")
-    return DerivedTable(
-        Map(window.plan, tuple(values), tuple(names)), dict(derived.unreadable_columns)
-    )
+    return Map(window.plan, tuple(values), tuple(names))
 
 
 def _arguments(environment: Environment, call: exp.Anonymous) -> dict[str, exp.Expr]:
@@ -139,7 +135,7 @@ def _unpack(node: exp.Expr | None) -> list[exp.Expr]:
 
 def _read_data(
     environment: Environment, node: exp.Expr, parent: Scope | None
-) -> tuple[DerivedTable, str]:
+) -> tuple[PlanNode, str]:
     source = environment.source
     if isinstance(node, exp.Column) and not node.table:
         source.allow_arguments(node, "this")
@@ -183,11 +179,11 @@ def replace_session_end(select: exp.Select) -> None:
     if call.name.upper() != "SESSION":
         return
     try:
-        arguments = _plain_arguments(call)
+        keys, time, gap = _plain_arguments(call)
     except (KeyError, IndexError):
         return  # the reader of the table reports it
     named = [node.name.lower() for node in group.expressions if isinstance(node, exp.Column)]
-    needed = {"window_start", *(key.name.lower() for key in arguments["KEYS"])}
+    needed = {"window_start", *(key.name.lower() for key in keys)}
     if not needed <= set(named) or "window_end" not in named:
         return
     kept = [
@@ -196,7 +192,6 @@ def replace_session_end(select: exp.Select) -> None:
         if not (isinstance(node, exp.Column) and node.name.lower() in ("window_end", "window_time"))
     ]
     group.set("expressions", kept)
-    time, gap = arguments["TIMECOL"], arguments["GAP"]
     inside = [
         node
         for part in (*select.expressions, *map(select.args.get, ("having", "order", "qualify")))
@@ -229,7 +224,8 @@ def replace_column(node: exp.Expr, value: exp.Expr) -> None:
     node.replace(value)
 
 
-def _plain_arguments(call: exp.Anonymous) -> dict[str, list[exp.Expr] | exp.Expr]:
+def _plain_arguments(call: exp.Anonymous) -> tuple[list[exp.Expr], exp.Expr, exp.Expr]:
+    """Return the keys, the time and the gap of a session."""
     expressions = list(call.expressions)
     keys: list[exp.Expr] = []
     named = {n.this.name.upper(): n.expression for n in expressions if isinstance(n, exp.Kwarg)}
@@ -239,4 +235,4 @@ def _plain_arguments(call: exp.Anonymous) -> dict[str, list[exp.Expr] | exp.Expr
     values = {**dict(zip(_ARGUMENTS["SESSION"], plain, strict=False)), **named}
     if isinstance(values["DATA"], exp.Tuple):
         keys = values["DATA"].expressions[1:]
-    return {"KEYS": keys, "TIMECOL": values["TIMECOL"], "GAP": values["GAP"]}
+    return keys, values["TIMECOL"], values["GAP"]
