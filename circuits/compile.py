@@ -16,8 +16,8 @@ import pyarrow as pa
 from circuits.circuit import Circuit
 from circuits.circuit_spec import CircuitSpec, SourceText
 from circuits.datalog import plan_datalog
-from circuits.errors import SqlNotice
 from circuits.inputs.input_options import InputOptions
+from circuits.notice import SqlNotice
 from circuits.options import CircuitOptions
 from circuits.plan.fixpoint import MAX_ITERATIONS
 from circuits.plan.nodes import PlanNode
