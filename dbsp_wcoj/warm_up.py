@@ -22,8 +22,8 @@ from dbsp_wcoj.execution.program_compiler import SUM_KERNELS
 from dbsp_wcoj.generic_join import generic_join
 from dbsp_wcoj.kernels.compilation import address_of
 from dbsp_wcoj.kernels.values.digits import split_numbers, sum_to_floats, sum_to_integers
-from dbsp_wcoj.storage.parallel_sort import ParallelSort
 from dbsp_wcoj.storage.nearest import NearestRows
+from dbsp_wcoj.storage.parallel_sort import ParallelSort
 from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
 from dbsp_wcoj.storage.run import Merge, Run
 from dbsp_wcoj.storage.trace import Trace, build_run
