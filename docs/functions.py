@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from circuits import compile_sql
 from circuits.types.functions import FUNCTIONS
+from docs.function_examples import MORE_EXAMPLES
 
 __all__ = ["EXAMPLES", "page", "result_of"]
 
@@ -31,7 +32,9 @@ engine computed the results. NULL as an argument gives NULL, unless the table sa
 function has no value for a row, the step raises `EvaluationError`, which names the function and its
 arguments. With `bad_rows="dead_letter"` a sink keeps such rows aside instead.
 
-In SQL, write the expression of the column *example*. In Datalog, call the function by its name:
+In SQL, write the expression of the column *example*; one that begins with `spark:` is for
+`dialect="spark"`. The names there are those of the dialect: `ascii` is `code_point` here. In
+Datalog, call the function by its name:
 `y = lower(x)`. The letters `a`, `b`, `c` in the descriptions are the first, second and third
 argument.
 
@@ -129,6 +132,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "cast": "CAST('12' AS INT)",
         "try_cast": "TRY_CAST('x' AS INT)",
     },
+    **MORE_EXAMPLES,
 }
 
 
@@ -166,7 +170,9 @@ def page() -> str:
 
 def result_of(example: str) -> str:
     """Return the value of an SQL expression as an SQL literal."""
-    circuit = compile_sql(f"SELECT {example} AS x FROM t", {"t": "n BIGINT"})
+    dialect = "spark" if example.startswith("spark: ") else "duckdb"
+    expression = example.removeprefix("spark: ")
+    circuit = compile_sql(f"SELECT {expression} AS x FROM t", {"t": "n BIGINT"}, dialect=dialect)
     (row,) = circuit.step({"t": [{"n": 1}]})["view"].to_pylist()
     return _as_sql(row["x"])
 

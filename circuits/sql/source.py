@@ -24,7 +24,7 @@ from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from circuits.errors import FunctionError, SqlError, UnsupportedSqlError
-from circuits.sql.parsing import NAME_IN_TEXT, parse_statements
+from circuits.sql.parsing import NAME_IN_TEXT, is_spark, parse_statements
 from dbsp_wcoj.text_position import point_at
 
 __all__ = ["MAX_NUMBER_CHARACTERS", "SYMBOLS", "SqlSource", "Unsupported"]
@@ -132,7 +132,7 @@ class SqlSource:
     @property
     def is_spark(self) -> bool:
         """Whether Spark 4's rules apply where they differ from DuckDB's."""
-        return self.dialect in ("spark", "databricks")
+        return is_spark(self.dialect)
 
     def forget_reads(self) -> None:
         """Forget which nodes have been read, so that a statement can be planned again."""
