@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from datetime import datetime, timedelta
 
@@ -323,3 +324,30 @@ def test_window_and_session_remain_names():
     )
     deltas = circuit.step({"e": [{"k": 1, "v": 2, "ts": None, "n": None, "d": None}]})
     assert deltas["view"].to_pylist() == [{"window": 1, "session": 2, "weight": 1}]
+
+
+def test_an_interval_join_reads_the_rows_within_the_interval():
+    text = """SELECT a.v, b.v AS w FROM e a JOIN e2 b ON a.k = b.k
+        AND b.ts BETWEEN a.ts AND a.ts + INTERVAL '10' SECOND"""
+    circuit = compile_sql(text, {"e": SCHEMAS["e"], "e2": SCHEMAS["e"]}, dialect="duckdb")
+
+    def rows(first: int, count: int, every: int) -> pa.Table:
+        times = [START + timedelta(seconds=first + every * i) for i in range(count)]
+        zeros = pa.array([0] * count, pa.int64())
+        moments = pa.array(times, pa.timestamp("us"))
+        days = pa.array([START.date()] * count, pa.date32())
+        return pa.table(
+            [zeros, moments, pa.array(range(count), pa.int64()), zeros, days],
+            ["k", "ts", "v", "n", "d"],
+        )
+
+    def proposals() -> int:
+        return sum(map(int, re.findall(r"(\d+) proposals", circuit.explain().replace(",", ""))))
+
+    circuit.step({"e": rows(0, 2000, 5)})
+    circuit.step({"e2": rows(1, 2000, 5)})
+    for relation in ("e", "e2"):
+        before = proposals()
+        delta = circuit.step({relation: rows(2, 20, 400)})["view"]
+        assert 30 <= delta.num_rows <= 60
+        assert proposals() - before < 1000
