@@ -20,6 +20,7 @@ from sqlglot import exp
 from circuits.errors import EvaluationError
 from circuits.plan.expressions import Call, Expression, Literal
 from circuits.runtime.evaluation import evaluate
+from circuits.sql.aggregate_names import AGGREGATE_NAMES
 from circuits.sql.parsing import WRITTEN
 from circuits.sql.source import SYMBOLS, SqlSource
 from circuits.sql.types import arrow_type
@@ -28,8 +29,6 @@ from circuits.types import functions
 __all__ = ["NULL", "READERS", "Clause", "check_spark_text", "integer", "is_aggregate", "text"]
 
 NULL: Final = Literal(None, pa.null())
-# Aggregates without a class of their own in sqlglot.
-AGGREGATES: Final = ("mean",)
 INT64: Final = range(-(2**63), 2**63)
 
 
@@ -120,8 +119,15 @@ class Clause:
 
 def is_aggregate(node: exp.Expr) -> bool:
     """Return whether the node itself is a call of an aggregate function."""
-    named = isinstance(node, exp.Anonymous) and node.name.lower() in AGGREGATES
-    return named or isinstance(node, exp.AggFunc | exp.Filter | exp.IgnoreNulls | exp.RespectNulls)
+    if isinstance(node, exp.Anonymous):
+        return node.name.lower() in AGGREGATE_NAMES
+    if isinstance(node, exp.Any):
+        # sqlglot has the same node for the function and for ``x = ANY (SELECT ...)``.
+        is_query = isinstance(node.this, exp.Query | exp.Tuple)
+        return not is_query and not isinstance(node.parent, exp.Predicate)
+    return isinstance(
+        node, exp.AggFunc | exp.Filter | exp.IgnoreNulls | exp.RespectNulls | exp.WithinGroup
+    )
 
 
 def _is_operator(node: exp.Expr) -> bool:
@@ -356,4 +362,5 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.Subquery: _read_subquery,
     exp.TryCast: _read_cast,
     exp.Window: _read_window,
+    exp.WithinGroup: _read_aggregate,
 }

@@ -1,16 +1,18 @@
 """GROUP BY: keys, aggregates, and expressions over them.
 
 An expression of the SELECT list or HAVING is read over the rows of FROM, with a placeholder column
-for each aggregate. Then the plan is made: Map (keys, then arguments), Aggregate, and beside it the
-scalar subqueries of these clauses. ``rewrite_over_groups`` then rewrites each
-expression over that plan: from the top of the expression down, a part that equals a key becomes the
-column of the key.
-``FILTER (WHERE c)`` is ``CASE WHEN c THEN argument END``, since aggregates leave NULL out.
+for each aggregate (`circuits.sql.aggregate_calls`). Then the plan is made: Map (keys, then
+arguments), Aggregate, and beside it the scalar subqueries of these clauses. Then
+``rewrite_over_groups`` rewrites each expression over that plan: from the top of the expression
+down, a part that equals a key becomes the column of the key.
+
+GROUPING SETS, ROLLUP and CUBE are the union of one Aggregate per set over the same rows, with NULL
+for the keys that a set leaves out. ``grouping()`` is a constant column of each of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -20,32 +22,34 @@ from circuits.plan.expressions import Call, Column, Expression, Literal
 from circuits.plan.nodes import (
     Aggregate,
     AggregateCall,
-    AggregateFunction,
     CrossJoin,
     Map,
+    Order,
     PlanNode,
+    Union,
     Values,
+    columns,
 )
-from circuits.sql.expressions import NULL, Clause, integer, is_aggregate
+from circuits.sql.aggregate_calls import AggregateTerm, read_aggregate
+from circuits.sql.expressions import Clause, integer, is_aggregate
 from circuits.sql.rows import Rows
 from circuits.sql.scope import OUTER, is_correlated, is_outer, shift_columns
-from circuits.types import functions
 
-__all__ = ["ONE_ROW", "Grouping", "has_aggregate", "is_grouped", "own_nodes"]
+__all__ = [
+    "ONE_ROW",
+    "Grouping",
+    "aggregate_call",
+    "has_aggregate",
+    "is_grouped",
+    "own_nodes",
+]
 
 # Column numbers of placeholders for keys, aggregates and scalar subqueries, until the plan is made.
 KEY: Final = 2 * OUTER
 CALL: Final = 3 * OUTER
 VALUE: Final = 4 * OUTER
+GROUPING: Final = 6 * OUTER
 ONE_ROW: Final = Values((), ((),))
-
-AGGREGATES: Final[dict[type[exp.Expr], AggregateFunction]] = {
-    exp.Avg: "avg",
-    exp.Count: "count",
-    exp.Max: "max",
-    exp.Min: "min",
-    exp.Sum: "sum",
-}
 
 
 def own_nodes(node: exp.Expr) -> Iterator[exp.Expr]:
@@ -77,7 +81,13 @@ class Grouping:
         self.rows = rows
         self.source = rows.source
         self.keys: list[Expression] = []
-        self._calls: list[tuple[AggregateFunction, Expression | None, bool, pa.DataType]] = []
+        # The keys of each grouping set, by number; None if there is one group per combination of
+        # all keys. Keys outside of ``_set_keys`` are in every set.
+        self._sets: list[frozenset[int]] | None = None
+        self._set_keys: frozenset[int] = frozenset()
+        self._groupings: list[tuple[int, ...]] = []
+        self._pending_groupings: list[Callable[[], tuple[int, ...]]] = []
+        self._calls: list[AggregateTerm] = []
         self._values: list[tuple[PlanNode, Expression]] = []
 
     def clause(self, name: str) -> Clause:
@@ -96,33 +106,69 @@ class Grouping:
             self.keys.append(expression)
         return Column(KEY + self.keys.index(expression), expression.type)
 
+    def add_sets(self, sets: Sequence[frozenset[int]]) -> None:
+        """Group by several sets of keys, which are given by their numbers."""
+        self._sets = list(sets)
+        self._set_keys = frozenset(range(len(self.keys)))
+
     def plan(self) -> PlanNode:
         """Return the plan of the groups: keys, aggregates, values of scalar subqueries."""
-        arguments = list(dict.fromkeys(c[1] for c in self._calls if c[1] is not None))
+        self._groupings = [read() for read in self._pending_groupings]
+        if self._groupings and self._sets is None:
+            self.add_sets([frozenset(range(len(self.keys)))])
+        groups: PlanNode
+        if self._sets is None:
+            groups = self._aggregate(range(len(self.keys)))
+        else:
+            always = frozenset(range(len(self.keys))) - self._set_keys
+            parts = [self._grouping_set(keys | always) for keys in self._sets]
+            groups = parts[0] if len(parts) == 1 else Union(tuple(parts))
+        return CrossJoin((groups, *(plan for plan, _ in self._values))) if self._values else groups
+
+    def _aggregate(self, keys: Sequence[int]) -> Aggregate:
+        """Return the aggregates by some of the keys."""
+        values = [
+            value
+            for call in self._calls
+            for value in (*call.arguments, *(key.expression for key in call.order))
+        ]
+        arguments = list(dict.fromkeys(values))
         fields = self.rows.plan.fields
+        expressions = [self.keys[number] for number in keys]
         names = [
             fields[key.index].name if isinstance(key, Column) else f"key_{number}"
-            for number, key in enumerate(self.keys)
+            for number, key in zip(keys, expressions, strict=True)
         ]
         names += [f"argument_{number}" for number in range(len(arguments))]
-        rows = Map(self.rows.plan, (*self.keys, *arguments), tuple(names))
+        rows = Map(self.rows.plan, (*expressions, *arguments), tuple(names))
+        places = {value: len(keys) + number for number, value in enumerate(arguments)}
         calls = tuple(
-            AggregateCall(
-                function,
-                None if argument is None else len(self.keys) + arguments.index(argument),
-                type_,
-                f"{function}_{number}",
-                distinct,
-            )
-            for number, (function, argument, distinct, type_) in enumerate(self._calls)
+            aggregate_call(call, f"{call.function}_{number}", places)
+            for number, call in enumerate(self._calls)
         )
-        groups: PlanNode = Aggregate(rows, tuple(range(len(self.keys))), calls)
-        return CrossJoin((groups, *(plan for plan, _ in self._values))) if self._values else groups
+        return Aggregate(rows, tuple(range(len(keys))), calls)
+
+    def _grouping_set(self, keys: frozenset[int]) -> PlanNode:
+        """Return the groups by some of the keys; the others are NULL."""
+        kept = sorted(keys)
+        groups = self._aggregate(kept)
+        own = columns(groups)
+        key_columns: list[Expression] = [
+            own[kept.index(number)] if number in keys else Literal(None, key.type)
+            for number, key in enumerate(self.keys)
+        ]
+        flags = [integer(_grouping_number(numbers, keys)) for numbers in self._groupings]
+        names = [f"key_{number}" for number in range(len(self.keys))]
+        for position, number in enumerate(kept):
+            names[number] = groups.fields[position].name
+        names += [field.name for field in groups.fields[len(kept) :]]
+        names += [f"grouping_{number}" for number in range(len(flags))]
+        return Map(groups, (*key_columns, *own[len(kept) :], *flags), tuple(names))
 
     def is_count(self, index: int) -> bool:
         """Return whether a column of the plan is a count, which is 0 over no rows."""
         number = index - len(self.keys)
-        return 0 <= number < len(self._calls) and self._calls[number][0] == "count"
+        return 0 <= number < len(self._calls) and self._calls[number].function == "count"
 
     def rewrite_over_groups(self, node: exp.Expr, expression: Expression) -> Expression:
         """Return the expression over the plan of the groups.
@@ -142,10 +188,13 @@ class Grouping:
             return Column(index - KEY, type_)
         if CALL <= index < VALUE:
             return Column(len(self.keys) + index - CALL, type_)
+        if index >= GROUPING:
+            return Column(len(self.keys) + len(self._calls) + index - GROUPING, type_)
         if index >= VALUE:
             number = index - VALUE
             before = [len(plan.fields) for plan, _ in self._values[:number]]
-            width = len(self.keys) + len(self._calls) + sum(before)
+            flags = 0 if self._sets is None else len(self._groupings)
+            width = len(self.keys) + len(self._calls) + flags + sum(before)
             return shift_columns(self._values[number][1], width)
         raise self._ungrouped_error(node, expression)
 
@@ -162,68 +211,41 @@ class Grouping:
         )
 
     def _read_aggregate(self, clause: Clause, node: exp.Expr) -> Expression:
-        source, condition = self.source, None
-        inner = self.rows.clause("an aggregate")
-        if isinstance(node, exp.Filter):
-            source.accept(node, "this", "expression")
-            source.accept(node.expression, "this")
-            condition = inner.predicate(node.expression.this)
-            node = node.this
-        argument, distinct = self._read_argument(inner, node)
-        function = "avg" if isinstance(node, exp.Anonymous) else AGGREGATES[type(node)]
-        if condition is not None:
-            counted = integer(1) if argument is None else argument
-            argument = inner.call(node, "case", condition, counted, NULL)
-        if argument is not None and is_correlated(argument):
-            raise source.unsupported(
-                node, "an aggregate of columns of the enclosing query", "aggregate in a join"
-            )
-        with source.function(node):
-            type_ = functions.aggregate_type(function, argument and argument.type)
-        distinct = distinct and function not in ("min", "max")
-        call = (function, argument, distinct, type_)
-        if call not in self._calls:
-            self._calls.append(call)
-        return Column(CALL + self._calls.index(call), type_)
+        if isinstance(node, exp.Grouping | exp.GroupingId):
+            return self._read_grouping(node)
 
-    def _read_argument(self, clause: Clause, node: exp.Expr) -> tuple[Expression | None, bool]:
-        """Return the argument of an aggregate (None: count of rows), and whether it is DISTINCT."""
-        source = self.source
-        if isinstance(node, exp.Anonymous) and is_aggregate(node):
-            source.accept(node, "this", "expressions")
-            argument = node.expressions[0] if len(node.expressions) == 1 else None
-            if argument is None:
-                raise source.error(node, f"{node.name}() takes one argument")
-        elif type(node) in AGGREGATES:
-            source.accept(node, "this", *(["big_int"] if isinstance(node, exp.Count) else []))
-            argument = node.this
-        else:
-            known = "there are: count, sum, avg, min, max, each with FILTER (WHERE ...)"
-            if isinstance(node, exp.IgnoreNulls | exp.RespectNulls):
-                # sqlglot parses the any_value() of DuckDB as one of these, too.
-                known_inside = isinstance(node.this, tuple(AGGREGATES))
-                if known_inside:
-                    raise source.unsupported(node, "IGNORE NULLS", "they are left out anyway")
-                node = node.this
-            word = source.written_name(node)
-            raise source.unsupported(node, f"aggregate {word}()", known, word)
-        if argument is None or isinstance(argument, exp.Star):
-            if not isinstance(node, exp.Count):
-                raise source.error(
-                    node,
-                    f"{source.written_name(node)}() needs a column; only count() can do without",
+        def register(call: AggregateTerm) -> Expression:
+            values = (*call.arguments, *(key.expression for key in call.order))
+            if any(map(is_correlated, values)):
+                raise self.source.unsupported(
+                    node, "an aggregate of columns of the enclosing query", "aggregate in a join"
                 )
-            if argument is not None:
-                source.accept(argument)
-            return None, False
-        if not isinstance(argument, exp.Distinct):
-            return clause.read(argument), False
-        source.accept(argument, "expressions")
-        if len(argument.expressions) != 1 or isinstance(argument.expressions[0], exp.Star):
-            raise source.unsupported(
-                node, "DISTINCT of several columns", "count the rows of a SELECT DISTINCT in FROM"
-            )
-        return clause.read(argument.expressions[0]), True
+            if call not in self._calls:
+                self._calls.append(call)
+            return Column(CALL + self._calls.index(call), call.type)
+
+        return read_aggregate(self.rows.clause("an aggregate"), node, register)
+
+    def _read_grouping(self, node: exp.Expr) -> Expression:
+        """Read ``grouping(a, b)``: a bit for each key, 1 where its set leaves the key out."""
+        source = self.source
+        source.accept(node, "expressions")
+        clause = self.rows.clause("grouping()")
+        self._pending_groupings.append(
+            lambda: self._add_grouping(node, [clause.read(part) for part in node.expressions])
+        )
+        number = len(self._pending_groupings) - 1
+        return Column(GROUPING + number, pa.int64())
+
+    def _add_grouping(self, node: exp.Expr, values: list[Expression]) -> tuple[int, ...]:
+        if self._sets is None and not self.keys:  # no GROUP BY
+            raise self.source.error(node, "grouping() needs a GROUP BY")
+        if not values:
+            return tuple(sorted(self._set_keys))
+        for value in values:
+            if value not in self.keys:
+                raise self.source.error(node, "an argument of grouping() is not in GROUP BY")
+        return tuple(self.keys.index(value) for value in values)
 
     def _read_scalar(self, clause: Clause, node: exp.Expr) -> Expression:
         """Join a subquery of one value for all groups beside them."""
@@ -232,3 +254,42 @@ class Grouping:
         value = alone.join_scalar_subquery(clause, node)
         self._values.append((alone.plan, value))
         return Column(VALUE + len(self._values) - 1, value.type)
+
+
+def aggregate_call(
+    term: AggregateTerm, name: str, places: Mapping[Expression, int]
+) -> AggregateCall:
+    """Return the call of a primitive aggregate over columns.
+
+    Args:
+        term: The aggregate, over expressions.
+        name: The name of its result.
+        places: The column of each expression.
+    """
+    arguments = [places[value] for value in term.arguments]
+    order: dict[int, Order] = {}
+    for key in term.order:
+        column = places[key.expression]
+        order.setdefault(column, Order(column, key.descending, key.nulls_first))
+    return AggregateCall(
+        term.function,
+        arguments[0] if arguments else None,
+        term.type,
+        name,
+        term.distinct,
+        tuple(arguments[1:]),
+        tuple(order.values()),
+        term.options,
+    )
+
+
+def _grouping_number(numbers: Sequence[int], keys: frozenset[int]) -> int:
+    """Return the bits of the keys that are left out; the first one is the highest.
+
+    >>> _grouping_number((0, 1), frozenset({1}))
+    2
+    """
+    bits = 0
+    for number in numbers:
+        bits = 2 * bits + (number not in keys)
+    return bits

@@ -31,6 +31,7 @@ from circuits.sql.environment import (
 )
 from circuits.sql.expressions import Clause, integer, is_aggregate
 from circuits.sql.grouping import ONE_ROW, Grouping, has_aggregate, is_grouped
+from circuits.sql.grouping_sets import read_grouping_sets
 from circuits.sql.ordering import Limit, SortKey, order_columns, read_limit, read_order
 from circuits.sql.rows import Rows, add_alias, conjuncts_of, factor_out_common
 from circuits.sql.scope import Scope, is_correlated
@@ -210,13 +211,9 @@ class _SelectReader:
         group, grouping = self.node.args.get("group"), self.grouping
         if group is None or grouping is None:
             return
-        self.source.accept(group, "expressions", "all")
         clause = self.rows.clause("GROUP BY")
-        if group.args.get("all"):
-            for item in self.items:
-                if not has_aggregate(item.node) and not isinstance(item.value, Literal):
-                    grouping.key(item.value)
-        for node in group.expressions:
+
+        def read_key(node: exp.Expr) -> int:
             if isinstance(node, exp.Literal) and not node.is_string:
                 item = self._item_at_position(node)
                 if has_aggregate(item.node):
@@ -227,6 +224,15 @@ class _SelectReader:
             if is_correlated(value):
                 raise self.source.unsupported(node, "a correlated GROUP BY", USE_WHERE)
             grouping.key(value)
+            return grouping.keys.index(value)
+
+        sets = read_grouping_sets(self.source, group, read_key)
+        if group.args.get("all"):
+            for item in self.items:
+                if not has_aggregate(item.node) and not isinstance(item.value, Literal):
+                    grouping.key(item.value)
+        if sets is not None:
+            grouping.add_sets(sets)
 
     def _read_having(self) -> list[tuple[exp.Expr, Expression]]:
         having = self.node.args.get("having")
