@@ -7,8 +7,8 @@
     max_by(x, y)     first(x order by y desc), of the rows where neither is NULL
 
 The primitive aggregates are those of `circuits.types.functions.aggregate_type`. Each definition
-gets an `AggregateReader`, which reads the parts of the call and registers primitive aggregates: of the
-groups of a query (`circuits.sql.grouping`), or of the frames of a window.
+gets an `AggregateReader`, which reads the parts of the call and registers primitive aggregates: of
+the groups of a query (`circuits.sql.grouping`), or of the frames of a window.
 ``FILTER (WHERE c)`` is ``CASE WHEN c THEN argument END``, since aggregates leave NULL out.
 
 Where systems differ, the dialect decides: the middle rows of a percentile, the quotients of
@@ -30,7 +30,9 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.aggregate_names import AGGREGATE_CLASSES, AGGREGATE_NAMES
-from circuits.sql.expressions import NULL, Clause, check_spark_text, integer
+from circuits.sql.casts import refuse_spark_float_as_text
+from circuits.sql.clause import Clause
+from circuits.sql.literals import NULL, integer_literal
 from circuits.sql.ordering import SortKey, read_order
 from circuits.types import functions
 
@@ -63,6 +65,11 @@ class AggregateTerm:
     distinct: bool = False
     order: tuple[SortKey, ...] = ()
     options: tuple[Any, ...] = ()
+
+    @property
+    def expressions(self) -> tuple[Expression, ...]:
+        """All expressions of the rows that it reads."""
+        return (*self.arguments, *(key.expression for key in self.order))
 
 
 Register = Callable[[AggregateTerm], Expression]
@@ -104,7 +111,7 @@ class AggregateReader:
         self.nulls: str = ""
         self._condition: Expression | None = None
         self.function = self._unwrap(node)
-        self.name = self.source.written_name(self.function)
+        self.name = self.source.name_in_text(self.function)
         self.definition = self._definition()
         self._nodes = self._argument_nodes()
         self._check()
@@ -114,15 +121,15 @@ class AggregateReader:
         source = self.source
         while isinstance(node, _WRAPPERS):
             if isinstance(node, exp.Filter):
-                source.accept(node, "this", "expression")
-                source.accept(node.expression, "this")
-                self._condition = self.clause.predicate(node.expression.this)
+                source.allow_arguments(node, "this", "expression")
+                source.allow_arguments(node.expression, "this")
+                self._condition = self.clause.read_condition(node.expression.this)
             elif isinstance(node, exp.WithinGroup):
-                source.accept(node, "this", "expression")
+                source.allow_arguments(node, "this", "expression")
                 self.within_group = True
                 self._read_order(node.expression)
             else:
-                source.accept(node, "this")
+                source.allow_arguments(node, "this")
                 self.nulls = "ignore" if isinstance(node, exp.IgnoreNulls) else "respect"
             node = node.this
         return node
@@ -145,7 +152,7 @@ class AggregateReader:
         """Return the arguments of the call, without DISTINCT and ORDER BY."""
         node, source = self.function, self.source
         flags = ("big_int", "nulls_excluded", "accuracy", "error_tolerance")
-        source.accept(node, *_PARTS, *flags)
+        source.allow_arguments(node, *_PARTS, *flags)
         todo: list[exp.Expr] = []
         for part in ("expressions",) if isinstance(node, exp.Anonymous) else _PARTS:
             value = node.args.get(part)
@@ -155,15 +162,15 @@ class AggregateReader:
         while todo:
             part = todo.pop(0)
             if isinstance(part, exp.Distinct):
-                source.accept(part, "expressions")
+                source.allow_arguments(part, "expressions")
                 self.distinct = True
                 todo = [*part.expressions, *todo]
             elif isinstance(part, exp.Order) and part.this is not None:
-                source.accept(part, "this", "expressions")
+                source.allow_arguments(part, "this", "expressions")
                 self._read_order(part)
                 todo.insert(0, part.this)
             elif isinstance(node, exp.Any) and isinstance(part, exp.Paren):
-                source.accept(part, "this")
+                source.allow_arguments(part, "this")
                 todo.insert(0, part.this)
             else:
                 found.append(part)
@@ -174,7 +181,7 @@ class AggregateReader:
         bare = exp.Order(expressions=node.expressions)
         for key in node.expressions:
             key.parent = node
-        self.source.accept(node, "this", "expressions")
+        self.source.allow_arguments(node, "this", "expressions")
         self.order = read_order(self.source, bare, self.clause.read)
 
     def _check(self) -> None:
@@ -219,7 +226,7 @@ class AggregateReader:
     def is_star(self, index: int) -> bool:
         """Return whether an argument is ``*``; it is then read."""
         if isinstance(self._nodes[index], exp.Star):
-            self.source.accept(self._nodes[index])
+            self.source.allow_arguments(self._nodes[index])
             return True
         return False
 
@@ -279,7 +286,7 @@ class AggregateReader:
         """Return expressions that are not NULL where FILTER holds and no value is NULL."""
         if self._condition is None:
             return values
-        return (*values, self.where(integer(1)))
+        return (*values, self.where(integer_literal(1)))
 
     def term(
         self,
@@ -290,7 +297,7 @@ class AggregateReader:
         options: tuple[Any, ...] = (),
     ) -> Expression:
         """Return the value of a primitive aggregate."""
-        with self.source.function(self.function):
+        with self.source.errors_at(self.function):
             type_ = functions.aggregate_type(function, *(value.type for value in arguments))
         return self._register(AggregateTerm(function, arguments, type_, distinct, order, options))
 
@@ -344,26 +351,26 @@ def _read_count(reader: AggregateReader) -> Expression:
                 "DISTINCT of several columns",
                 "count the rows of a SELECT DISTINCT in FROM",
             )
-        counted = reader.where(integer(1))
-        return reader.term("count", *(() if counted == integer(1) else (counted,)))
+        counted = reader.where(integer_literal(1))
+        return reader.term("count", *(() if counted == integer_literal(1) else (counted,)))
     values = [reader.value(index) for index in range(reader.count)]
     if reader.distinct:
         return reader.term("count", *map(reader.where, values), distinct=True)
     if len(values) == 1:
         return reader.term("count", reader.where(values[0]))
-    return reader.term("count", reader.where(integer(1), *values))
+    return reader.term("count", reader.where(integer_literal(1), *values))
 
 
 def _read_count_if(reader: AggregateReader) -> Expression:
     condition = _condition(reader)
-    counted = reader.call("case", condition, integer(1), NULL)
+    counted = reader.call("case", condition, integer_literal(1), NULL)
     found = reader.term("count", reader.where(counted), distinct=reader.distinct)
     if reader.is_spark:
         return found
     # In DuckDB the count over no rows is NULL.
-    one = reader.where(integer(1))
-    rows = reader.term("count", *(() if one == integer(1) else (one,)))
-    return reader.call("case", reader.call("gt", rows, integer(0)), found, NULL)
+    one = reader.where(integer_literal(1))
+    rows = reader.term("count", *(() if one == integer_literal(1) else (one,)))
+    return reader.call("case", reader.call("gt", rows, integer_literal(0)), found, NULL)
 
 
 def _condition(reader: AggregateReader) -> Expression:
@@ -372,7 +379,7 @@ def _condition(reader: AggregateReader) -> Expression:
         return reader.clause.call(reader.function, "cast", value, type=pa.bool_())
     if not pa.types.is_boolean(value.type):
         if pa.types.is_integer(value.type) and not reader.is_spark:
-            return reader.call("ne", value, integer(0))
+            return reader.call("ne", value, integer_literal(0))
         raise reader.source.error(
             reader.function, f"{reader.name}() needs a condition, not a value of type {value.type}"
         )
@@ -384,9 +391,11 @@ def _read_bool(is_and: bool) -> Read:
         condition = _condition(reader)
         decisive = reader.call("not", condition) if is_and else condition
         counted = reader.term("count", reader.where(condition))
-        found = reader.term("count", reader.where(reader.call("case", decisive, integer(1), NULL)))
-        result = reader.call("eq" if is_and else "gt", found, integer(0))
-        return reader.call("case", reader.call("gt", counted, integer(0)), result, NULL)
+        found = reader.term(
+            "count", reader.where(reader.call("case", decisive, integer_literal(1), NULL))
+        )
+        result = reader.call("eq" if is_and else "gt", found, integer_literal(0))
+        return reader.call("case", reader.call("gt", counted, integer_literal(0)), result, NULL)
 
     return read
 
@@ -408,7 +417,7 @@ def _over(
 ) -> Expression:
     """Return a value of the count as a float, NULL for a count below ``least``."""
     n = reader.number(count)
-    enough = reader.call("ge", count, integer(least))
+    enough = reader.call("ge", count, integer_literal(least))
     return reader.call("case", enough, value(n), NULL)
 
 
@@ -473,7 +482,7 @@ class _Pairs:
         """Return a value unless the divisor is 0, and NULL for no pairs."""
         call = self.reader.call
         result = call("case", call("eq", divisor, _float(0)), otherwise, value)
-        return call("case", call("gt", self.count, integer(0)), result, NULL)
+        return call("case", call("gt", self.count, integer_literal(0)), result, NULL)
 
     def slope(self) -> Expression:
         return self.reader.call("divide", self.sxy, self.sxx)
@@ -707,7 +716,7 @@ def _string_agg(reader: AggregateReader) -> Expression:
                 reader.function, f"the separator of {reader.name}() is a text"
             )
     if not (pa.types.is_string(value.type) or pa.types.is_large_string(value.type)):
-        check_spark_text(reader.clause, reader.function, value)
+        refuse_spark_float_as_text(reader.clause, reader.function, value)
     reader.check_distinct_order(value)
     text = _as_text(reader, value)
     masked = reader.where(text)

@@ -1,10 +1,15 @@
 """GROUP BY: keys, aggregates, and expressions over them.
 
-An expression of the SELECT list or HAVING is read over the rows of FROM, with a placeholder column
-for each aggregate (`circuits.sql.aggregate_calls`). Then the plan is made: Map (keys, then
-arguments), Aggregate, and beside it the scalar subqueries of these clauses. Then
-``rewrite_over_groups`` rewrites each expression over that plan: from the top of the expression
-down, a part that equals a key becomes the column of the key.
+The SELECT list, HAVING and ORDER BY of a grouped query are read first, over the plan of FROM and
+WHERE. Each call of an aggregate becomes a placeholder column. For ``SELECT k + 1, sum(x) * 2 FROM t
+GROUP BY k``::
+
+    read         k + 1, <aggregate 0> * 2
+    build_plan   Aggregate(Map(t, (k, x)), keys=(#0,), sum(#1))
+    rewrite      #0 + 1, #1 * 2
+
+``rewrite_over_groups`` replaces the largest parts that equal a key, and the placeholders, by
+columns of the Aggregate. `circuits.sql.aggregate_calls` reads the calls.
 
 GROUPING SETS, ROLLUP and CUBE are the union of one Aggregate per set over the same rows, with NULL
 for the keys that a set leaves out. ``grouping()`` is a constant column of each of them.
@@ -13,7 +18,7 @@ for the keys that a set leaves out. ``grouping()`` is a constant column of each 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 from sqlglot import exp
@@ -31,39 +36,35 @@ from circuits.plan.nodes import (
     columns,
 )
 from circuits.sql.aggregate_calls import AggregateTerm, read_aggregate
-from circuits.sql.expressions import Clause, integer, is_aggregate
-from circuits.sql.rows import Rows
-from circuits.sql.scope import OUTER, is_correlated, is_outer, shift_columns
+from circuits.sql.clause import Clause, is_aggregate
+from circuits.sql.literals import integer_literal
+from circuits.sql.scope import FIRST_OUTER_COLUMN, is_correlated, is_outer_column, shift_columns
+from circuits.sql.select_builder import SelectBuilder
 
-__all__ = [
-    "ONE_ROW",
-    "Grouping",
-    "aggregate_call",
-    "has_aggregate",
-    "is_grouped",
-    "own_nodes",
-]
+__all__ = ["ONE_ROW", "Grouping", "aggregate_call", "has_aggregate", "is_grouped"]
 
-# Column numbers of placeholders for keys, aggregates and scalar subqueries, until the plan is made.
-KEY: Final = 2 * OUTER
-CALL: Final = 3 * OUTER
-VALUE: Final = 4 * OUTER
-GROUPING: Final = 6 * OUTER
+# Placeholders are columns, numbered from these values on, beyond the columns of any plan.
+FIRST_KEY: Final = 2 * FIRST_OUTER_COLUMN
+FIRST_AGGREGATE: Final = 3 * FIRST_OUTER_COLUMN
+FIRST_SUBQUERY: Final = 4 * FIRST_OUTER_COLUMN
+FIRST_GROUPING: Final = 6 * FIRST_OUTER_COLUMN
+
+#: The plan of a SELECT without FROM: one row without columns.
 ONE_ROW: Final = Values((), ((),))
 
 
-def own_nodes(node: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield the nodes of a tree without those of queries and window functions in it."""
+def _own_nodes(node: exp.Expr) -> Iterator[exp.Expr]:
+    """Yield the nodes of a tree, except those of queries and window functions in it."""
 
-    def is_foreign(part: exp.Expr) -> bool:
+    def is_other_context(part: exp.Expr) -> bool:
         return isinstance(part, exp.Query | exp.Window)
 
-    yield from (part for part in node.walk(prune=is_foreign) if not is_foreign(part))
+    yield from (part for part in node.walk(prune=is_other_context) if not is_other_context(part))
 
 
 def has_aggregate(node: exp.Expr) -> bool:
     """Return whether an expression calls an aggregate of this query."""
-    return any(map(is_aggregate, own_nodes(node)))
+    return any(map(is_aggregate, _own_nodes(node)))
 
 
 def is_grouped(select: exp.Select) -> bool:
@@ -74,44 +75,52 @@ def is_grouped(select: exp.Select) -> bool:
     return any(part is not None and has_aggregate(part) for part in parts)
 
 
-class Grouping:
-    """The groups of some rows, while the expressions over them are read."""
+class _ScalarSubquery(NamedTuple):
+    """A plan of one row, and the value of the subquery over its columns."""
 
-    def __init__(self, rows: Rows) -> None:
-        self.rows = rows
-        self.source = rows.source
+    plan: PlanNode
+    value: Expression
+
+
+class Grouping:
+    """The keys, aggregates and scalar subqueries of a grouped SELECT, while it is read.
+
+    The columns of the plan are the keys, the aggregates, the values of ``grouping()``, and those of
+    the subqueries.
+    """
+
+    def __init__(self, builder: SelectBuilder) -> None:
+        self.builder = builder
+        self.source = builder.source
         self.keys: list[Expression] = []
-        # The keys of each grouping set, by number; None if there is one group per combination of
-        # all keys. Keys outside of ``_set_keys`` are in every set.
+        self._aggregates: list[AggregateTerm] = []
+        # The numbers of the keys of each grouping set; None for one group per combination of all
+        # keys. Keys that are not in ``_set_keys`` are in every set.
         self._sets: list[frozenset[int]] | None = None
         self._set_keys: frozenset[int] = frozenset()
-        self._groupings: list[tuple[int, ...]] = []
+        # The keys of each call of ``grouping()``, which are read after all keys are known.
         self._pending_groupings: list[Callable[[], tuple[int, ...]]] = []
-        self._calls: list[AggregateTerm] = []
-        self._values: list[tuple[PlanNode, Expression]] = []
+        self._groupings: list[tuple[int, ...]] = []
+        self._subqueries: list[_ScalarSubquery] = []
 
     def clause(self, name: str) -> Clause:
-        """Return the clause of expressions over the groups, which are read with placeholders."""
-        return Clause(
-            self.source,
-            name,
-            self.rows.column,
-            aggregate=self._read_aggregate,
-            scalar=self._read_scalar,
+        """Return a clause of expressions over the groups, with placeholders for aggregates."""
+        return self.builder.clause(
+            name, read_aggregate=self._read_aggregate, read_scalar=self._read_scalar
         )
 
-    def key(self, expression: Expression) -> Column:
+    def add_key(self, expression: Expression) -> Column:
         """Return the placeholder of a key; add the key if it is new."""
         if expression not in self.keys:
             self.keys.append(expression)
-        return Column(KEY + self.keys.index(expression), expression.type)
+        return Column(FIRST_KEY + self.keys.index(expression), expression.type)
 
     def add_sets(self, sets: Sequence[frozenset[int]]) -> None:
         """Group by several sets of keys, which are given by their numbers."""
         self._sets = list(sets)
         self._set_keys = frozenset(range(len(self.keys)))
 
-    def plan(self) -> PlanNode:
+    def build_plan(self) -> PlanNode:
         """Return the plan of the groups: keys, aggregates, values of scalar subqueries."""
         self._groupings = [read() for read in self._pending_groupings]
         if self._groupings and self._sets is None:
@@ -123,30 +132,27 @@ class Grouping:
             always = frozenset(range(len(self.keys))) - self._set_keys
             parts = [self._grouping_set(keys | always) for keys in self._sets]
             groups = parts[0] if len(parts) == 1 else Union(tuple(parts))
-        return CrossJoin((groups, *(plan for plan, _ in self._values))) if self._values else groups
+        if not self._subqueries:
+            return groups
+        return CrossJoin((groups, *(subquery.plan for subquery in self._subqueries)))
 
     def _aggregate(self, keys: Sequence[int]) -> Aggregate:
         """Return the aggregates by some of the keys."""
-        values = [
-            value
-            for call in self._calls
-            for value in (*call.arguments, *(key.expression for key in call.order))
-        ]
-        arguments = list(dict.fromkeys(values))
-        fields = self.rows.plan.fields
+        arguments = list(dict.fromkeys(v for call in self._aggregates for v in call.expressions))
+        fields = self.builder.plan.fields
         expressions = [self.keys[number] for number in keys]
         names = [
             fields[key.index].name if isinstance(key, Column) else f"key_{number}"
             for number, key in zip(keys, expressions, strict=True)
         ]
         names += [f"argument_{number}" for number in range(len(arguments))]
-        rows = Map(self.rows.plan, (*expressions, *arguments), tuple(names))
-        places = {value: len(keys) + number for number, value in enumerate(arguments)}
+        inputs = Map(self.builder.plan, (*expressions, *arguments), tuple(names))
+        positions = {value: len(keys) + number for number, value in enumerate(arguments)}
         calls = tuple(
-            aggregate_call(call, f"{call.function}_{number}", places)
-            for number, call in enumerate(self._calls)
+            aggregate_call(call, f"{call.function}_{number}", positions)
+            for number, call in enumerate(self._aggregates)
         )
-        return Aggregate(rows, tuple(range(len(keys))), calls)
+        return Aggregate(inputs, tuple(range(len(keys))), calls)
 
     def _grouping_set(self, keys: frozenset[int]) -> PlanNode:
         """Return the groups by some of the keys; the others are NULL."""
@@ -157,7 +163,7 @@ class Grouping:
             own[kept.index(number)] if number in keys else Literal(None, key.type)
             for number, key in enumerate(self.keys)
         ]
-        flags = [integer(_grouping_number(numbers, keys)) for numbers in self._groupings]
+        flags = [integer_literal(_grouping_number(numbers, keys)) for numbers in self._groupings]
         names = [f"key_{number}" for number in range(len(self.keys))]
         for position, number in enumerate(kept):
             names[number] = groups.fields[position].name
@@ -166,111 +172,110 @@ class Grouping:
         return Map(groups, (*key_columns, *own[len(kept) :], *flags), tuple(names))
 
     def is_count(self, index: int) -> bool:
-        """Return whether a column of the plan is a count, which is 0 over no rows."""
+        """Return whether a column of the plan is a count, which is 0 for an empty group."""
         number = index - len(self.keys)
-        return 0 <= number < len(self._calls) and self._calls[number].function == "count"
+        is_aggregate_column = 0 <= number < len(self._aggregates)
+        return is_aggregate_column and self._aggregates[number].function == "count"
 
     def rewrite_over_groups(self, node: exp.Expr, expression: Expression) -> Expression:
-        """Return the expression over the plan of the groups.
+        """Return an expression, read by ``clause``, over the plan of the groups.
 
         Raises:
-            SqlError: It reads a column that is no key, outside of an aggregate.
+            SqlError: It has a column that is neither a key nor in an aggregate.
         """
         if not isinstance(expression, Literal) and expression in self.keys:
             return Column(self.keys.index(expression), expression.type)
         if isinstance(expression, Call):
-            parts = tuple(self.rewrite_over_groups(node, part) for part in expression.arguments)
-            return Call(expression.function, parts, expression.type)
-        if not isinstance(expression, Column) or is_outer(expression.index):
+            arguments = tuple(self.rewrite_over_groups(node, a) for a in expression.arguments)
+            return Call(expression.function, arguments, expression.type)
+        if not isinstance(expression, Column) or is_outer_column(expression.index):
             return expression
         index, type_ = expression.index, expression.type
-        if KEY <= index < CALL:
-            return Column(index - KEY, type_)
-        if CALL <= index < VALUE:
-            return Column(len(self.keys) + index - CALL, type_)
-        if index >= GROUPING:
-            return Column(len(self.keys) + len(self._calls) + index - GROUPING, type_)
-        if index >= VALUE:
-            number = index - VALUE
-            before = [len(plan.fields) for plan, _ in self._values[:number]]
-            flags = 0 if self._sets is None else len(self._groupings)
-            width = len(self.keys) + len(self._calls) + flags + sum(before)
-            return shift_columns(self._values[number][1], width)
-        raise self._ungrouped_error(node, expression)
+        if index < FIRST_KEY:
+            raise self._ungrouped_error(node, expression)
+        if index < FIRST_AGGREGATE:
+            return Column(index - FIRST_KEY, type_)
+        if index < FIRST_SUBQUERY:
+            return Column(len(self.keys) + index - FIRST_AGGREGATE, type_)
+        width = len(self.keys) + len(self._aggregates)
+        if index >= FIRST_GROUPING:
+            return Column(width + index - FIRST_GROUPING, type_)
+        number = index - FIRST_SUBQUERY
+        widths = [len(subquery.plan.fields) for subquery in self._subqueries[:number]]
+        columns_before = width + len(self._groupings) + sum(widths)
+        return shift_columns(self._subqueries[number].value, columns_before)
 
     def _ungrouped_error(self, node: exp.Expr, column: Column) -> Exception:
-        name = self.rows.plan.fields[column.index].name
-        place = node
+        name = self.builder.plan.fields[column.index].name
+        error_node = node
         for part in node.find_all(exp.Column):
             if part.name.casefold() == name.casefold():
-                place = part
+                error_node = part
         return self.source.error(
-            place,
+            error_node,
             f"column {name!r} is neither in GROUP BY nor in an aggregate; add it to GROUP BY, or "
             f"take max({name})",
         )
 
     def _read_aggregate(self, clause: Clause, node: exp.Expr) -> Expression:
+        """Return the value of a call over placeholders; add its aggregates if they are new."""
         if isinstance(node, exp.Grouping | exp.GroupingId):
             return self._read_grouping(node)
 
         def register(call: AggregateTerm) -> Expression:
-            values = (*call.arguments, *(key.expression for key in call.order))
-            if any(map(is_correlated, values)):
+            if any(map(is_correlated, call.expressions)):
                 raise self.source.unsupported(
                     node, "an aggregate of columns of the enclosing query", "aggregate in a join"
                 )
-            if call not in self._calls:
-                self._calls.append(call)
-            return Column(CALL + self._calls.index(call), call.type)
+            if call not in self._aggregates:
+                self._aggregates.append(call)
+            return Column(FIRST_AGGREGATE + self._aggregates.index(call), call.type)
 
-        return read_aggregate(self.rows.clause("an aggregate"), node, register)
+        return read_aggregate(self.builder.clause("an aggregate"), node, register)
 
     def _read_grouping(self, node: exp.Expr) -> Expression:
         """Read ``grouping(a, b)``: a bit for each key, 1 where its set leaves the key out."""
-        source = self.source
-        source.accept(node, "expressions")
-        clause = self.rows.clause("grouping()")
-        self._pending_groupings.append(
-            lambda: self._add_grouping(node, [clause.read(part) for part in node.expressions])
-        )
-        number = len(self._pending_groupings) - 1
-        return Column(GROUPING + number, pa.int64())
+        self.source.allow_arguments(node, "expressions")
+        clause = self.builder.clause("grouping()")
+        values = [clause.read(part) for part in node.expressions]
+        self._pending_groupings.append(lambda: self._grouped_keys(node, values))
+        return Column(FIRST_GROUPING + len(self._pending_groupings) - 1, pa.int64())
 
-    def _add_grouping(self, node: exp.Expr, values: list[Expression]) -> tuple[int, ...]:
-        if self._sets is None and not self.keys:  # no GROUP BY
+    def _grouped_keys(self, node: exp.Expr, values: list[Expression]) -> tuple[int, ...]:
+        """Return the numbers of the keys that are the arguments of a call of ``grouping()``."""
+        if not self.keys:
             raise self.source.error(node, "grouping() needs a GROUP BY")
         if not values:
-            return tuple(sorted(self._set_keys))
+            return tuple(range(len(self.keys)))
         for value in values:
             if value not in self.keys:
                 raise self.source.error(node, "an argument of grouping() is not in GROUP BY")
         return tuple(self.keys.index(value) for value in values)
 
     def _read_scalar(self, clause: Clause, node: exp.Expr) -> Expression:
-        """Join a subquery of one value for all groups beside them."""
-        apart = self.rows.environment.without_outer_columns(self.rows.scope)
-        alone = Rows(apart, ONE_ROW)
-        value = alone.join_scalar_subquery(clause, node)
-        self._values.append((alone.plan, value))
-        return Column(VALUE + len(self._values) - 1, value.type)
+        """Return the placeholder of a scalar subquery, which is joined to the groups."""
+        environment = self.builder.environment.without_outer_scope(self.builder.scope)
+        subquery_builder = SelectBuilder(environment, ONE_ROW)
+        value = subquery_builder.join_scalar_subquery(clause, node)
+        self._subqueries.append(_ScalarSubquery(subquery_builder.plan, value))
+        return Column(FIRST_SUBQUERY + len(self._subqueries) - 1, value.type)
 
 
 def aggregate_call(
-    term: AggregateTerm, name: str, places: Mapping[Expression, int]
+    term: AggregateTerm, name: str, positions: Mapping[Expression, int]
 ) -> AggregateCall:
     """Return the call of a primitive aggregate over columns.
 
     Args:
         term: The aggregate, over expressions.
         name: The name of its result.
-        places: The column of each expression.
+        positions: The column of each expression.
     """
-    arguments = [places[value] for value in term.arguments]
-    order: dict[int, Order] = {}
+    arguments = [positions[value] for value in term.arguments]
+    orders: dict[int, Order] = {}
     for key in term.order:
-        column = places[key.expression]
-        order.setdefault(column, Order(column, key.descending, key.nulls_first))
+        column = positions[key.expression]
+        orders.setdefault(column, Order(column, key.descending, key.nulls_first))
     return AggregateCall(
         term.function,
         arguments[0] if arguments else None,
@@ -278,7 +283,7 @@ def aggregate_call(
         name,
         term.distinct,
         tuple(arguments[1:]),
-        tuple(order.values()),
+        tuple(orders.values()),
         term.options,
     )
 

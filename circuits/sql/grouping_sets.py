@@ -42,7 +42,7 @@ def read_grouping_sets(
     Raises:
         UnsupportedSqlError: There are more than 4096 sets.
     """
-    source.accept(group, "expressions", "all", "rollup", "cube", "grouping_sets")
+    source.allow_arguments(group, "expressions", "all", "rollup", "cube", "grouping_sets")
     reader = _Reader(source, read_key)
     parts = [reader.sets_of(node) for node in group.expressions]
     suffixes = [
@@ -54,9 +54,9 @@ def read_grouping_sets(
         return _combine(source, group, parts)
     plain = [next(iter(sets)) for sets in parts]
     if reader.found or len(suffixes) > 1:
-        raise source.unsupported(suffixes[0], f"a second {source.construct(suffixes[0])}")
+        raise source.unsupported(suffixes[0], f"a second {source.describe(suffixes[0])}")
     suffix = suffixes[0]
-    source.accept(suffix, "expressions")
+    source.allow_arguments(suffix, "expressions")
     if isinstance(suffix, exp.Rollup):
         return _rollup(plain)
     if isinstance(suffix, exp.Cube):
@@ -80,7 +80,7 @@ class _Reader:
         """Return the grouping sets of one element."""
         if isinstance(node, exp.Rollup | exp.Cube | exp.GroupingSets):
             self.found = True
-            self._source.accept(node, "expressions")
+            self._source.allow_arguments(node, "expressions")
             if isinstance(node, exp.GroupingSets):
                 return [keys for part in node.expressions for keys in self.sets_of(part)]
             parts = [self._keys_of(part) for part in node.expressions]
@@ -93,7 +93,7 @@ class _Reader:
 
     def _keys_of(self, node: exp.Expr) -> frozenset[int]:
         if isinstance(node, exp.Tuple):
-            self._source.accept(node, "expressions")
+            self._source.allow_arguments(node, "expressions")
             return frozenset(self._read_key(part) for part in node.expressions)
         return frozenset((self._read_key(node),))
 
