@@ -24,6 +24,7 @@ from circuits.plan.expressions import Expression, Literal, conjuncts
 from circuits.plan.nodes import Distinct, Field, Filter, Map, PlanNode, TopK, Values, columns
 from circuits.sql.clause import Clause, is_aggregate
 from circuits.sql.conditions import restrict
+from circuits.sql.disjunctions import has_membership
 from circuits.sql.environment import (
     NO_RANKS,
     DerivedTable,
@@ -33,6 +34,7 @@ from circuits.sql.environment import (
 )
 from circuits.sql.grouping import ONE_ROW, Grouping, has_aggregate, is_grouped
 from circuits.sql.grouping_sets import read_grouping_sets
+from circuits.sql.having import register_aggregates, restrict_groups
 from circuits.sql.literals import integer_literal
 from circuits.sql.ordering import (
     Limit,
@@ -128,6 +130,8 @@ class _SelectReader:
         self.source = builder.source
         self.aliases = dict(builder.aliases)
         self.grouping = Grouping(builder) if is_grouped(node) else None
+        # The conditions of HAVING with EXISTS or IN.
+        self.memberships: list[exp.Expr] = []
         self.row_number, self.ranks = self._find_row_number(ranks)
         self.items = self._read_items()
 
@@ -267,13 +271,11 @@ class _SelectReader:
         clause = self._clause("HAVING")
         conditions = []
         for part in conjuncts_of(having.this):
-            if is_membership(part):
-                raise self.source.unsupported(
-                    part,
-                    "EXISTS or IN (subquery) in HAVING",
-                    "put the grouped query in FROM, and the condition in the WHERE around",
-                )
             self._check_names(part, "HAVING")
+            if is_membership(part) or has_membership(part):
+                register_aggregates(clause, part)
+                self.memberships.append(part)
+                continue
             conditions.append((part, clause.read_condition(part)))
         return conditions
 
@@ -286,6 +288,9 @@ class _SelectReader:
                 raise self.source.unsupported(node, "a correlated HAVING", USE_WHERE)
             for part in conjuncts([factor_out_common(over_groups)]):
                 plan = Filter(plan, part)
+        for node in self.memberships:
+            assert self.grouping is not None
+            plan = restrict_groups(self.builder, self.grouping, plan, node)
         return plan
 
     def _read_correlated_conditions(self) -> list[Expression]:

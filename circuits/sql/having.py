@@ -1,0 +1,117 @@
+"""HAVING with subqueries: EXISTS, IN, ANY and ALL over the groups of a query.
+
+A condition of WHERE filters the rows of FROM; the same condition of HAVING filters the groups. So
+the groups get a builder, as FROM has one: its columns are the keys, under the names that they have
+in FROM, and its expressions are read with aggregates and rewritten over the groups
+(`circuits.sql.grouping`). `circuits.sql.conditions` then plans the condition as in WHERE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+
+from sqlglot import exp
+
+from circuits.errors import SqlError
+from circuits.plan.expressions import Expression, Literal
+from circuits.plan.nodes import PlanNode
+from circuits.sql.clause import Clause, Reader, is_aggregate
+from circuits.sql.conditions import restrict
+from circuits.sql.grouping import Grouping
+from circuits.sql.scope import ScopeColumn
+from circuits.sql.select_builder import SelectBuilder
+from circuits.sql.source import Unsupported
+
+__all__ = ["register_aggregates", "restrict_groups"]
+
+
+def register_aggregates(clause: Clause, condition: exp.Expr) -> None:
+    """Read the aggregates of a condition, so that the plan of the groups computes them."""
+
+    def is_whole(part: exp.Expr) -> bool:
+        return is_aggregate(part) or isinstance(part, exp.Query)
+
+    for part in condition.walk(prune=is_whole):
+        if is_aggregate(part):
+            clause.read(part)
+
+
+def restrict_groups(
+    builder: SelectBuilder, grouping: Grouping, plan: PlanNode, condition: exp.Expr
+) -> PlanNode:
+    """Return the groups for which a condition with EXISTS, IN, ANY or ALL is true.
+
+    Args:
+        builder: The plan of FROM and WHERE.
+        grouping: The groups; `register_aggregates` has read the condition.
+        plan: The plan of the groups.
+        condition: The condition.
+
+    Raises:
+        UnsupportedSqlError: The condition names a column of the enclosing query.
+    """
+    groups = _GroupBuilder(builder, grouping, plan)
+    restrict(groups, condition, "HAVING")
+    if groups.correlated_conditions:
+        raise builder.source.unsupported(
+            condition, "a correlated HAVING", "name the columns of the enclosing query in WHERE"
+        )
+    return groups.plan
+
+
+class _GroupBuilder(SelectBuilder):
+    """The groups of a query, as the rows that a condition restricts."""
+
+    def __init__(self, rows: SelectBuilder, grouping: Grouping, plan: PlanNode) -> None:
+        columns = [_over_groups(grouping, column) for column in rows.scope_columns]
+        super().__init__(rows.environment, plan, columns, rows.parent)
+        self._grouping = grouping
+
+    def clause(self, name: str, **options: Reader) -> Clause:
+        """Return a clause of expressions over the groups."""
+        base = replace(self._grouping.clause(name), read_scalar=_refuse_scalar)
+        values = {field.name: getattr(base, field.name) for field in fields(Clause)}
+        return _GroupClause(**values, base=base, rewrite=self._grouping.rewrite_over_groups)
+
+
+def _refuse_scalar(clause: Clause, node: exp.Expr) -> Expression:
+    raise clause.source.unsupported(
+        node,
+        "a scalar subquery beside EXISTS or IN in HAVING",
+        "put the grouped query in FROM, and the condition in the WHERE around",
+    )
+
+
+def _refuse_rewrite(node: exp.Expr, expression: Expression) -> Expression:
+    raise AssertionError("a clause of groups has a rewrite")
+
+
+@dataclass(frozen=True)
+class _GroupClause(Clause):
+    """A clause whose expressions are rewritten over the groups."""
+
+    base: Clause | None = None
+    rewrite: Callable[[exp.Expr, Expression], Expression] = _refuse_rewrite
+
+    def read(self, node: exp.Expr) -> Expression:
+        """Return the expression of a syntax tree over the groups."""
+        assert self.base is not None
+        return self.rewrite(node, self.base.read(node))
+
+
+def _over_groups(grouping: Grouping, column: ScopeColumn) -> ScopeColumn:
+    """Return a column of FROM over the groups; it can only be read if it is a key."""
+    place = exp.column(column.name)
+    try:
+        return column.map_values(lambda value: grouping.rewrite_over_groups(place, value))
+    except SqlError:
+        reason = Unsupported(
+            f"the column {column.qualified_name!r} that is not in GROUP BY", "add it to GROUP BY"
+        )
+        return replace(
+            column,
+            value=Literal(None, column.value.type),
+            merged_value=None,
+            unreadable_reason=column.unreadable_reason or reason,
+        )
