@@ -28,6 +28,7 @@ from typing import Any, Final
 import pyarrow as pa
 from sqlglot import exp
 
+from circuits.errors import SchemaError
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.aggregate_names import AGGREGATE_CLASSES, AGGREGATE_NAMES
 from circuits.sql.casts import refuse_spark_float_as_text
@@ -35,6 +36,7 @@ from circuits.sql.clause import Clause
 from circuits.sql.literals import NULL, integer_literal
 from circuits.sql.ordering import SortKey, read_order
 from circuits.types import functions
+from circuits.types.codecs.codec import Codecs
 
 __all__ = ["AggregateTerm", "read_aggregate"]
 
@@ -154,8 +156,8 @@ class AggregateReader:
         flags = ("big_int", "nulls_excluded", "accuracy", "error_tolerance")
         source.allow_arguments(node, *_PARTS, *flags)
         todo: list[exp.Expr] = []
-        for part in ("expressions",) if isinstance(node, exp.Anonymous) else _PARTS:
-            value = node.args.get(part)
+        for name in ("expressions",) if isinstance(node, exp.Anonymous) else _PARTS:
+            value = node.args.get(name)
             if value is not None and not isinstance(value, str):
                 todo += value if isinstance(value, list) else [value]
         found: list[exp.Expr] = []
@@ -739,13 +741,25 @@ def _list(reader: AggregateReader) -> Expression:
     value = reader.value(0)
     leaves_nulls_out = bool(reader.function.args.get("nulls_excluded")) and reader.is_spark
     reader.check_distinct_order(value)
+    _check_lists(reader, value)
     required = reader.required(*((value,) if leaves_nulls_out else ()))
     order = reader.order or (SortKey(value, False, False),)
     return reader.term("list", value, *required, distinct=reader.distinct, order=order)
 
 
+def _check_lists(reader: AggregateReader, value: Expression) -> None:
+    """Refuse a list, if no column can have its type."""
+    try:
+        Codecs().codec(pa.list_(value.type))
+    except SchemaError:
+        raise reader.source.unsupported(
+            reader.function, f"{reader.name}(), a list", "use string_agg()", reader.name
+        ) from None
+
+
 def _set(reader: AggregateReader) -> Expression:
     value = reader.value(0)
+    _check_lists(reader, value)
     return reader.term(
         "list",
         value,

@@ -4,6 +4,8 @@
 
     comoment(x, y) = Σ (x - mean x)(y - mean y) = Σ x y - Σ x Σ y / n         n pairs
 
+Both columns are NULL in the same rows: the front end masks each by the other.
+
 The three sums are exact (`exact_sum`): a product of two floats has at most 106 bits, so it is split
 into digits without rounding. Deletions therefore undo insertions, and the result depends only on
 the rows of the group. It is rounded when it is read: ``n Σ x y - Σ x Σ y`` is computed with two

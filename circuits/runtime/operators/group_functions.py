@@ -13,7 +13,6 @@ from types import MappingProxyType
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -33,7 +32,7 @@ _MOST_COPIES: Final = 2**31 - 1
 
 @dataclass(frozen=True)
 class GroupedRows:
-    """The values of n groups, sorted by group and in the order of the group.
+    """The values of n groups, at least one, sorted by group and in the order of the group.
 
     Attributes:
         n: The number of groups.
@@ -61,20 +60,24 @@ class GroupedRows:
     @cached_property
     def present(self) -> Int64Array:
         """The groups that have values, ascending."""
-        return self.groups[self.starts]
+        present: Int64Array = self.groups[self.starts]
+        return present
 
     @cached_property
     def ends(self) -> Int64Array:
         """The sum of the weights of the values of the group up to each value."""
         ends = np.cumsum(self.weights)
         before = (ends - self.weights)[self.starts]
-        return ends - np.repeat(before, np.diff(np.append(self.starts, len(self.groups))))
+        lengths = np.diff(np.append(self.starts, len(self.groups)))
+        within: Int64Array = ends - np.repeat(before, lengths)
+        return within
 
     @cached_property
     def sizes(self) -> Int64Array:
         """The sum of the weights of each group that has values."""
         last = np.append(self.starts[1:], len(self.groups)) - 1
-        return self.ends[last]
+        sizes: Int64Array = self.ends[last]
+        return sizes
 
     def spread(self, codes: Int64Array) -> Int64Array:
         """Return the codes of the groups that have values as those of all groups."""
@@ -122,8 +125,6 @@ def _first(rows: GroupedRows) -> Int64Array:
 
 
 def _mode(rows: GroupedRows) -> Int64Array:
-    if not len(rows.groups):
-        return np.full(rows.n, NULL)
     order = np.lexsort((np.arange(len(rows.groups)), -rows.weights, rows.groups))
     return rows.spread(rows.codes[order[rows.starts]])
 
@@ -174,16 +175,8 @@ def _product(rows: GroupedRows) -> Int64Array:
     numbers = values_of(rows.codes, dtype).astype(np.float64)
     with np.errstate(all="ignore"):
         powers = np.where(rows.weights == 1, numbers, numbers ** rows.weights.astype(np.float64))
-        products = _reduce(np.multiply, powers, rows.starts)
+        products = np.multiply.reduceat(powers, rows.starts)
     return rows.spread(codes_of(products))
-
-
-def _reduce(
-    function: np.ufunc, values: npt.NDArray[np.float64], starts: Int64Array
-) -> npt.NDArray[np.float64]:
-    if not len(starts):
-        return np.empty(0)
-    return function.reduceat(values, starts)
 
 
 def _string_agg(rows: GroupedRows) -> Int64Array:

@@ -95,6 +95,8 @@ class OrderedAggregate:
             rows: The columns of the rows after the keys, ascending within a group.
             weights: The weight of each row, above 0.
         """
+        if not len(group_indices):
+            return np.full(n, NULL)
         keys = np.zeros((self._keys, rows.shape[1]), np.int64)
         rows = np.concatenate((keys, rows))
         if self._order.decided is not None and len(group_indices) > 1:

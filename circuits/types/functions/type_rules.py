@@ -183,7 +183,7 @@ def aggregate_type(function: str, *arguments: pa.DataType | None) -> pa.DataType
     count          the number of rows, or of those whose arguments are not NULL
     sum, avg       the exact sum of numbers, and the mean
     min, max       the least and the greatest value
-    comoment       the sum of the products of the deviations of two floats
+    comoment       the sum of the products of the deviations of two floats; both are NULL, or none
     bit_and, ...   the bits of integers; also bit_or, bit_xor
     first          the first value, in an order
     mode           the most frequent value
