@@ -45,7 +45,10 @@ _NAN: Final = Literal(float("nan"), _FLOAT)
 # The arguments of the trees of sqlglot that hold the arguments of the call, in order.
 _PARTS: Final = ("this", "expression", "quantile", "separator", "expressions")
 _WRAPPERS: Final = exp.Filter | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls
-_ORDER_MATTERS: Final = frozenset(("first", "last", "any_value", "string_agg", "array_agg"))
+_WINDOW_FUNCTIONS: Final = (
+    *(exp.RowNumber, exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist, exp.Ntile),
+    *(exp.Lag, exp.Lead, exp.NthValue),
+)
 
 
 @dataclass(frozen=True)
@@ -143,6 +146,13 @@ class AggregateReader:
         else:
             name = AGGREGATE_CLASSES.get(type(node), "")
         definition = DEFINITIONS.get(name)
+        is_bare_window_function = isinstance(node, _WINDOW_FUNCTIONS) or (
+            isinstance(node, exp.FirstValue | exp.LastValue) and not self.source.is_spark
+        )
+        if is_bare_window_function and not isinstance(self.node.parent, exp.Window):
+            raise self.source.error(
+                node, f"{self.name}() needs a window; write {self.name}(...) OVER (...)"
+            )
         if definition is None:
             known = ", ".join(sorted(DEFINITIONS))
             raise self.source.unsupported(

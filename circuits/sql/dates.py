@@ -17,7 +17,7 @@ from circuits.sql.clause import Clause, Reader
 from circuits.sql.literals import integer_literal, string_literal
 from circuits.sql.source import MAX_NUMBER_CHARACTERS
 
-__all__ = ["READERS", "READERS_BY_NAME"]
+__all__ = ["READERS", "READERS_BY_NAME", "read_interval"]
 
 
 class Interval(NamedTuple):
@@ -130,11 +130,11 @@ def _read_date_add(clause: Clause, node: exp.DateAdd) -> Expression:
 def _add_interval(
     clause: Clause, node: exp.Expr, date: exp.Expr, interval: exp.Interval, sign: int
 ) -> Expression:
-    parts = [integer_literal(sign * part) for part in _read_interval(clause, interval)]
+    parts = [integer_literal(sign * part) for part in read_interval(clause, interval)]
     return clause.call(node, "date_add", clause.read(date), *parts)
 
 
-def _read_interval(clause: Clause, node: exp.Interval) -> Interval:
+def read_interval(clause: Clause, node: exp.Interval) -> Interval:
     """Return the value of ``INTERVAL '1 year 2 months'``, ``INTERVAL 3 DAY`` or alike."""
     source = clause.source
     source.allow_arguments(node, "this", "unit")

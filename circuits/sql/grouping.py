@@ -41,25 +41,52 @@ from circuits.sql.literals import integer_literal
 from circuits.sql.scope import FIRST_OUTER_COLUMN, is_correlated, is_outer_column, shift_columns
 from circuits.sql.select_builder import SelectBuilder
 
-__all__ = ["ONE_ROW", "Grouping", "aggregate_call", "has_aggregate", "is_grouped"]
+__all__ = [
+    "FIRST_WINDOW",
+    "ONE_ROW",
+    "Grouping",
+    "aggregate_call",
+    "has_aggregate",
+    "is_grouped",
+]
 
 # Placeholders are columns, numbered from these values on, beyond the columns of any plan.
 FIRST_KEY: Final = 2 * FIRST_OUTER_COLUMN
 FIRST_AGGREGATE: Final = 3 * FIRST_OUTER_COLUMN
 FIRST_SUBQUERY: Final = 4 * FIRST_OUTER_COLUMN
+#: Placeholders of window functions (`circuits.sql.windows`).
+FIRST_WINDOW: Final = 5 * FIRST_OUTER_COLUMN
 FIRST_GROUPING: Final = 6 * FIRST_OUTER_COLUMN
+
+# The words after a call of an aggregate.
+WRAPPERS: Final = exp.Filter | exp.IgnoreNulls | exp.RespectNulls | exp.WithinGroup
 
 #: The plan of a SELECT without FROM: one row without columns.
 ONE_ROW: Final = Values((), ((),))
 
 
 def _own_nodes(node: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield the nodes of a tree, except those of queries and window functions in it."""
+    """Yield the nodes of a tree, except those of queries and window functions in it.
 
-    def is_other_context(part: exp.Expr) -> bool:
-        return isinstance(part, exp.Query | exp.Window)
-
-    yield from (part for part in node.walk(prune=is_other_context) if not is_other_context(part))
+    The arguments, PARTITION BY and ORDER BY of a window function are included.
+    """
+    pending = [node]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, exp.Query):
+            continue
+        if isinstance(part, exp.Window):
+            function = part.this
+            while isinstance(function, WRAPPERS):
+                pending += [
+                    child for child in function.iter_expressions() if child is not function.this
+                ]
+                function = function.this
+            pending += function.iter_expressions()
+            pending += [child for child in part.iter_expressions() if child is not part.this]
+            continue
+        yield part
+        pending += part.iter_expressions()
 
 
 def has_aggregate(node: exp.Expr) -> bool:
@@ -195,11 +222,13 @@ class Grouping:
             raise self._ungrouped_error(node, expression)
         if index < FIRST_AGGREGATE:
             return Column(index - FIRST_KEY, type_)
-        if index < FIRST_SUBQUERY:
-            return Column(len(self.keys) + index - FIRST_AGGREGATE, type_)
         width = len(self.keys) + len(self._aggregates)
         if index >= FIRST_GROUPING:
             return Column(width + index - FIRST_GROUPING, type_)
+        if index >= FIRST_WINDOW:
+            return expression
+        if index < FIRST_SUBQUERY:
+            return Column(len(self.keys) + index - FIRST_AGGREGATE, type_)
         number = index - FIRST_SUBQUERY
         widths = [len(subquery.plan.fields) for subquery in self._subqueries[:number]]
         columns_before = width + len(self._groupings) + sum(widths)

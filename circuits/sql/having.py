@@ -10,20 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from typing import Final
 
 from sqlglot import exp
 
 from circuits.errors import SqlError
-from circuits.plan.expressions import Expression, Literal
+from circuits.plan.expressions import Column, Expression
 from circuits.plan.nodes import PlanNode
 from circuits.sql.clause import Clause, Reader, is_aggregate
 from circuits.sql.conditions import restrict
 from circuits.sql.grouping import Grouping
-from circuits.sql.scope import ScopeColumn
+from circuits.sql.scope import FIRST_OUTER_COLUMN, ScopeColumn
 from circuits.sql.select_builder import SelectBuilder
-from circuits.sql.source import Unsupported
 
 __all__ = ["register_aggregates", "restrict_groups"]
+
+# The number of a column that is not in GROUP BY, beyond the columns of any plan.
+_UNGROUPED: Final = 8 * FIRST_OUTER_COLUMN
 
 
 def register_aggregates(clause: Clause, condition: exp.Expr) -> None:
@@ -55,7 +58,9 @@ def restrict_groups(
     restrict(groups, condition, "HAVING")
     if groups.correlated_conditions:
         raise builder.source.unsupported(
-            condition, "a correlated HAVING", "name the columns of the enclosing query in WHERE"
+            condition,
+            "a condition of HAVING on a column that is not in GROUP BY",
+            "add the column to GROUP BY; name those of the enclosing query in WHERE only",
         )
     return groups.plan
 
@@ -101,17 +106,12 @@ class _GroupClause(Clause):
 
 
 def _over_groups(grouping: Grouping, column: ScopeColumn) -> ScopeColumn:
-    """Return a column of FROM over the groups; it can only be read if it is a key."""
+    """Return a column of FROM over the groups.
+
+    A column that is not a key becomes one that no plan has, so that a condition on it is refused.
+    """
     place = exp.column(column.name)
     try:
         return column.map_values(lambda value: grouping.rewrite_over_groups(place, value))
     except SqlError:
-        reason = Unsupported(
-            f"the column {column.qualified_name!r} that is not in GROUP BY", "add it to GROUP BY"
-        )
-        return replace(
-            column,
-            value=Literal(None, column.value.type),
-            merged_value=None,
-            unreadable_reason=column.unreadable_reason or reason,
-        )
+        return column.map_values(lambda value: Column(_UNGROUPED, value.type))

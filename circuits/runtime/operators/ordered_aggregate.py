@@ -75,7 +75,7 @@ class OrderedAggregate:
     @property
     def coded_columns(self) -> dict[int, Codec]:
         """The columns of the trace whose codes come from a dictionary."""
-        return self._order.coded
+        return self._order.coded_columns
 
     def sort_rows(self, zset: ZSet) -> ZSet:
         """Return the rows that the function reads, in the layout of the trace."""

@@ -30,6 +30,7 @@ from circuits.plan.nodes import (
     Union,
     Values,
 )
+from circuits.plan.window import Window
 from circuits.runtime.operators.aggregate import AggregateOperator
 from circuits.runtime.operators.distinct import DistinctOperator, to_bag, to_set
 from circuits.runtime.operators.join import JoinOperator, JoinOptions
@@ -49,6 +50,7 @@ from circuits.runtime.operators.recursive_distinct import RecursiveBagOperator, 
 from circuits.runtime.operators.recursive_min_max import RecursiveMinMaxOperator
 from circuits.runtime.operators.top_k import TopKOperator
 from circuits.runtime.operators.values import ValuesOperator
+from circuits.runtime.operators.window import WindowOperator
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Relations
 
@@ -184,6 +186,7 @@ _FACTORIES: dict[type[PlanNode], OperatorFactory] = {
     RecursiveDistinct: _recursive_distinct,
     Aggregate: lambda plan, context: AggregateOperator(plan, context.codecs),
     TopK: lambda plan, context: TopKOperator(plan, context.codecs),
+    Window: lambda plan, context: WindowOperator(plan, context.codecs),
     PartialAggregate: lambda plan, context: PartialAggregateOperator(plan, context.codecs),
     FinalAggregate: lambda plan, context: FinalAggregateOperator(plan, context.codecs),
     RowIdEncode: _row_id_encode,
