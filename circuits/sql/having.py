@@ -15,8 +15,8 @@ from typing import Final
 from sqlglot import exp
 
 from circuits.errors import SqlError
-from circuits.plan.expressions import Column, Expression
-from circuits.plan.nodes import PlanNode
+from circuits.plan.expressions import Column, Expression, columns_of
+from circuits.plan.nodes import Map, PlanNode
 from circuits.sql.clause import Clause, Reader, is_aggregate
 from circuits.sql.conditions import restrict
 from circuits.sql.grouping import Grouping
@@ -56,13 +56,31 @@ def restrict_groups(
     """
     groups = _GroupBuilder(builder, grouping, plan)
     restrict(groups, condition, "HAVING")
-    if groups.correlated_conditions:
+    if groups.correlated_conditions or _reads_ungrouped(groups.plan, plan):
         raise builder.source.unsupported(
             condition,
             "a condition of HAVING on a column that is not in GROUP BY",
             "add the column to GROUP BY; name those of the enclosing query in WHERE only",
         )
     return groups.plan
+
+
+def _reads_ungrouped(restricted: PlanNode, plan: PlanNode) -> bool:
+    """Return whether a node above ``plan`` reads a column that is not in GROUP BY."""
+    pending = [restricted]
+    while pending:
+        node = pending.pop()
+        if node is plan:
+            continue
+        pending += node.inputs
+        if isinstance(node, Map):
+            expressions = node.expressions
+        else:
+            predicate = getattr(node, "predicate", None)
+            expressions = () if predicate is None else (predicate,)
+        if any(c >= FIRST_OUTER_COLUMN for e in expressions for c in columns_of(e)):
+            return True
+    return False
 
 
 class _GroupBuilder(SelectBuilder):
