@@ -26,6 +26,7 @@ from circuits.plan.nodes import Distinct, Field, Filter, Map, PlanNode, TopK, Va
 from circuits.plan.window import Window, WindowCall
 from circuits.sql.clause import HOW_TO_USE_A_WINDOW, Clause, is_aggregate
 from circuits.sql.conditions import restrict
+from circuits.sql.disjunctions import has_membership
 from circuits.sql.environment import (
     NO_RANKS,
     Environment,
@@ -34,6 +35,8 @@ from circuits.sql.environment import (
 )
 from circuits.sql.group_windows import add_group_window
 from circuits.sql.grouping import ONE_ROW, Grouping, has_aggregate, is_grouped
+from circuits.sql.grouping_sets import read_grouping_sets
+from circuits.sql.having import register_aggregates, restrict_groups
 from circuits.sql.literals import integer_literal
 from circuits.sql.ordering import (
     Limit,
@@ -135,6 +138,8 @@ class _SelectReader:
         self.source = builder.source
         self.aliases = dict(builder.aliases)
         self.grouping = Grouping(builder) if is_grouped(node) else None
+        # The conditions of HAVING with EXISTS or IN.
+        self.memberships: list[exp.Expr] = []
         self.windows = Windows(self._named_windows())
         self.qualify_parts: list[exp.Expr] = []
         self.row_number, self.ranks = self._find_row_number(ranks)
@@ -285,13 +290,9 @@ class _SelectReader:
         group, grouping = self.node.args.get("group"), self.grouping
         if group is None or grouping is None:
             return
-        self.source.allow_arguments(group, "expressions", "all")
         clause = self.builder.clause("GROUP BY")
-        if group.args.get("all"):
-            for item in self.items:
-                if not has_aggregate(item.node) and not isinstance(item.value, Literal):
-                    grouping.add_key(item.value)
-        for node in group.expressions:
+
+        def read_key(node: exp.Expr) -> int:
             if _is_number(node):
                 item = self._item_at_position(node)
                 if has_aggregate(item.node):
@@ -306,6 +307,15 @@ class _SelectReader:
                     node, "GROUP BY of a map in dialect spark", "group by map_entries() of it"
                 )
             grouping.add_key(value)
+            return grouping.keys.index(value)
+
+        if group.args.get("all"):
+            for item in self.items:
+                if not has_aggregate(item.node) and not isinstance(item.value, Literal):
+                    grouping.add_key(item.value)
+        sets = read_grouping_sets(self.source, group, read_key)
+        if sets is not None:
+            grouping.add_sets(sets)
 
     def _read_having(self) -> list[tuple[exp.Expr, Expression]]:
         having = self.node.args.get("having")
@@ -315,13 +325,11 @@ class _SelectReader:
         clause = self._clause("HAVING")
         conditions = []
         for part in conjuncts_of(having.this):
-            if is_membership(part):
-                raise self.source.unsupported(
-                    part,
-                    "EXISTS or IN (subquery) in HAVING",
-                    "put the grouped query in FROM, and the condition in the WHERE around",
-                )
             self._check_names(part, "HAVING")
+            if is_membership(part) or has_membership(part):
+                register_aggregates(clause, part)
+                self.memberships.append(part)
+                continue
             conditions.append((part, clause.read_condition(part)))
         return conditions
 
@@ -334,6 +342,9 @@ class _SelectReader:
                 raise self.source.unsupported(node, "a correlated HAVING", USE_WHERE)
             for part in conjuncts([factor_out_common(over_groups)]):
                 plan = Filter(plan, part)
+        for node in self.memberships:
+            assert self.grouping is not None
+            plan = restrict_groups(self.builder, self.grouping, plan, node)
         return plan
 
     def _read_correlated_conditions(self) -> list[Expression]:
