@@ -30,7 +30,7 @@ from streaming import ViewSink
 from streaming.distributed.engine import read_newest_cells
 from streaming.distributed.planning.load_balance import count_loads
 from streaming.distributed.planning.stages import Stage, cut_stages
-from streaming.state.files import LocalFiles
+from streaming.state.local_files import LocalFiles
 
 IDLE_TARGET = 0.4
 IDLE_TARGET_CELLS = 2  # cells
@@ -227,7 +227,7 @@ def _uneven(turn: Turn, stages: tuple[Stage, ...]) -> float | None:
     if cells is None:
         return None
     (join,) = (stage for stage in stages if stage.atoms)
-    loads = count_loads(join, cells.of_stage(join.number))
+    loads = count_loads(join, cells.stage_manifests(join.number))
     return max(loads) * len(loads) / sum(loads)
 
 

@@ -45,7 +45,7 @@ def measure_restart(folder: Path, *, rows: int, texts: bool, seed: int, verdict:
     nodes = max(rows // DEGREE, 20)
     source, target = (random.integers(0, nodes, rows + 2 * SMALL) for _ in range(2))
     circuit = triangles_circuit(pa.string() if texts else None)
-    definition = pickle.dumps(circuit.definition)
+    definition = pickle.dumps(circuit.spec)
     begun = time.perf_counter()
     sink = ViewSink(circuit, state_dir=folder)
     total = 0

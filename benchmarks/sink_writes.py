@@ -32,7 +32,8 @@ from benchmarks.sink_graph import (
 )
 from benchmarks.verdict import Verdict
 from streaming import ViewSink
-from streaming.state.files import Bytes, LocalFiles
+from streaming.state.files import Bytes
+from streaming.state.local_files import LocalFiles
 
 ROW_BYTES = 24
 TARGET = 12.0

@@ -49,7 +49,7 @@ from circuits.errors import (
     UnknownViewError,
 )
 from circuits.inputs.checked_input import CheckedInput, no_retention_error
-from circuits.inputs.finality import group_functions
+from circuits.inputs.finality import check_finality
 from circuits.inputs.rejected_rows import MISSING, RejectedRows
 from circuits.inputs.tables import Rows, check_input, tables_of
 from circuits.limits import bounded
@@ -114,7 +114,7 @@ class Circuit:
         clock: Returns seconds, for the times in `explain` and for ``limits.max_seconds``.
 
     Attributes:
-        definition: The spec that the circuit was built from.
+        spec: The spec that the circuit was built from.
         inputs: The schema of each input relation, by name.
         plans: The plan of each view, by name.
         outputs: The views that ``step`` returns.
@@ -148,7 +148,7 @@ class Circuit:
     ) -> None:
         check_type("spec", spec, CircuitSpec, "a CircuitSpec, or call compile_sql(...)")
         options = spec.options
-        self.definition = spec
+        self.spec = spec
         self.inputs = schemas_of(spec.schemas)
         self.plans = spec.plans
         self.outputs = spec.outputs
@@ -169,7 +169,7 @@ class Circuit:
         self._turns = WriterLock()
         self.codecs = Codecs()
         try:
-            self._groups = group_functions(self.plans, self.inputs, self.input_options)
+            self._groups = check_finality(self.plans, self.inputs, self.input_options)
             self.fingerprint = spec.fingerprint
             self.graph, self._integrals = self._build_graph(self.codecs)
             self._committed = CircuitVersion.of(self.graph)
@@ -253,8 +253,8 @@ class Circuit:
         [{'name': 'bob', 'weight': 1}]
         >>> people.step({"p": [{"nmae": "bob", "age": 40}]})
         Traceback (most recent call last):
-        circuits.errors.SchemaError: relation 'p': surplus or repeated columns in ['name', 'age', \
-'nmae']: 'nmae'; it needs name, age and may have weight
+        circuits.errors.SchemaError: relation 'p': the table has surplus or repeated \
+columns 'nmae'; the relation needs name, age and may have weight
         """
         prepared = self.prepare(tables, watermarks, timeout=timeout)
         for rejected in chain.from_iterable(prepared.rejected.values()):
@@ -303,7 +303,7 @@ class Circuit:
         self, tables: Mapping[str, Rows], watermarks: Mapping[str, Any], turn: WriterTurn
     ) -> CircuitStep:
         self._check_writable()
-        known, marks = self._trim_dictionaries(), self.graph.marks
+        known, previous_watermarks = self._trim_dictionaries(), self.graph.watermarks
         times = [self._clock()]
         budget = Budget(self.limits, self._clock)
         try:
@@ -321,7 +321,7 @@ class Circuit:
                 rejected = {
                     name: [
                         self.graph.checked_inputs[name].decode_rejected(
-                            rows, marks.get(watermark_of(name))
+                            rows, previous_watermarks.get(watermark_of(name))
                         )
                         for rows in many
                     ]
@@ -438,7 +438,7 @@ class Circuit:
     @property
     def fingerprints(self) -> Mapping[str, str]:
         """The fingerprints of everything that state depends on; see `CircuitSpec`."""
-        return self.definition.fingerprints
+        return self.spec.fingerprints
 
     @property
     def recursions(self) -> tuple[tuple[str, ...], ...]:
@@ -688,7 +688,7 @@ class Circuit:
             if name not in checked:
                 raise no_retention_error(name)
             advanced[name] = checked[name].decode_watermark(value)
-        schemas = self.definition.schemas
+        schemas = self.spec.schemas
         for name, table in tables_of(tables, schemas).items():
             row_count += table.num_rows
             if name not in checked:

@@ -26,7 +26,7 @@ import pyarrow as pa
 from circuits.errors import CircuitError
 from circuits.inputs.input_options import InputOptions
 from circuits.options import CircuitOptions
-from circuits.plan.nodes import Plan
+from circuits.plan.nodes import PlanNode
 from circuits.plan.structural_hash import PlanHasher
 from circuits.schema import Schema
 
@@ -47,7 +47,7 @@ class SourceText:
         dialect: The SQL dialect, as sqlglot calls it.
 
     Raises:
-        CircuitError: ``language`` is neither of the two.
+        CircuitError: ``language`` has another value.
     """
 
     language: Language
@@ -57,7 +57,9 @@ class SourceText:
 
     def __post_init__(self) -> None:
         if self.language not in LANGUAGES:
-            raise CircuitError(f"language {self.language!r} is none of {', '.join(LANGUAGES)}")
+            raise CircuitError(
+                f"unknown language {self.language!r}; languages: {', '.join(LANGUAGES)}"
+            )
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class CircuitSpec:
     """Everything that a `circuits.Circuit` is built from.
 
     Attributes:
-        plans: The plan of each view, in an order in which a view comes after the views it reads.
+        plans: The plan of each view; each view is listed after the views that it reads.
         schemas: The columns of each input relation.
         options: The options, as `CircuitOptions.resolve` returns them.
         source: The text that the plans were compiled from; None if there is none.
@@ -78,14 +80,14 @@ class CircuitSpec:
     >>> from circuits import Circuit, compile_sql
     >>> schemas = {"e": pa.schema([("src", pa.int64()), ("dst", pa.int64())])}
     >>> circuit = compile_sql("SELECT count(*) AS n FROM e", schemas)
-    >>> definition = pickle.loads(pickle.dumps(circuit.definition))
-    >>> Circuit(definition).fingerprint == circuit.fingerprint
+    >>> spec = pickle.loads(pickle.dumps(circuit.spec))
+    >>> Circuit(spec).fingerprint == circuit.fingerprint
     True
-    >>> list(definition.fingerprints)
+    >>> list(spec.fingerprints)
     ['input e', 'view view', 'materialized']
     """
 
-    plans: Mapping[str, Plan]
+    plans: Mapping[str, PlanNode]
     schemas: Mapping[str, pa.Schema]
     options: CircuitOptions = field(default_factory=CircuitOptions)
     source: SourceText | None = field(default=None, compare=False)
@@ -111,18 +113,20 @@ class CircuitSpec:
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:
-        """The parts that state depends on: 16 hex digits per input, per view, and for all that is
-        materialized.
+        """Hashes of everything that the state depends on: of each input, of each view, and of the
+        names of the materialized relations; 16 hexadecimal digits each.
         """
         hasher = PlanHasher()
-        found = {}
-        for name, schema in self.schemas.items():
-            given = Schema.of(name, schema)
+        fingerprints = {}
+        for name, columns in self.schemas.items():
+            schema = Schema.of(name, columns)
             options = self.input_options.get(name)
-            found[f"input {name}"] = _digest(repr((given, options) if options else given))
+            fingerprints[f"input {name}"] = _digest(repr((schema, options) if options else schema))
         for name, plan in self.plans.items():
-            found[f"view {name}"] = _digest(repr((Schema(name, plan.fields), hasher.hash(plan))))
-        return found | {"materialized": _digest(repr(sorted(self.materialized)))}
+            identity = Schema(name, plan.fields), hasher.hash(plan)
+            fingerprints[f"view {name}"] = _digest(repr(identity))
+        fingerprints["materialized"] = _digest(repr(sorted(self.materialized)))
+        return fingerprints
 
     @cached_property
     def fingerprint(self) -> str:

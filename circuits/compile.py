@@ -16,7 +16,7 @@ from circuits.datalog import plan_datalog
 from circuits.inputs.input_options import InputOptions
 from circuits.options import CircuitOptions
 from circuits.plan.fixpoint import MAX_ITERATIONS
-from circuits.plan.nodes import Plan
+from circuits.plan.nodes import PlanNode
 from circuits.schema import SchemaLike, arrow_schemas, schemas_of
 from circuits.sql import plan_sql
 from dbsp_wcoj import Formula
@@ -47,21 +47,21 @@ def compile_sql(
     Args:
         text: One SELECT, or ``CREATE VIEW ... AS SELECT ...`` statements that may use each other.
         schemas: The columns of each input relation: a `pa.Schema`, a dict of types, DDL text, or a
-            frame that has them (`circuits.schema.arrow_schema`). A column that is not nullable
-            needs no tests for NULL.
+            frame with these columns (`circuits.schema.arrow_schema`). NOT NULL columns make joins
+            cheaper, because their values are not tested for NULL.
         name: The name of the view of a plain SELECT.
         dialect: The dialect of the text, by the name that sqlglot uses.
         outputs: The views that ``step`` returns; None means all of them.
         materialize: The views and inputs that are kept whole, for ``views`` and ``query``: a
             collection of names, or True for all of them.
-        formula: The delta formula of every join, or "auto", with which each join chooses by the
-            work that it measures.
+        formula: The delta formula of every join. With "auto", each join measures its work and
+            chooses the formula itself.
         executor: A thread pool for large steps; None uses the calling thread alone.
         parts: The number of parts into which a large delta is split over the executor.
         max_iterations: The limit of iterations of a recursion per step. A recursion that has not
             converged by then raises `IterationError`.
-        input_options: Per input: whether its rows are upserts, whether deletes are strict, and how
-            long rows are kept.
+        input_options: The options of each input: keys (its rows are upserts), strict deletes, and
+            the retention of rows.
         limits: The rows, bytes and seconds that a step may use; `StepLimits.off()` for no limit.
 
     Returns:
@@ -70,7 +70,7 @@ def compile_sql(
     Raises:
         SqlError: The text is not valid SQL, or names an unknown relation, column or function.
         UnsupportedSqlError: The text uses unsupported SQL; the message names the construct and its
-            place.
+            position.
         ArgumentTypeError: An argument is of the wrong Python type.
         SchemaError: A schema has a column of an unknown or unsupported type.
         CircuitError: ``outputs`` or ``materialize`` name an unknown view or input.
@@ -144,10 +144,11 @@ def compile_datalog(
     input_options: Mapping[str, InputOptions] | None = None,
     limits: StepLimits = DEFAULT_LIMITS,
 ) -> Circuit:
-    """Compile Datalog rules to a circuit: every head is a set.
+    """Compile Datalog rules to a circuit: each relation that rules define is a set of rows.
 
     Args:
-        text: Rules. Those of one head are alternatives, and rules may use each other's heads.
+        text: Rules ``head(x) :- body``. Several rules with the same head relation are alternatives,
+            and rules may use each other's heads.
         schemas: The columns of each input relation, as for `compile_sql`.
         outputs: The heads that ``step`` returns; None means all of them.
         materialize: The heads and inputs that are kept whole, as for `compile_sql`.
@@ -195,7 +196,7 @@ def compile_datalog(
     return _compile(SourceText("datalog", text), schemas, options, executor)
 
 
-def plans_of(source: SourceText, schemas: Mapping[str, SchemaLike]) -> dict[str, Plan]:
+def plans_of(source: SourceText, schemas: Mapping[str, SchemaLike]) -> dict[str, PlanNode]:
     """Compile a text to the plan of each view.
 
     Args:

@@ -8,14 +8,14 @@
         ├── UnknownInputError          a table for an unknown input (UnknownRelationError)
         ├── UnknownViewError           a view that does not exist or is not materialized (KeyError)
         ├── InputOptionsError          options, or a watermark, that do not fit their input
-        ├── UpsertError                a key changes twice in a step, and nothing orders that
+        ├── UpsertError                a key has several changes in a step, in an unknown order
         ├── MissingRowError            a strict input gets a deletion of a row that does not exist
         ├── SnapshotError              a snapshot of other views or of another format
         ├── FunctionError              an unknown function, or arguments of the wrong types
         ├── IterationError             a recursion has not converged within max_iterations
         ├── StepLimitError (LimitError)    a step exceeds its limits
         │   └── StepMemoryError (MemoryError)  a step runs out of memory
-        ├── EvaluationError            an expression has no value for a row: overflow, bad cast
+        ├── EvaluationError            an expression fails for a row: overflow, bad cast
         ├── TextError (ValueError)     a text that does not compile; has a line and a column
         │   ├── SqlError               ... in SQL
         │   │   └── UnsupportedSqlError    valid SQL that is not supported
@@ -56,7 +56,7 @@ __all__ = [
 
 
 class CircuitError(DbspWcojError):
-    """Any error that the circuit layer raises on purpose."""
+    """The base class of all errors of the circuit layer."""
 
 
 class SchemaError(CircuitError):
@@ -80,7 +80,7 @@ class InputOptionsError(CircuitError):
 
 
 class UpsertError(CircuitError):
-    """A key changes several times in one step, and nothing says which change is the last."""
+    """A key has several different changes in one step, and it is unknown which is the last."""
 
 
 class MissingRowError(CircuitError):
@@ -92,7 +92,7 @@ class SnapshotError(CircuitError):
 
 
 class FunctionError(CircuitError):
-    """A function does not exist, or does not take these types or this number of arguments."""
+    """A function is unknown, or does not accept these types or this number of arguments."""
 
 
 class IterationError(CircuitError):
@@ -128,12 +128,12 @@ class StepLimitError(CircuitError, LimitError):
         self.operator = operator
 
     def renamed(self, view: str | None, where: str = "") -> StepLimitError:
-        """Return the same error for another view, for a part of a circuit that runs elsewhere."""
+        """Return the same error with another view, for a cell that computes a part of a view."""
         message = str(self).removeprefix(f"view {self.view!r}: ")
         message = f"{where}{message}" if view is None else f"view {view!r}: {where}{message}"
-        found = type(self)(message, view, self.operator, self.limit, self.allowed, self.reached)
-        found.__cause__ = self.__cause__
-        return found
+        error = type(self)(message, view, self.operator, self.limit, self.allowed, self.reached)
+        error.__cause__ = self.__cause__
+        return error
 
 
 class StepMemoryError(StepLimitError, MemoryError):
@@ -141,7 +141,7 @@ class StepMemoryError(StepLimitError, MemoryError):
 
 
 class EvaluationError(CircuitError):
-    """An expression has no value for some row: a number overflows, a text is not a date."""
+    """An expression cannot be evaluated for a row: a number overflows, a text is not a date."""
 
 
 class TextError(CircuitError, ValueError):
@@ -179,7 +179,7 @@ class StaleStepError(CircuitError):
 
 
 class BusyCircuitError(CircuitError):
-    """Another thread still makes a step after the timeout, or this thread is already in one."""
+    """Another thread is still in a step after the timeout, or this thread is already in one."""
 
 
 class BrokenCircuitError(CircuitError):

@@ -1,4 +1,4 @@
-"""The language of a text that may be SQL or Datalog."""
+"""Language: decide whether a text is SQL or Datalog."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ FACTS: Final = re.compile(r"\s*(?!values\b)(?:[\w./-]+\s*\([^()]*\)\s*(?:\.\s*|$
 
 
 def is_datalog(text: str) -> bool:
-    """Return whether a text is Datalog: a head before ``:-`` outside quotes and comments, or facts.
+    """Return True if a text is Datalog: it has ``) :-`` outside quotes and comments, or only facts.
 
-    Any other text is SQL, so that an error in a SELECT is an SQL error.
+    Every other text is SQL, so a misspelled SELECT gives an SQL error.
 
     >>> is_datalog("p(x) :- q(x)."), is_datalog("p(1, 'a').")
     (True, True)

@@ -1,8 +1,8 @@
-"""Limits of a step: the error names the view, the operator and how to fix it.
+"""Limits: errors of a step that uses too many rows, bytes or seconds, or too much memory.
 
-`dbsp_wcoj.limits` counts; the operators of a graph share one budget per step. This module converts
-an exceeded limit, or the end of memory, to an error with the names that the user knows: the view,
-and the operator as `Circuit.explain` shows it.
+The operators of a graph share one budget per step, and `dbsp_wcoj.limits` counts what they use.
+This module turns an exceeded limit, or a lack of memory, into an error with names that the user
+knows: the view, and the operator as `Circuit.explain` shows it.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _HOW_TO_FIX: Final = (
 
 @contextmanager
 def bounded(graph: Graph, budget: Budget) -> Iterator[None]:
-    """Run a step, or a part of it; an exceeded limit raises an error that names the view.
+    """Run a step, or a part of it; errors of limits name the view and the operator.
 
     Raises:
         StepLimitError: A limit was exceeded.
-        StepMemoryError: The process ran out of memory, whatever the limits.
+        StepMemoryError: The process ran out of memory.
     """
     try:
         yield
@@ -68,15 +68,15 @@ def _where(view: str | None, operator: str | None) -> str:
 
 
 def _names(graph: Graph, number: int | None) -> tuple[str | None, str | None]:
-    """The first view that depends on a node, and the node as `explain` shows it."""
+    """Return the first view that depends on a node, and the node as `explain` shows it."""
     if number is None:
         return None, None
     node = graph.nodes[number]
-    above = {number}
-    changed = True
-    while changed:  # a recursion's nodes may stand before those that they read
-        found = {n for n, other in enumerate(graph.nodes) if n in above or above & {*other.inputs}}
-        changed = found != above
-        above = found
-    view = next((name for name, place in graph.views.items() if place in above), None)
+    dependents: set[int] = set()
+    found = {number}
+    while found != dependents:  # in a recursion, a node may be listed before its inputs
+        dependents = found
+        readers = {n for n, other in enumerate(graph.nodes) if not found.isdisjoint(other.inputs)}
+        found = dependents | readers
+    view = next((name for name, output in graph.views.items() if output in dependents), None)
     return view, f"{node.name} {node_label(graph, node)}"

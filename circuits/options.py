@@ -1,8 +1,8 @@
-"""CircuitOptions: the settings of a circuit beside its plans and the schemas of its inputs.
+"""CircuitOptions: the settings of a circuit: outputs, delta formula, limits and so on.
 
-`circuits.compile_sql` and `circuits.compile_datalog` take them as keyword arguments. Everything
-below passes them on as this one value, which is part of the `circuits.circuit_spec.CircuitSpec`.
-They can be compared and pickled, so the thread pool and the clock of a circuit are not among them.
+`circuits.compile_sql` and `circuits.compile_datalog` take them as keyword arguments and store them
+as this one value in the `circuits.circuit_spec.CircuitSpec`. The value can be compared and pickled.
+Therefore the thread pool and the clock of a circuit are not part of it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ __all__ = ["CircuitOptions"]
 
 @dataclass(frozen=True)
 class CircuitOptions:
-    """The settings of a circuit; the defaults are those of every entry point.
+    """The settings of a circuit, with the defaults of `compile_sql` and `compile_datalog`.
 
     Attributes:
         outputs: The views that ``step`` returns; None means all of them.
         materialize: The views and inputs that are kept whole, for ``views`` and ``query``: a
             collection of names, or True for all of them.
-        formula: The delta formula of every join, or "auto", with which each join chooses by the
-            work that it measures.
+        formula: The delta formula of every join. With "auto", each join measures its work and
+            chooses the formula itself.
         parts: The number of parts into which a large delta is split over the thread pool.
         max_iterations: The limit of iterations of a recursion per step.
         input_options: The options of inputs that are not plain Z-sets, by name.
@@ -38,7 +38,7 @@ class CircuitOptions:
 
     Raises:
         ArgumentTypeError: A value is of the wrong Python type.
-        FormulaError: The formula does not exist.
+        FormulaError: The formula is unknown.
 
     >>> CircuitOptions(formula="auto").formula, CircuitOptions().parts
     ('auto', 1)
@@ -59,7 +59,7 @@ class CircuitOptions:
         object.__setattr__(self, "formula", parse_formula(self.formula))
 
     def resolve(self, inputs: Collection[str], views: Collection[str]) -> CircuitOptions:
-        """Return the same options with every name checked and every default spelled out.
+        """Return the same options with names checked and defaults replaced by explicit values.
 
         Args:
             inputs: The names of the input relations.
@@ -89,15 +89,15 @@ class CircuitOptions:
         )
 
 
-def _select(role: str, names: Collection[str], known: Collection[str]) -> tuple[str, ...]:
-    """The names, in the order of the known ones."""
+def _select(option: str, names: Collection[str], allowed: Collection[str]) -> tuple[str, ...]:
+    """Return ``names`` in the order of ``allowed``."""
     if isinstance(names, str):
-        raise CircuitError(f"{role}: {names!r} is one text, not a collection: give [{names!r}]")
-    check_type(role, names, Collection, "a collection of names")
+        raise CircuitError(f"{option}={names!r} must be a collection of names: give [{names!r}]")
+    check_type(option, names, Collection, "a collection of names")
     for name in names:
-        if not isinstance(name, str) or name not in known:
+        if not isinstance(name, str) or name not in allowed:
             raise CircuitError(
-                f"{role}: {name!r} is not there; known are {', '.join(known)}: "
+                f"{option}: unknown relation {name!r}; relations: {', '.join(allowed)}: "
                 "add its definition or drop the name"
             )
-    return tuple(name for name in known if name in names)
+    return tuple(name for name in allowed if name in names)

@@ -74,8 +74,8 @@ class Schema:
     {'name': 'bob', 'age': None, 'weight': 1}
     >>> people.to_zset(pa.table({"name": ["eve"]}), codecs)
     Traceback (most recent call last):
-    circuits.errors.SchemaError: relation 'p': no column 'age' among ['name']; it needs \
-name, age and may have weight
+    circuits.errors.SchemaError: relation 'p': the table has no column 'age'; its \
+columns: name; the relation needs name, age and may have weight
     """
 
     relation: str
@@ -181,7 +181,7 @@ name, age and may have weight
         if surplus or repeated:
             named = ", ".join(map(repr, dict.fromkeys(surplus + repeated)))
             raise SchemaError(
-                f"relation {self.relation!r}: surplus or repeated columns in {names}: {named}; "
+                f"relation {self.relation!r}: the table has surplus or repeated columns {named}; "
                 f"{self._requirements}"
             )
 
@@ -205,15 +205,16 @@ name, age and may have weight
 
     @property
     def _requirements(self) -> str:
-        return f"it needs {', '.join(self.columns) or 'no column'} and may have {WEIGHT}"
+        needed = ", ".join(self.columns) or "no column"
+        return f"the relation needs {needed} and may have {WEIGHT}"
 
     def _column(self, table: pa.Table, field: Field) -> pa.ChunkedArray:
         """The column, cast to the declared type."""
         name = field.name
         if name not in table.column_names:
             raise SchemaError(
-                f"relation {self.relation!r}: no column {name!r} among {table.column_names}; "
-                f"{self._requirements}"
+                f"relation {self.relation!r}: the table has no column {name!r}; its columns: "
+                f"{', '.join(table.column_names) or 'none'}; {self._requirements}"
             )
         try:
             column = lossless(table.column(name), field.type)
@@ -314,7 +315,7 @@ def arrow_schema(relation: str, schema: SchemaLike) -> pa.Schema:
     nr: int64
     >>> arrow_schema("r", "nr bigint, item")
     Traceback (most recent call last):
-    circuits.errors.SchemaError: relation 'r': schema 'nr bigint, item': 'item' is no column; \
+    circuits.errors.SchemaError: relation 'r': schema 'nr bigint, item': invalid column 'item'; \
 write NAME TYPE, NAME TYPE, as in 'src long, dst long'
     """
     check_type("relation", relation, str, "the name of a relation")

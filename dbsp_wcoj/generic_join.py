@@ -188,14 +188,14 @@ class _OneShotJoin:
         sources: list[Source] = []
         for index, (relation, factor) in enumerate(zip(relations, plan.factors, strict=True)):
             if isinstance(relation, Trace) and relation.has_arrangement(factor.order):
-                sources.append((relation.arrange(factor.order).spine, -1))
+                sources.append(Source(relation.arrange(factor.order).spine, -1))
                 continue
             key = (id(relation), factor.order)
             if key not in self._runs:
                 zset = relation.to_zset() if isinstance(relation, Trace) else to_storable(relation)
                 self._runs[key] = build_run(zset, factor.order)
             deltas[index] = self._runs[key].address
-            sources.append((None, index))
+            sources.append(Source(None, index))
         self._relations = relations
         self.physical = physical = PhysicalTerm(plan, sources, deltas, JoinBuffers())
         closing_factor = physical.closing_factor

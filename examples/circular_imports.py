@@ -127,15 +127,15 @@ def modules_of(
 
 def check(edges: Edges, circles: dict[str, set[tuple[str, ...]]]) -> None:
     """Compare the views with a search from each module."""
-    after: dict[str, set[str]] = {}
+    imports_of_module: dict[str, set[str]] = {}
     for a, b in edges:
-        after.setdefault(a, set()).add(b)
-    pairs = {(a, b) for a, b in edges if a < b and a in after.get(b, ())}
+        imports_of_module.setdefault(a, set()).add(b)
+    pairs = {(a, b) for a, b in edges if a < b and a in imports_of_module.get(b, ())}
     trios = {
         (a, b, c)
         for a, b in edges
-        for c in after.get(b, ())
-        if a < b and a < c and a in after.get(c, ())
+        for c in imports_of_module.get(b, ())
+        if a < b and a < c and a in imports_of_module.get(c, ())
     }
     assert circles == {"pair": pairs, "trio": trios}, "the circles differ from a search"
 

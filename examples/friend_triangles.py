@@ -48,18 +48,22 @@ def main() -> None:
     """Insert all friendships, delete those that the quarrel ends, and insert two new ones."""
     friends = pa.schema({"a": pa.int64(), "b": pa.int64()})
     circuit = compile_sql(VIEWS, {"friends": friends}, outputs=["triangles"], materialize=True)
-    known: Pairs = {(int(a), int(b)) for a, b in (pair.split("-") for pair in FRIENDS.split())}
-    across = {(a, b) for a, b in known if (a in WITH_THE_INSTRUCTOR) != (b in WITH_THE_INSTRUCTOR)}
+    friendships: Pairs = {
+        (int(a), int(b)) for a, b in (pair.split("-") for pair in FRIENDS.split())
+    }
+    ended = {
+        (a, b) for a, b in friendships if (a in WITH_THE_INSTRUCTOR) != (b in WITH_THE_INSTRUCTOR)
+    }
 
     print("The club, with all its friendships:")
-    show(circuit, apply(circuit, known, 1), known)
+    show(circuit, apply(circuit, friendships, 1), friendships)
 
-    print(f"\nThe quarrel: {len(across)} friendships between the two sides end.")
-    show(circuit, apply(circuit, across, -1), known - across)
+    print(f"\nThe quarrel: {len(ended)} friendships between the two sides end.")
+    show(circuit, apply(circuit, ended, -1), friendships - ended)
 
     print("\nPersons 3 and 9, who are friends, make peace with 33.")
-    back = {(3, 33), (9, 33)}
-    show(circuit, apply(circuit, back, 1), known - across | back)
+    restored = {(3, 33), (9, 33)}
+    show(circuit, apply(circuit, restored, 1), friendships - ended | restored)
 
 
 def apply(circuit: Circuit, pairs: Pairs, weight: int) -> pa.Table:
@@ -75,14 +79,14 @@ def show(circuit: Circuit, delta: pa.Table, friends: Pairs) -> None:
     for person, n in sorted(view.items(), key=lambda item: (-item[1], item[0]))[:4]:
         role = {INSTRUCTOR: "instructor", PRESIDENT: "president"}.get(person, "")
         print(f"  person {person:2}  {'▲' * n} {n} {role}".rstrip())
-    touched = len({row["person"] for row in delta.to_pylist()})
-    print(f"  {sum(view.values()) // 3} triangles in all; {touched} people's counts changed")
+    changed_people = len({row["person"] for row in delta.to_pylist()})
+    print(f"  {sum(view.values()) // 3} triangles in all; {changed_people} people's counts changed")
 
-    counted: Counter[int] = Counter()
+    expected: Counter[int] = Counter()
     for triple in combinations(range(1, 35), 3):
         if friends.issuperset(combinations(triple, 2)):
-            counted.update(triple)
-    assert view == counted, "the view differs from a count over all triples"
+            expected.update(triple)
+    assert view == expected, "the view differs from a count over all triples"
 
 
 if __name__ == "__main__":

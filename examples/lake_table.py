@@ -45,8 +45,8 @@ def main() -> None:
             show(directory / "lake")
         run(spark, directory)
         print("Started again, to the end:")
-        found = show(directory / "lake")
-        assert found == expected, f"the table has {found}, the files {expected}"
+        totals = show(directory / "lake")
+        assert totals == expected, f"the table has {totals}, the files {expected}"
         print(f"Equal to the sum of all {FILES} files.")
 
 
@@ -59,9 +59,9 @@ def run(spark: SparkSession, directory: Path, break_at: int | None = None) -> No
         name="turnover",
         materialize=["turnover"],
     )
-    delta = importlib.util.find_spec("deltalake") is not None
-    place = str(directory / "lake")
-    target = DeltaTarget(place) if delta else ParquetTarget(place)
+    has_delta_lake = importlib.util.find_spec("deltalake") is not None
+    location = str(directory / "lake")
+    target = DeltaTarget(location) if has_delta_lake else ParquetTarget(location)
     sink = ViewSink(
         circuit,
         [Output("turnover", target, mode="upsert", keys=["shop"])],
@@ -70,7 +70,7 @@ def run(spark: SparkSession, directory: Path, break_at: int | None = None) -> No
 
     def step(frame: DataFrame, batch_id: int) -> None:
         sink(frame, batch_id)
-        if batch_id == break_at:  # the worst time: all is written, but Spark has not recorded it
+        if batch_id == break_at:  # the worst time: all is written, but Spark has not committed it
             raise OSError("the power is gone")
 
     query = (
@@ -109,16 +109,16 @@ def write_sales(directory: Path) -> dict[str, tuple[int, int]]:
     return {shop: (sales[shop], cents[shop]) for shop in SHOPS}
 
 
-def show(place: Path) -> dict[str, tuple[int, int]]:
+def show(folder: Path) -> dict[str, tuple[int, int]]:
     """Print the table as other readers see it; return sales and cents by shop."""
-    if (place / "_delta_log").is_dir():
+    if (folder / "_delta_log").is_dir():
         from deltalake import DeltaTable
 
-        table = DeltaTable(str(place))
+        table = DeltaTable(str(folder))
         rows = pa.table(table.to_pyarrow_table()).to_pylist()
         print(f"  Delta table, version {table.version()}")
     else:
-        log = sorted(pq.read_table(place).to_pylist(), key=lambda row: row["batch_id"])
+        log = sorted(pq.read_table(folder).to_pylist(), key=lambda row: row["batch_id"])
         rows = list({row["shop"]: row for row in log}.values())  # the last of each key
         print(f"  Parquet log of {len(log)} upserts")
     for row in sorted(rows, key=lambda row: row["shop"]):

@@ -83,15 +83,15 @@ def main(minutes: int = 180) -> None:
                 print(f"minute {minute:3}  {sign} item {item:2}, by {row['n']} pairs of friends")
         if minute % 20 == 19:
             live = {(who, item) for who, item, ts in likes if ts >= 60 * minute - HOUR}
-            found = {
+            recommended = {
                 (row["person"], row["item"], row["n"])
                 for row in circuit.views["recommended"].to_pylist()
             }
-            assert found == recompute(follows, live), f"minute {minute} differs"
+            assert recommended == recompute(follows, live), f"minute {minute} differs"
 
     print(f"{len(follows):,} follow; {len(likes):,} likes in {minutes} minutes.")
     median_ms = 1000 * statistics.median(seconds)
-    print(f"{len(found):,} recommendations now; a minute's likes took {median_ms:.1f} ms.")
+    print(f"{len(recommended):,} recommendations now; a minute's likes took {median_ms:.1f} ms.")
 
 
 def recompute(
@@ -104,17 +104,17 @@ def recompute(
     followed: dict[int, list[int]] = {}
     for who, whom in follows:
         followed.setdefault(who, []).append(whom)
-    best = set()
-    for person, others in followed.items():
+    recommended = set()
+    for person, followed_people in followed.items():
         counts = Counter(
             item
-            for one, two in combinations(others, 2)
+            for one, two in combinations(followed_people, 2)
             for item in items.get(one, set()) & items.get(two, set())
             if item not in items.get(person, set())
         )
-        first = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:BEST]
-        best.update((person, item, n) for item, n in first)
-    return best
+        best_items = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:BEST]
+        recommended.update((person, item, n) for item, n in best_items)
+    return recommended
 
 
 if __name__ == "__main__":

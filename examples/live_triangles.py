@@ -68,8 +68,8 @@ def main() -> None:
 
     count = 0
     for day, delta in enumerate(target.deltas("triangles")):
-        now = [row["n"] for row in delta.table.to_pylist() if row["weight"] > 0]
-        count = now[0] if now else count  # no row: the count has not changed
+        new_counts = [row["n"] for row in delta.table.to_pylist() if row["weight"] > 0]
+        count = new_counts[0] if new_counts else count  # no row: the count has not changed
         print(f"day {day:2} {'▇' * (count // 20)} {count}")
         assert count == recount(days[: day + 1]), f"day {day} differs"
 

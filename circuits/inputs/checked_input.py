@@ -11,9 +11,9 @@ insertions; deletions that a strict input does not allow are rejected; rows befo
 are deleted, or are not inserted at all. A row is late if it is before the watermark that the input
 had before the step, so rows of one step never make each other late.
 
-Invariant: the trace of the relation, which joins share, contains the relation as it was before the
-step, arranged in the orders that the options need. Apart from the watermark, the options have no
-other state.
+Invariant: the trace of the relation (its rows, sorted in one or more column orders), which joins
+share, contains the relation as it was before the step, in the orders that the options need. The
+watermark is the only other state of the options.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ __all__ = ["CheckedDelta", "CheckedInput", "no_retention_error"]
 
 @dataclass(frozen=True)
 class CheckedDelta:
-    """The delta of an input after its options, and the rejected rows.
+    """The delta of an input after its options are applied, and the rejected rows.
 
     Attributes:
         delta: The delta of the relation.
         rejected: The rows that were left out.
         watermark: The watermark after the step; None if there is none yet.
-        published: With ``on_expiry="keep"``, the delta before rows expire: views publish the
-            results of this one. None if no row expires.
+        published: With ``on_expiry="keep"``, the delta without the deletions of expired rows, from
+            which the published results are computed. None if it equals ``delta``.
     """
 
     delta: ZSet
@@ -92,18 +92,18 @@ class CheckedInput:
         self.options = options
         self._schema = schema
         self._codecs = codecs
-        self._keyed = UpsertInput(schema, options, codecs) if options.keys else None
-        self._retained = None
+        self._upserts = UpsertInput(schema, options, codecs) if options.keys else None
+        self._retention = None
         if options.retain is not None:
-            self._retained = RetentionBound(schema, options.retain, codecs, groups)
+            self._retention = RetentionBound(schema, options.retain, codecs, groups)
         self.trace: Trace = relations.declare(schema.relation, schema.arity, keep_rows=False)
         orders: list[ColumnOrder] = []
-        if self._keyed is not None:
-            orders.append(self._keyed.order)
-        if self._retained is not None:
-            orders.append(self._retained.order(self.trace.arity))
-        # Without an order of its own, the input can look up weights in any order.
-        orders = orders or list(self.trace.orders[:1]) or [tuple(range(self.trace.arity))]
+        if self._upserts is not None:
+            orders.append(self._upserts.order)
+        if self._retention is not None:
+            orders.append(self._retention.order(self.trace.arity))
+        if not orders:  # strict only: weights can be looked up in any order
+            orders = list(self.trace.orders[:1]) or [tuple(range(self.trace.arity))]
         for order in orders:
             self.trace.arrange(order)
         relations.add_reader(lambda: {schema.relation: orders})
@@ -118,19 +118,18 @@ class CheckedInput:
             SchemaError: The table does not fit the schema.
             WeightError, WeightOverflowError: A weight, or a sum of them, leaves int64.
         """
-        retained, keyed = self._retained, self._keyed
-        if keyed is not None:
-            also = retained.place if retained is not None and self.options.strict else None
-            events = keyed.events(table, also)
-            if retained is None:
-                return events, None
-            inserted = ~keyed.deletion_mask(events.row_array)
-            return events, retained.watermark_after_all(self._times(events.row_array)[inserted])
-        if retained is None:
+        retention, upserts = self._retention, self._upserts
+        if upserts is not None:
+            if retention is None:
+                return upserts.events(table), None
+            events = upserts.events(table, retention.time_column if self.options.strict else None)
+            inserted = ~upserts.deletion_mask(events.row_array)
+            return events, retention.watermark_after_all(self._times(events.row_array)[inserted])
+        if retention is None:
             return self._schema.to_zset(table, self._codecs), None
         codes, weights = self._schema.to_codes(table, self._codecs)
-        times = codes[retained.place]
-        watermark = retained.watermark_after_all(times if weights is None else times[weights > 0])
+        times = codes[retention.time_column]
+        watermark = retention.watermark_after_all(times if weights is None else times[weights > 0])
         return ZSet.from_columns(codes, weights), watermark
 
     def decode_watermark(self, value: Any) -> int:
@@ -139,53 +138,49 @@ class CheckedInput:
         Raises:
             InputOptionsError: The input has no retention, or the value is of another type.
         """
-        if self._retained is None:
+        if self._retention is None:
             raise no_retention_error(self._schema.relation)
-        return self._retained.decode_watermark(value)
+        return self._retention.decode_watermark(value)
 
     def prepare(
-        self, given: ZSet | None, watermark: int | None, advanced: int | None
+        self, rows: ZSet | None, watermark: int | None, advanced: int | None
     ) -> CheckedDelta:
         """Compute the delta of the relation; nothing changes.
 
         Args:
-            given: The rows or events that `read` returned; None for no rows.
+            rows: The rows or events that `read` returned; None for no rows.
             watermark: The watermark before the step; None if there is none yet.
-            advanced: The watermark after the rows and the watermark of the source; it counts if it
-                is later.
+            advanced: The watermark that the rows and the source give. It is ignored if it is
+                earlier than ``watermark``.
 
         Raises:
-            UpsertError: Nothing says which change of a key is the last.
+            UpsertError: Several different changes of a key could be the last.
         """
         rejected: list[RejectedCodes] = []
         changes = ZSet.empty(self._schema.arity)
-        if given is not None and len(given):
-            timely = self._reject_untimely(given, watermark, rejected)
-            if self._keyed is None:
-                changes = self._delta_of_rows(timely, rejected)
+        if rows is not None and len(rows):
+            on_time = self._reject_untimely(rows, watermark, rejected)
+            if self._upserts is None:
+                changes = self._delta_of_rows(on_time, rejected)
             else:
-                changes = self._delta_of_events(self._keyed, timely.row_array, watermark, rejected)
-        if self._retained is None:
+                changes = self._delta_of_events(
+                    self._upserts, on_time.row_array, watermark, rejected
+                )
+        if self._retention is None:
             return CheckedDelta(changes, tuple(rejected), None)
-        retained = self._retained
-        after = (
-            watermark
-            if advanced is None
-            else advanced
-            if watermark is None
-            else max(watermark, advanced)
-        )
+        retention = self._retention
+        after = max((w for w in (watermark, advanced) if w is not None), default=None)
         if after is None or after == watermark:
             return CheckedDelta(changes, tuple(rejected), after)
         before, limit = watermark, after
-        if retained.keeps_results:
-            before = None if watermark is None else retained.expired_before(watermark)
-            limit = retained.expired_before(after)
-        delta = _select_rows(changes, ~late_mask(changes.row_array[retained.place], limit))
-        expired = retained.expired(self.trace, before, limit)
+        if retention.keeps_results:
+            before = None if watermark is None else retention.expired_before(watermark)
+            limit = retention.expired_before(after)
+        delta = _select_rows(changes, ~late_mask(changes.row_array[retention.time_column], limit))
+        expired = retention.expired(self.trace, before, limit)
         if len(expired):
             delta = delta - expired
-        published = changes if retained.keeps_results and delta is not changes else None
+        published = changes if retention.keeps_results and delta is not changes else None
         return CheckedDelta(delta, tuple(rejected), after, published)
 
     def decode_rejected(self, rejected: RejectedCodes, watermark: int | None) -> RejectedRows:
@@ -199,79 +194,83 @@ class CheckedInput:
         table = self._schema.to_table(rejected.rows, self._codecs)
         table = table.cast(pa.schema([*fields, (WEIGHT, pa.int64())]))
         first = first_row(table)
-        asked = int(table.column(WEIGHT)[0].as_py())
+        weight = int(table.column(WEIGHT)[0].as_py())
         del first[WEIGHT]
         relation, retain = self._schema.relation, self.options.retain
-        many = f"{len(table)} rows" if len(table) > 1 else "a row"
-        if rejected.reason == MISSING and self._keyed is not None:
+        is_single = len(table) == 1
+        count = "a row" if is_single else f"{len(table)} rows"
+        if rejected.reason == MISSING and self._upserts is not None:
             key = {name: first[name] for name in self.options.keys}
-            many = f"{len(table)} keys, the first is" if len(table) > 1 else "key"
-            message = f"delete {many} {key}, and strict: no row has it"
+            keys = f"key {key}" if is_single else f"{len(table)} keys, the first is {key}"
+            message = f"cannot delete {keys}, because the input is strict and has no such row"
             message += " (any more)" if retain is not None else ""
         elif rejected.reason == MISSING:
             existing = int(rejected.existing[0]) if rejected.existing is not None else 0
             message = (
-                f"row {first} has weight {existing} and is to lose {existing - asked}, and strict"
+                f"cannot delete row {first} {existing - weight} times, because the input is strict "
+                f"and the row's weight is {existing}"
             )
-            message += f" ({len(table)} such rows)" if len(table) > 1 else ""
+            message += "" if is_single else f" ({len(table)} such rows)"
         elif rejected.reason == UNTIMED:
             assert retain is not None
-            message = f"{many} without {retain.column!r}, which says how long to keep it: {first}"
+            message = f"{count} without the event time {retain.column!r}: {first}"
         else:
-            assert self._retained is not None and retain is not None and watermark is not None
+            assert self._retention is not None and retain is not None and watermark is not None
             message = (
-                f"{many} with {retain.column!r} before {self._retained.format_time(watermark)}, "
+                f"{count} with {retain.column!r} before {self._retention.format_time(watermark)}, "
                 f"the greatest time or watermark of earlier steps less {retain.duration_text}: "
-                f"{first}; retain longer to take later ones"
+                f"{first}; retain rows longer to accept later ones"
             )
         return RejectedRows(rejected.reason, f"input {relation!r}: {message}", table)
 
     def _times(self, rows: Int64Array) -> Int64Array:
         """The event times of rows or events."""
-        assert self._retained is not None
-        place = self._retained.place
-        times: Int64Array = rows[place if self._keyed is None else self._keyed.places[place]]
+        assert self._retention is not None
+        index = self._retention.time_column
+        if self._upserts is not None:
+            index = self._upserts.event_indices[index]
+        times: Int64Array = rows[index]
         return times
 
     def _reject_untimely(
-        self, given: ZSet, watermark: int | None, rejected: list[RejectedCodes]
+        self, rows: ZSet, watermark: int | None, rejected: list[RejectedCodes]
     ) -> ZSet:
         """Return the rows or events with an event time that is not late; reject the others."""
-        retained, keyed = self._retained, self._keyed
-        if retained is None:
-            return given
-        times = self._times(given.row_array)
+        retention, upserts = self._retention, self._upserts
+        if retention is None:
+            return rows
+        times = self._times(rows.row_array)
         checked = np.ones(len(times), np.bool_)
-        if keyed is not None and retained.place not in keyed.keys:
-            checked = ~keyed.deletion_mask(given.row_array)  # a deletion is checked by its key only
-        expired, untimed = late_mask(times, watermark) & checked, (times == NULL) & checked
-        for reason, wrong in ((LATE, expired), (UNTIMED, untimed)):
-            if wrong.any():
-                self._reject(_select_rows(given, wrong), reason, rejected)
-        return _select_rows(given, ~(expired | untimed))
+        if upserts is not None and retention.time_column not in upserts.keys:
+            checked = ~upserts.deletion_mask(rows.row_array)  # a deletion may lack the event time
+        late, untimed = late_mask(times, watermark) & checked, (times == NULL) & checked
+        for reason, mask in ((LATE, late), (UNTIMED, untimed)):
+            if mask.any():
+                self._reject(_select_rows(rows, mask), reason, rejected)
+        return _select_rows(rows, ~(late | untimed))
 
     def _reject(self, rows: ZSet, reason: str, rejected: list[RejectedCodes]) -> None:
         """Add rows or events to the rejected ones."""
-        keyed = self._keyed
-        if keyed is not None:
-            weights = np.where(keyed.deletion_mask(rows.row_array), -1, 1)
-            rows = consolidated_rows(keyed.rows(rows.row_array), weights)
+        upserts = self._upserts
+        if upserts is not None:
+            weights = np.where(upserts.deletion_mask(rows.row_array), -1, 1)
+            rows = consolidated_rows(upserts.rows(rows.row_array), weights)
         if len(rows):
             rejected.append(RejectedCodes(reason, rows))
 
-    def _delta_of_rows(self, given: ZSet, rejected: list[RejectedCodes]) -> ZSet:
+    def _delta_of_rows(self, rows: ZSet, rejected: list[RejectedCodes]) -> ZSet:
         """Return the delta of an input without keys; reject deletions that are not allowed."""
         if not self.options.strict:
-            return given
-        short, existing = shortage(given, self.trace)
-        if not len(short):
-            return given
-        rejected.append(RejectedCodes(MISSING, short, existing))
-        return given - short
+            return rows
+        missing, existing = shortage(rows, self.trace)
+        if not len(missing):
+            return rows
+        rejected.append(RejectedCodes(MISSING, missing, existing))
+        return rows - missing
 
     def _delta_of_events(
         self,
-        keyed: UpsertInput,
+        upserts: UpsertInput,
         events: Int64Array,
         watermark: int | None,
         rejected: list[RejectedCodes],
@@ -279,15 +278,15 @@ class CheckedInput:
         """Return the delta of an input with keys; reject deletions that are not allowed."""
         if not events.shape[1]:
             return ZSet.empty(self._schema.arity)
-        changes = keyed.changes(events, self.trace)
+        changes = upserts.changes(events, self.trace)
         if self.options.strict and len(changes.unknown):
             unknown = events[:, changes.unknown]
-            expired = np.zeros(unknown.shape[1], np.bool_)
-            if self._retained is not None:
-                expired = late_mask(self._times(unknown), watermark)
-            for reason, wrong in ((LATE, expired), (MISSING, ~expired)):
-                if wrong.any():
-                    rows = keyed.rows(unknown[:, wrong])
+            late = np.zeros(unknown.shape[1], np.bool_)
+            if self._retention is not None:
+                late = late_mask(self._times(unknown), watermark)
+            for reason, mask in ((LATE, late), (MISSING, ~late)):
+                if mask.any():
+                    rows = upserts.rows(unknown[:, mask])
                     rejected.append(
                         RejectedCodes(reason, consolidated_rows(rows, np.full(rows.shape[1], -1)))
                     )
@@ -297,13 +296,13 @@ class CheckedInput:
 def no_retention_error(relation: str) -> InputOptionsError:
     """Return the error for a watermark of an input without retention."""
     return InputOptionsError(
-        f"input {relation!r}: a watermark, and its rows are kept for ever: give it "
-        "InputOptions(retain=Retention(column, '7 days')), or no watermark"
+        f"input {relation!r} got a watermark but has no retention: give it "
+        "InputOptions(retain=Retention(column, '7 days')), or omit the watermark"
     )
 
 
-def _select_rows(zset: ZSet, which: BoolArray) -> ZSet:
+def _select_rows(zset: ZSet, mask: BoolArray) -> ZSet:
     """Return the rows of a Z-set that a mask selects."""
-    if which.all():
+    if mask.all():
         return zset
-    return ZSet(np.ascontiguousarray(zset.row_array[:, which]), zset.weight_array[which])
+    return ZSet(np.ascontiguousarray(zset.row_array[:, mask]), zset.weight_array[mask])

@@ -1,32 +1,45 @@
 """Finality: check that a view may read an input with ``on_expiry="keep"`` (a *kept input*).
 
-When a row of a kept input expires, it is deleted from the state, and nothing is published. That is
-correct for a view only if the results of the row are final, that is, cannot change any more::
+When a row of a kept input expires, it is deleted from the state, but the published results that
+were computed from it stay. So they must be final: nothing may change them later. Three views of
+``clicks(k, at)``, whose rows expire a day after ``at``::
 
-    Filter, Map, Union ALL, joins      linear in each input: the deletion of a row deletes its own
-                                       results and no others
-    Aggregate, TopK, Window, …         correct if all rows of one group expire together, and no
-                                       later row can belong to that group
-    Semi, anti, outer joins            linear in the left input; a row of the right input that
-                                       expires would change results of left rows that stay
-    Fixpoint                           a derived row may have lost one of several derivations
+    SELECT k, at FROM clicks                          accepted: one result per row, final at once
+    SELECT date_trunc('hour', at), count(*)           accepted: the rows of an hour expire together,
+    FROM clicks GROUP BY 1                            and a later row of that hour is late
+    SELECT k, count(*) FROM clicks GROUP BY k         error: rows of one k expire at different times
 
-A group expires as a whole if its key contains, for each row of a kept input that contributes to the
-group, the event time ``t`` of that row or a value ``f(t)`` of a non-decreasing function. To check
-this, the plan is traversed from the inputs to the view, and each node gets a value::
+The rules, by plan node::
 
-    node        =  a set of branches (a UNION ALL has those of all its inputs)
-    branch      =  the occurrences of kept inputs that contribute to each of its rows
-    occurrence  =  the input, and the columns that hold f(t) of its event time, with each f
+    Filter, Map, Union ALL, joins      accepted: they are linear in each input, so the deletion of a
+                                       row affects only the results that contain this row
+    Aggregate, TopK, Window, …         accepted if all rows of a group expire together
+    Semi, anti, outer joins            accepted if only the left input reads kept inputs: a right
+                                       row that expires changes the results of left rows that stay
+    Fixpoint                           not accepted: a derived row may have several derivations, and
+                                       only one of them may have expired
 
-A group to which several branches contribute expires as a whole only if all of them have the same
-occurrences: the same inputs with the same columns. Rows then expire up to a time at which every
-such ``f`` takes a new value (`circuits.inputs.retention`). So a row may stay in the state for
-longer than its retention, until its group ends.
+The rows of a group expire together if the group's key contains, for each kept input, the event time
+``t`` of the row or ``f(t)`` for a non-decreasing function ``f``, such as the hour of ``t``. Rows
+then expire only up to a time at which every such ``f`` takes a new value
+(`circuits.inputs.retention`), so a row may stay in the state longer than its retention.
 
-A view that reads one input with "keep" and another one with "retract" is an error. Otherwise the
-row of a result that expires first would decide whether the result is deleted, and so would the way
-in which the stream is split into micro-batches.
+To check this, `_FinalityCheck` computes *branches* for each node, from the inputs up to the view. A
+branch is one part of a UNION ALL. It lists the kept inputs whose rows are combined in each of its
+rows, and the columns with a function of their event times. For the second view above::
+
+    node                            branches
+    Scan clicks(k, at)              [clicks: column 1 is at]
+    Map date_trunc('hour', at)      [clicks: column 0 is date_trunc('hour', at)]
+    Aggregate by column 0           the same: accepted, because the key, column 0, is a function of
+                                    the event time
+
+In the third view the key is ``k``, so the branch at the Aggregate is ``[clicks: no column]``: an
+error. If several branches contribute to a group, they must be equal.
+
+A view that reads one input with "keep" and another one with "retract" is an error. Otherwise a
+result would stay or be deleted depending on which of its rows expires first, and therefore on how
+the stream is split into micro-batches.
 
 Cost: O(nodes * branches). A circuit without a kept input costs nothing.
 """
@@ -34,16 +47,14 @@ Cost: O(nodes * branches). A circuit without a kept input costs nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
-from typing import Final, NoReturn
-
-import pyarrow as pa
-from pyarrow import types
+from typing import Final, NamedTuple, NoReturn
 
 from circuits.errors import InputOptionsError
 from circuits.inputs.input_options import InputOptions
-from circuits.plan.expressions import Call, Column, Expression, Literal, conjuncts, substitute
+from circuits.inputs.monotone_functions import monotone_argument
+from circuits.plan.expressions import Call, Column, Expression, conjuncts, substitute
 from circuits.plan.nodes import (
     Aggregate,
     CrossJoin,
@@ -53,7 +64,7 @@ from circuits.plan.nodes import (
     Map,
     Negate,
     OuterJoin,
-    Plan,
+    PlanNode,
     Positive,
     Scan,
     Semijoin,
@@ -63,36 +74,54 @@ from circuits.plan.nodes import (
 )
 from circuits.plan.window import Window
 from circuits.schema import Schema
-from circuits.types.arrow_types import NUMBERS, Family, family_of
 
-__all__ = ["group_functions"]
+__all__ = ["check_finality"]
 
-#: A node with more branches gets one branch instead: all their inputs, without event times.
+#: A node with more branches gets one branch instead: all their inputs, without time columns.
 MAX_BRANCHES: Final = 64
 _USE_RETRACT: Final = "use on_expiry='retract' for a view of the retained rows only"
 
 
-@dataclass(frozen=True)
-class _Occurrence:
-    """A kept input that contributes to rows, and the columns with a function of its event time.
+class _TimeColumn(NamedTuple):
+    """A column with a function of an event time: an expression over the time as column 0."""
 
-    A function is an expression over column 0, which is the event time.
+    column: int
+    function: Expression
+
+
+TimeColumns = frozenset[_TimeColumn]
+
+
+@dataclass(frozen=True)
+class _InputUse:
+    """A kept input in a branch, and the columns that are functions of its event time.
+
+    An input that is joined with itself occurs twice in a branch.
     """
 
     input: str
-    times: frozenset[tuple[int, Expression]]
+    time_columns: TimeColumns
 
 
-Branch = tuple[_Occurrence, ...]
+Branch = tuple[_InputUse, ...]
 Branches = tuple[Branch, ...]
-#: (new column, old column, function), for each new column that is a function of one old column.
-ColumnMoves = Iterable[tuple[int, int, Expression]]
+
+# The branches of rows that are computed without kept inputs.
+_NO_INPUTS: Final[Branches] = ((),)
 
 
-def group_functions(
-    plans: Mapping[str, Plan], inputs: Mapping[str, Schema], options: Mapping[str, InputOptions]
+class _Projection(NamedTuple):
+    """A new column that is a function of one old column: an expression over it as column 0."""
+
+    new: int
+    old: int
+    function: Expression
+
+
+def check_finality(
+    plans: Mapping[str, PlanNode], inputs: Mapping[str, Schema], options: Mapping[str, InputOptions]
 ) -> dict[str, tuple[Expression, ...]]:
-    """Check every view that reads a kept input.
+    """Check every view that reads a kept input, and return the functions that views group by.
 
     Args:
         plans: The plans of the views before any rewrite, each view after the views that it reads.
@@ -106,75 +135,86 @@ def group_functions(
         InputOptionsError: The results of a view could change after a row has expired. The error
             names the view, the operator and the input, and says how to fix it.
     """
-    retained = {name: one.retain for name, one in options.items() if one.retain is not None}
+    retained = {name: option.retain for name, option in options.items() if option.retain}
     kept = {name for name, retain in retained.items() if retain.keeps_results}
     if not kept:
         return {}
-    known: dict[str, Branches] = {}
-    reads: dict[str, frozenset[str]] = {}
-    found: dict[str, dict[Expression, None]] = {name: {} for name in kept}
+    branches_by_view: dict[str, Branches] = {}
+    inputs_by_view: dict[str, frozenset[str]] = {}
+    group_functions: dict[str, dict[Expression, None]] = {name: {} for name in kept}
     for view, plan in plans.items():
-        reads[view] = frozenset(
-            name for scan in _scans(plan) for name in reads.get(scan.relation, {scan.relation})
+        inputs_by_view[view] = frozenset(
+            name
+            for scan in _scans(plan)
+            for name in inputs_by_view.get(scan.relation, {scan.relation})
         )
-        mixed = sorted(reads[view] & (retained.keys() - kept))
-        if mixed and reads[view] & kept:
-            raise InputOptionsError(
-                f"view {view!r} reads input {min(reads[view] & kept)!r} with on_expiry='keep' and "
-                f"input {mixed[0]!r} with on_expiry='retract', so which results stay would depend "
-                "on the row that expires first: give both the same on_expiry"
-            )
-        walk = _FinalityCheck(view, plan, inputs, options, known)
-        known[view] = walk.branches(plan)
-        for name, function in walk.used:
-            found[name].setdefault(function)
-    return {name: tuple(functions) for name, functions in found.items()}
+        _check_same_on_expiry(view, inputs_by_view[view], kept, retained.keys() - kept)
+        check = _FinalityCheck(view, plan, inputs, options, branches_by_view)
+        branches_by_view[view] = check.branches(plan)
+        for name, function in check.group_functions:
+            group_functions[name].setdefault(function)
+    return {name: tuple(functions) for name, functions in group_functions.items()}
+
+
+def _check_same_on_expiry(
+    view: str, inputs: frozenset[str], kept: set[str], retracted: set[str]
+) -> None:
+    if inputs & kept and inputs & retracted:
+        raise InputOptionsError(
+            f"view {view!r} reads input {min(inputs & kept)!r} with on_expiry='keep' and "
+            f"input {min(inputs & retracted)!r} with on_expiry='retract', so which results stay "
+            "would depend on the row that expires first: give both the same on_expiry"
+        )
 
 
 class _FinalityCheck:
-    """Computes the branches of the nodes of one view; visits each node of the DAG once."""
+    """Computes the branches of the nodes of one view; visits each node of the DAG once.
+
+    Attributes:
+        group_functions: Pairs of a kept input and a function of its event time that an operator
+            groups by; the keys of a dict, to keep their order.
+    """
 
     def __init__(
         self,
         view: str,
-        plan: Plan,
+        plan: PlanNode,
         inputs: Mapping[str, Schema],
         options: Mapping[str, InputOptions],
-        views: Mapping[str, Branches],
+        branches_by_view: Mapping[str, Branches],
     ) -> None:
-        self.used: dict[tuple[str, Expression], None] = {}
+        self.group_functions: dict[tuple[str, Expression], None] = {}
         self._view = view
         self._plan = plan  # keeps all nodes alive, so that their ids stay unique
         self._inputs = inputs
         self._options = options
-        self._views = views
-        self._known: dict[int, Branches] = {}
+        self._branches_by_view = branches_by_view
+        self._branches_by_node: dict[int, Branches] = {}
 
-    def branches(self, plan: Plan) -> Branches:
-        """Return the branches of a node."""
-        if id(plan) not in self._known:
-            found = tuple(dict.fromkeys(self._compute(plan)))
-            if len(found) > MAX_BRANCHES:
-                found = (tuple(_Occurrence(name, frozenset()) for name in _input_names(found)),)
-            self._known[id(plan)] = found
-        return self._known[id(plan)]
+    def branches(self, plan: PlanNode) -> Branches:
+        """Return the branches of a node.
 
-    def _compute(self, plan: Plan) -> Branches:
+        Raises:
+            InputOptionsError: Results of the node, or of a node that it reads, are not final.
+        """
+        if id(plan) not in self._branches_by_node:
+            self._branches_by_node[id(plan)] = _limit_branches(self._compute(plan))
+        return self._branches_by_node[id(plan)]
+
+    def _compute(self, plan: PlanNode) -> Branches:
         match plan:
             case Scan(relation):
-                return self._views[relation] if relation in self._views else self._input(relation)
+                return self._relation(relation)
             case Values():
-                return ((),)
-            case Filter(below, predicate):
-                return _filter(self.branches(below), predicate)
-            case Map(below, expressions):
-                steps = [(new, _monotone_step(e)) for new, e in enumerate(expressions)]
-                moves = [(new, *step) for new, step in steps if step is not None]
-                return _project(self.branches(below), moves)
-            case Negate(below):
-                return self.branches(below)
+                return _NO_INPUTS
+            case Filter(input, predicate):
+                return _filter(self.branches(input), predicate)
+            case Map(input, expressions):
+                return _project(self.branches(input), list(_projections(expressions)))
+            case Negate(input):
+                return self.branches(input)
             case Union(inputs):
-                return tuple(branch for below in inputs for branch in self.branches(below))
+                return tuple(branch for input in inputs for branch in self.branches(input))
             case CrossJoin(inputs):
                 return self._cross(inputs)
             case Semijoin(left, right, predicate, anti):
@@ -185,81 +225,81 @@ class _FinalityCheck:
                 if kind == "full":
                     self._check_right(left, "a FULL JOIN")
                 return self.branches(left)
-            case Aggregate(below, keys):
-                return self._group(below, keys, "GROUP BY" if keys else "an aggregate of all rows")
-            case TopK(below, keys):
-                found = self._group(below, keys, "ORDER BY with LIMIT, or row_number()")
-                return _renumber_columns(found, keys)
-            case Window(below, partition):
-                found = self._group(below, partition, "a window function")
-                return _renumber_columns(found, partition)
-            case Distinct(below):
-                everything = range(len(below.fields))
-                return self._group(
-                    below,
-                    everything,
-                    "DISTINCT (also of UNION, INTERSECT, EXCEPT, Datalog rules)",
-                )
-            case Positive(below):
-                return self._group(below, range(len(below.fields)), "EXCEPT or INTERSECT")
+            case Aggregate(input, keys):
+                return self._group(input, keys, "GROUP BY" if keys else "an aggregate of all rows")
+            case TopK(input, keys):
+                branches = self._group(input, keys, "ORDER BY with LIMIT, or row_number()")
+                return _restore_columns(branches, keys)
+            case Window(input, partition):
+                branches = self._group(input, partition, "a window function")
+                return _restore_columns(branches, partition)
+            case Distinct(input):
+                clause = "DISTINCT (also of UNION, INTERSECT, EXCEPT, Datalog rules)"
+                return self._group(input, range(len(input.fields)), clause)
+            case Positive(input):
+                return self._group(input, range(len(input.fields)), "EXCEPT or INTERSECT")
             case Fixpoint():
                 return self._check_recursion(plan)
             case _:
                 raise AssertionError(f"{type(plan).__name__} occurs only in rewritten plans")
 
-    def _input(self, name: str) -> Branches:
+    def _relation(self, name: str) -> Branches:
+        """Return the branches of a view or an input."""
+        if name in self._branches_by_view:
+            return self._branches_by_view[name]
         options = self._options.get(name)
         if options is None or options.retain is None or not options.retain.keeps_results:
-            return ((),)
+            return _NO_INPUTS
         schema = self._inputs[name]
         if options.retain.column not in schema.columns:
-            return ((),)  # `circuits.inputs.retention` raises an error for this
-        place = schema.columns.index(options.retain.column)
-        time = Column(0, schema.fields[place].type)
-        return ((_Occurrence(name, frozenset([(place, time)])),),)
+            return _NO_INPUTS  # `circuits.inputs.retention` raises an error for this
+        index = schema.columns.index(options.retain.column)
+        time = _TimeColumn(index, Column(0, schema.fields[index].type))
+        return ((_InputUse(name, frozenset([time])),),)
 
-    def _cross(self, inputs: Sequence[Plan]) -> Branches:
-        found: Branches = ((),)
+    def _cross(self, inputs: Sequence[PlanNode]) -> Branches:
+        """Return the branches of a cross join: each combination of one branch per input."""
+        combined = _NO_INPUTS
         offset = 0
-        for below in inputs:
-            moves = [(offset + c, c, _event_time(f.type)) for c, f in enumerate(below.fields)]
-            projected = _project(self.branches(below), moves)
-            found = tuple(dict.fromkeys(a + b for a, b in product(found, projected)))
-            if len(found) > MAX_BRANCHES:
-                found = (tuple(_Occurrence(name, frozenset()) for name in _input_names(found)),)
-            offset += len(below.fields)
-        return found
+        for input in inputs:
+            shifted = _project(
+                self.branches(input),
+                [
+                    _Projection(offset + column, column, Column(0, field.type))
+                    for column, field in enumerate(input.fields)
+                ],
+            )
+            combined = _limit_branches(
+                first + second for first, second in product(combined, shifted)
+            )
+            offset += len(input.fields)
+        return combined
 
-    def _check_right(self, right: Plan, what: str) -> None:
+    def _check_right(self, right: PlanNode, clause: str) -> None:
         inputs = _input_names(self.branches(right))
         if inputs:
             why = "a row of it that expires would change results of rows that stay"
-            self._raise_error(what, inputs, why, f"join it with JOIN, or {_USE_RETRACT}")
+            self._raise_error(clause, inputs, why, f"join it with JOIN, or {_USE_RETRACT}")
 
     def _check_recursion(self, plan: Fixpoint) -> Branches:
         inputs = sorted(
-            name
-            for scan in _scans(plan)
-            for name in _input_names(
-                self._views[scan.relation]
-                if scan.relation in self._views
-                else self._input(scan.relation)
-            )
+            name for scan in _scans(plan) for name in _input_names(self._relation(scan.relation))
         )
         if inputs:
             why = "a row that expires may leave results that other rows derive as well"
             self._raise_error("a recursion", inputs, why, _USE_RETRACT)
-        return ((),)
+        return _NO_INPUTS
 
-    def _group(self, below: Plan, keys: Iterable[int], what: str) -> Branches:
-        """Return the branch of an operator that groups rows: the event times among its keys."""
-        keys = tuple(keys)
-        moves = [(new, old, _event_time(below.fields[old].type)) for new, old in enumerate(keys)]
-        branches = _project(self.branches(below), moves)
+    def _group(self, input: PlanNode, keys: Iterable[int], clause: str) -> Branches:
+        """Return the branch of an operator that groups rows; its columns are the keys."""
+        projections = [
+            _Projection(new, old, Column(0, input.fields[old].type)) for new, old in enumerate(keys)
+        ]
+        branches = _project(self.branches(input), projections)
         inputs = _input_names(branches)
         if not inputs:
-            return ((),)
-        untimed = [one.input for branch in branches for one in branch if not one.times]
+            return _NO_INPUTS
+        untimed = [use.input for branch in branches for use in branch if not use.time_columns]
         if untimed:
             column = self._options[untimed[0]].retain.column  # type: ignore[union-attr]
             why = "the result of a group would change when one of its rows expires"
@@ -268,57 +308,78 @@ class _FinalityCheck:
                 "columns, or a non-decreasing function of it, such as date_trunc or a cast to "
                 "a date"
             )
-            self._raise_error(what, untimed, why, f"{fix}, or {_USE_RETRACT}")
-        if len(set(map(frozenset, branches))) > 1:
+            self._raise_error(clause, untimed, why, f"{fix}, or {_USE_RETRACT}")
+        if len({frozenset(branch) for branch in branches}) > 1:
             why = "rows of several branches are in one group and would not expire together"
             self._raise_error(
-                what, inputs, why, f"group each part of the UNION ALL, or {_USE_RETRACT}"
+                clause, inputs, why, f"group each part of the UNION ALL, or {_USE_RETRACT}"
             )
-        for one in branches[0]:
-            _, function = min(one.times, key=lambda time: (len(str(time[1])), str(time[1])))
+        for use in branches[0]:
+            # Rows of a group agree in all functions, so it suffices that one of them is respected.
+            function = min((time.function for time in use.time_columns), key=_simplicity)
             if not isinstance(function, Column):
-                self.used.setdefault((one.input, function))
+                self.group_functions.setdefault((use.input, function))
         return branches[:1]
 
-    def _raise_error(self, what: str, inputs: Sequence[str], why: str, fix: str) -> NoReturn:
+    def _raise_error(self, clause: str, inputs: Sequence[str], why: str, fix: str) -> NoReturn:
         raise InputOptionsError(
-            f"view {self._view!r}: {what} over input {inputs[0]!r}, whose published results are "
+            f"view {self._view!r}: {clause} over input {inputs[0]!r}, whose published results are "
             f"kept when rows expire (on_expiry='keep'): {why}: {fix}"
         )
 
 
+def _simplicity(function: Expression) -> tuple[int, str]:
+    text = str(function)
+    return len(text), text
+
+
 def _input_names(branches: Branches) -> list[str]:
-    return list(dict.fromkeys(one.input for branch in branches for one in branch))
+    return list(dict.fromkeys(use.input for branch in branches for use in branch))
 
 
-def _project(branches: Branches, moves: ColumnMoves) -> Branches:
-    """Return the branches after a projection to other columns, or to functions of one column."""
-    moves = list(moves)
+def _limit_branches(branches: Iterable[Branch]) -> Branches:
+    """Return the distinct branches; one branch without time columns if there are too many."""
+    distinct = tuple(dict.fromkeys(branches))
+    if len(distinct) <= MAX_BRANCHES:
+        return distinct
+    return (tuple(_InputUse(name, frozenset()) for name in _input_names(distinct)),)
+
+
+def _with_time_columns(
+    branches: Branches, change: Callable[[TimeColumns], Iterable[_TimeColumn]]
+) -> Branches:
+    """Return the branches with the time columns of every input changed."""
     return tuple(
-        tuple(
-            _Occurrence(
-                one.input,
-                frozenset(
-                    (new, substitute(function, [known]))
-                    for new, old, function in moves
-                    for column, known in one.times
-                    if column == old
-                ),
-            )
-            for one in branch
-        )
+        tuple(replace(use, time_columns=frozenset(change(use.time_columns))) for use in branch)
         for branch in branches
     )
 
 
-def _renumber_columns(branches: Branches, keys: Sequence[int]) -> Branches:
-    """Number the columns of branches by the columns of the rows again, not by the group keys."""
-    return tuple(
-        tuple(
-            _Occurrence(one.input, frozenset((keys[c], function) for c, function in one.times))
-            for one in branch
-        )
-        for branch in branches
+def _project(branches: Branches, projections: Sequence[_Projection]) -> Branches:
+    """Return the branches of rows with other columns."""
+
+    def project(times: TimeColumns) -> Iterator[_TimeColumn]:
+        for new, old, function in projections:
+            for time in times:
+                if time.column == old:
+                    yield _TimeColumn(new, substitute(function, [time.function]))
+
+    return _with_time_columns(branches, project)
+
+
+def _projections(expressions: Sequence[Expression]) -> Iterator[_Projection]:
+    """Yield the expressions that are non-decreasing functions of one column."""
+    for new, expression in enumerate(expressions):
+        argument = monotone_argument(expression)
+        if argument is not None:
+            function = substitute(expression, lambda column: Column(0, column.type))
+            yield _Projection(new, argument.index, function)
+
+
+def _restore_columns(branches: Branches, keys: Sequence[int]) -> Branches:
+    """Return branches whose columns are group keys with the columns of the rows instead."""
+    return _with_time_columns(
+        branches, lambda times: (time._replace(column=keys[time.column]) for time in times)
     )
 
 
@@ -327,139 +388,30 @@ def _filter(branches: Branches, predicate: Expression) -> Branches:
     for part in conjuncts([predicate]):
         match part:
             case Call("eq", (Column(a), Column(b))):
-                branches = tuple(
-                    tuple(
-                        _Occurrence(
-                            one.input,
-                            one.times
-                            | {(b, f) for column, f in one.times if column == a}
-                            | {(a, f) for column, f in one.times if column == b},
-                        )
-                        for one in branch
-                    )
-                    for branch in branches
-                )
+                branches = _equate_columns(branches, a, b)
     return branches
 
 
-def _event_time(type: pa.DataType) -> Expression:
-    return Column(0, type)
+def _equate_columns(branches: Branches, first: int, second: int) -> Branches:
+    def equate(times: TimeColumns) -> Iterator[_TimeColumn]:
+        yield from times
+        for time in times:
+            if time.column == first:
+                yield time._replace(column=second)
+            if time.column == second:
+                yield time._replace(column=first)
+
+    return _with_time_columns(branches, equate)
 
 
-def _monotone_step(expression: Expression) -> tuple[int, Expression] | None:
-    """Return the one column that an expression reads, and the expression over column 0 instead.
-
-    None if it reads several columns, or is not known to be a non-decreasing function of one.
-    """
-    if isinstance(expression, Column):
-        return expression.index, _event_time(expression.type)
-    if not isinstance(expression, Call):
-        return None
-    for monotone_argument in _MONOTONE.get(expression.function, ()):
-        inner = monotone_argument(expression)
-        step = None if inner is None else _monotone_step(inner)
-        if step is not None:
-            index = step[0]
-            return index, substitute(expression, lambda column: Column(0, column.type))
-    return None
-
-
-def _is_constant(expression: Expression, *, least: float | None = None) -> bool:
-    """True for a constant other than NULL that is greater than ``least``, if that is given."""
-    if not isinstance(expression, Literal) or expression.value is None:
-        return False
-    return least is None or (_is_number(expression.type) and expression.value > least)
-
-
-def _is_number(type: pa.DataType) -> bool:
-    return family_of(type) in NUMBERS
-
-
-def _is_ordered(type: pa.DataType) -> bool:
-    return _is_number(type) or family_of(type) in (Family.TIMESTAMP, Family.DATE)
-
-
-def _is_local(type: pa.DataType) -> bool:
-    """True for timestamps in zones other than UTC: local time is set back when summer time ends."""
-    return bool(types.is_timestamp(type) and type.tz not in (None, "UTC"))
-
-
-def _cast(call: Call) -> Expression | None:
-    (inner,) = call.arguments
-    ordered = _is_ordered(inner.type) and _is_ordered(call.type)
-    return inner if ordered and not (_is_local(inner.type) or _is_local(call.type)) else None
-
-
-def _date_trunc(call: Call) -> Expression | None:
-    unit, inner = call.arguments
-    return inner if _is_constant(unit) and not _is_local(inner.type) else None
-
-
-def _year(call: Call) -> Expression | None:
-    (inner,) = call.arguments
-    return None if _is_local(inner.type) else inner
-
-
-def _interval_sum(call: Call) -> Expression | None:
-    """A date or timestamp plus a constant duration."""
-    inner, *amounts = call.arguments
-    return inner if all(map(_is_constant, amounts)) and not _is_local(inner.type) else None
-
-
-def _sum(call: Call) -> Expression | None:
-    one, other = call.arguments
-    return one if _is_constant(other) else other if _is_constant(one) else None
-
-
-def _difference(call: Call) -> Expression | None:
-    one, other = call.arguments
-    return one if _is_constant(other) else None
-
-
-def _round_down(call: Call) -> Expression | None:
-    """``t - t % 60``, where both ``t`` are the same expression."""
-    match call.arguments:
-        case inner, Call("modulo", (again, size)) if again == inner and _is_constant(size, least=0):
-            return inner if types.is_integer(inner.type) and types.is_integer(call.type) else None
-    return None
-
-
-def _scale(call: Call) -> Expression | None:
-    one, other = call.arguments
-    return one if _is_constant(other, least=0) else None
-
-
-def _round(call: Call) -> Expression | None:
-    inner, *digits = call.arguments
-    return inner if all(map(_is_constant, digits)) else None
-
-
-#: Non-decreasing functions by name. Each entry returns the argument in which a call is
-#: non-decreasing, or None.
-_MONOTONE: Final[Mapping[str, tuple[Callable[[Call], Expression | None], ...]]] = {
-    "cast": (_cast,),
-    "date_trunc": (_date_trunc,),
-    "year": (_year,),
-    "date_add": (_interval_sum,),
-    "add": (_sum,),
-    "subtract": (_difference, _round_down),
-    "multiply": (_scale,),
-    "divide": (_scale,),
-    "int_divide": (_scale,),
-    "floor": (_round,),
-    "ceil": (_round,),
-    "round": (_round,),
-}
-
-
-def _scans(plan: Plan) -> Iterator[Scan]:
+def _scans(plan: PlanNode) -> Iterator[Scan]:
     """Yield the scans in a plan; visit each node once."""
-    seen: set[int] = set()
+    visited: set[int] = set()
     pending = [plan]
     while pending:
-        one = pending.pop()
-        if id(one) not in seen:
-            seen.add(id(one))
-            if isinstance(one, Scan):
-                yield one
-            pending.extend(one.inputs)
+        node = pending.pop()
+        if id(node) not in visited:
+            visited.add(id(node))
+            if isinstance(node, Scan):
+                yield node
+            pending.extend(node.inputs)

@@ -1,7 +1,7 @@
 """InputOptions: how an input interprets its rows, and how long it keeps them.
 
-Without options an input is a Z-set: rows with weights of any sign, kept without a limit. Many
-streams of changes differ from that, and declare it here::
+Without options an input is a Z-set: rows with weights of any sign, kept without a limit. Options
+declare how a stream of changes differs from that::
 
     InputOptions(keys=("nr",))                        rows are upserts: the last row of a key counts
     InputOptions(strict=True)                         a row that does not exist cannot be deleted
@@ -56,10 +56,11 @@ _MICROSECONDS_PER_UNIT: Final = {"s": 1_000_000, "ms": 1_000, "us": 1, "day": 86
 class Retention:
     """How long rows are kept, by a column with their event time.
 
-    A row is kept until its event time is before the watermark, which is the greatest event time
-    seen, less the duration. The watermark never goes back. So one row with a time far in the future
-    (a wrong clock, or 9999-12-31 for "open") expires all rows before it, and makes later rows late.
-    Filter such rows before the input, or send them to the dead letters.
+    A row is kept until its event time is before the watermark: the greatest event time of all rows
+    so far, less the duration. The watermark never decreases. So one row with a time far in the
+    future (a wrong clock, or 9999-12-31 for "open") expires all earlier rows, and rows with a
+    correct time are late from then on. Filter such rows before the input, or send them to the dead
+    letters.
 
     ``on_expiry`` decides what happens to published results when a row that they are made of
     expires. "retract": they are deleted with it, so a view is always the query over the rows that
@@ -82,7 +83,7 @@ class Retention:
 
     Raises:
         InputOptionsError: The duration is missing, negative or cannot be parsed; or ``on_expiry``
-            is neither of the two.
+            has another value.
 
     >>> Retention("ts", "7 days") == Retention("ts", days=7)
     True
@@ -110,34 +111,34 @@ class Retention:
     ) -> None:
         check_type("column", column, str, "the name of a column")
         named = _sum_durations(days, hours, minutes, seconds)
-        found = _parse_duration(duration) if isinstance(duration, str) else duration
-        if found is None:
-            found = named
+        parsed = _parse_duration(duration) if isinstance(duration, str) else duration
+        if parsed is None:
+            parsed = named
         elif named:
             raise InputOptionsError(
-                f"retain {column!r}: the duration {duration!r} and {named} as well; give one"
+                f"retain {column!r}: two durations, {duration!r} and {named}; give one of them"
             )
-        integer = isinstance(found, int) and not isinstance(found, bool)
-        if not (integer or isinstance(found, timedelta)):
+        is_integer = isinstance(parsed, int) and not isinstance(parsed, bool)
+        if not (is_integer or isinstance(parsed, timedelta)):
             raise InputOptionsError(
-                f"retain {column!r}: {found!r} is no duration; give a text as '7 days', a "
+                f"retain {column!r}: invalid duration {parsed!r}; give a text such as '7 days', a "
                 "timedelta, or an integer for a column of integers"
             )
         if duration is None and not named:
             raise InputOptionsError(
-                f"retain {column!r}: for how long? Give Retention({column!r}, '7 days')"
+                f"retain {column!r}: the duration is missing; write Retention({column!r}, '7 days')"
             )
-        if found < (0 if integer else timedelta()):  # type: ignore[operator]
+        if parsed < (0 if is_integer else timedelta()):  # type: ignore[operator]
             raise InputOptionsError(
-                f"retain {column!r}: {found} is below zero; give a longer duration"
+                f"retain {column!r}: the duration {parsed} is negative; give zero or more"
             )
         if on_expiry is not None and on_expiry not in get_args(OnExpiry):
             raise InputOptionsError(
-                f"retain {column!r}: on_expiry={on_expiry!r} is neither 'retract' (results are "
-                "deleted with their rows) nor 'keep' (published results stay)"
+                f"retain {column!r}: on_expiry={on_expiry!r} must be 'retract' (results are "
+                "deleted with their rows) or 'keep' (published results stay)"
             )
         object.__setattr__(self, "column", column)
-        object.__setattr__(self, "duration", found)
+        object.__setattr__(self, "duration", parsed)
         object.__setattr__(self, "on_expiry", on_expiry or "retract")
         object.__setattr__(self, "has_explicit_on_expiry", on_expiry is not None)
 
@@ -152,7 +153,7 @@ class Retention:
 
     @property
     def keeps_results(self) -> bool:
-        """Return whether published results stay when their rows expire."""
+        """True if published results stay when the rows that they derive from expire."""
         return self.on_expiry == "keep"
 
     @property
@@ -161,7 +162,7 @@ class Retention:
         return str(self.duration).removesuffix(", 0:00:00")
 
     def units(self, type: pa.DataType) -> int:
-        """The duration in the units of a column of a type.
+        """The duration in the units of a column of this type.
 
         Raises:
             InputOptionsError: The type is not a time, or its unit is too coarse for the duration.
@@ -173,28 +174,28 @@ class Retention:
             if isinstance(self.duration, int):
                 return self.duration
             raise InputOptionsError(
-                f"retain {self.column!r}: {self.duration} of a column of type {type}, whose unit "
-                "is not known; give an integer"
+                f"retain {self.column!r}: the duration {self.duration} does not fit a column of "
+                f"type {type}, because its unit is unknown; give an integer"
             )
         if not (types.is_timestamp(type) or types.is_date(type)):
             raise InputOptionsError(
-                f"retain {self.column!r}: a column of type {type} is no time; take one of "
+                f"retain {self.column!r}: the column is of type {type}; it must contain "
                 "timestamps, dates or integers"
             )
         if isinstance(self.duration, int):
             raise InputOptionsError(
-                f"retain {self.column!r}: the duration {self.duration} of a column of type {type} "
-                f"has no unit; give a text as '{self.duration} seconds'"
+                f"retain {self.column!r}: the duration {self.duration} needs a unit for a column "
+                f"of type {type}; give a text such as '{self.duration} seconds'"
             )
         microseconds = self.duration // _MICROSECOND
         unit = "day" if types.is_date32(type) else "ms" if types.is_date64(type) else type.unit
         if unit == "ns":
             return microseconds * 1000
-        units, rest = divmod(microseconds, _MICROSECONDS_PER_UNIT[unit])
-        if rest:
+        units, remainder = divmod(microseconds, _MICROSECONDS_PER_UNIT[unit])
+        if remainder:
             raise InputOptionsError(
-                f"retain {self.column!r}: {self.duration} is no whole number of units of {type} "
-                f"({unit}); give one that is"
+                f"retain {self.column!r}: the duration {self.duration} must be a multiple of "
+                f"1 {unit}, the unit of {type}"
             )
         return units
 
@@ -230,7 +231,7 @@ class InputOptions:
     def __post_init__(self) -> None:
         if isinstance(self.keys, str):
             raise InputOptionsError(
-                f"keys {self.keys!r} is one text, not columns: give ({self.keys!r},)"
+                f"keys={self.keys!r} must be a collection of columns: give ({self.keys!r},)"
             )
         check_type("keys", self.keys, Collection, "names of columns")
         object.__setattr__(self, "keys", tuple(self.keys))
@@ -242,14 +243,14 @@ class InputOptions:
             raise InputOptionsError(f"keys {self.keys}: a column occurs twice; give each once")
         if self.retain is not None and not isinstance(self.retain, Retention):
             raise InputOptionsError(
-                f"retain={self.retain!r}: of which column? Give Retention(column, '7 days')"
+                f"retain={self.retain!r} must be a Retention, such as Retention(column, '7 days')"
             )
-        kept = self.retain if self.retain is not None and self.retain.keeps_results else None
-        if kept is not None and self.keys and kept.column not in self.keys:
+        kept_by = self.retain.column if self.retain and self.retain.keeps_results else None
+        if kept_by is not None and self.keys and kept_by not in self.keys:
             raise InputOptionsError(
-                f"keys {self.keys} with on_expiry='keep': a key whose row has expired could get "
-                "another row, and the published results of the first would stay beside it: add "
-                f"{kept.column!r} to the keys, or use on_expiry='retract'"
+                f"keys {self.keys} with on_expiry='keep': a key whose row has expired could get a "
+                "new row, and the published results of both rows would stay: add "
+                f"{kept_by!r} to the keys, or use on_expiry='retract'"
             )
         if self.sequence is not None and not self.keys:
             raise InputOptionsError(
@@ -257,7 +258,7 @@ class InputOptions:
             )
 
     def __bool__(self) -> bool:
-        """Return whether any option is set; a sequence alone is not."""
+        """Return True if the options change anything; a sequence alone does not."""
         return bool(self.keys or self.strict or self.retain is not None)
 
     def __str__(self) -> str:
@@ -276,15 +277,15 @@ def check_options(
         InputOptionsError: A name is not an input, or a value is not an `InputOptions`.
     """
     check_type("input_options", input_options, Mapping, '{"name of the input": InputOptions(...)}')
-    for name, given in input_options.items():
+    for name, options in input_options.items():
         if name not in inputs:
             raise InputOptionsError(
-                f"input options of {name!r}, which is no input; inputs are {', '.join(inputs)}: "
+                f"input options of unknown input {name!r}; inputs: {', '.join(inputs)}: "
                 "rename it, or drop the options"
             )
-        if not isinstance(given, InputOptions):
+        if not isinstance(options, InputOptions):
             raise InputOptionsError(
-                f"input options of {name!r} are {given!r}: give InputOptions(...)"
+                f"input options of {name!r} are {options!r}: give InputOptions(...)"
             )
     return {name: input_options[name] for name in inputs if input_options.get(name)}
 
@@ -294,8 +295,8 @@ def _sum_durations(days: float, hours: float, minutes: float, seconds: float) ->
         return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
     except (OverflowError, ValueError) as error:
         raise InputOptionsError(
-            f"{days} days, {hours} hours, {minutes} minutes, {seconds} seconds make no duration "
-            f"({error}); give finite numbers of up to 999,999,999 days in all"
+            f"{days} days, {hours} hours, {minutes} minutes, {seconds} seconds are not a valid "
+            f"duration ({error}); give finite numbers of up to 999,999,999 days in all"
         ) from None
 
 
@@ -305,13 +306,12 @@ def _parse_duration(text: str) -> timedelta:
     >>> _parse_duration("1 day 12 hours")
     datetime.timedelta(days=1, seconds=43200)
     """
-    pairs = re.findall(r"(\d+(?:\.\d+)?)\s*([a-z]+)", text.lower())
-    whole = re.fullmatch(r"\s*(?:\d+(?:\.\d+)?\s*[a-z]+[\s,]*)+", text.lower())
+    is_valid = re.fullmatch(r"\s*(?:\d+(?:\.\d+)?\s*[a-z]+[\s,]*)+", text.lower()) is not None
     total = timedelta()
-    for number, word in pairs if whole else ():
+    for number, word in re.findall(r"(\d+(?:\.\d+)?)\s*([a-z]+)", text.lower()):
         unit = _UNIT_DURATIONS.get(word, _UNIT_DURATIONS.get(word.removesuffix("s")))
-        if unit is None:
-            whole = None
+        if unit is None or not is_valid:
+            is_valid = False
             break
         try:
             total += float(number) * unit
@@ -320,9 +320,9 @@ def _parse_duration(text: str) -> timedelta:
                 f"{excerpt(text)} is longer than {timedelta.max.days} days; give a shorter "
                 "duration, or no retention to keep rows for ever"
             ) from None
-    if whole is None:
+    if not is_valid:
         raise InputOptionsError(
-            f"{excerpt(text)} is no duration; give numbers with units, as '7 days' or "
-            f"'1 hour 30 minutes' (units are {', '.join(_UNIT_DURATIONS)})"
+            f"invalid duration {excerpt(text)}; give numbers with units, such as '7 days' or "
+            f"'1 hour 30 minutes'; units: {', '.join(_UNIT_DURATIONS)}"
         )
     return total

@@ -2,7 +2,7 @@
 
 ::
 
-    missing = |{x : d[x] < 0 and Z[x] + d[x] < 0}|
+    missing = |{x : d[x] < 0 and Z[x] + d[x] < 0}|          Z: the input, d: its delta in the step
 
 An input without options is a Z-set, in which a weight may be negative: the deletion of a row that
 was never inserted cancels a later insertion of that row. This is right if deltas arrive out of
@@ -14,14 +14,14 @@ An example stream, one row ``x``::
     relation     0   -1    0    1
     missing      1    0    0    1
 
-Weights are looked up in existing traces: in the trace of the input itself, if a join reads it
-unchanged or it is materialized, else in traces of its filters and projections, which most joins
-read. The weight of a projected row is the sum of the weights of its rows. If the sum becomes
-negative, so does at least one of them. So the count is exact for an input with a trace of its own,
-and a lower bound otherwise. For an input that feeds only an aggregate or a DISTINCT, for example,
-there is no trace and no count.
+Weights are looked up in existing traces (the rows that joins and materialized relations keep): in
+the trace of the input itself, if a join reads it unchanged or it is materialized, else in traces of
+its filters and projections, which most joins read. The weight of a projected row is the sum of the
+weights of its rows. If the sum becomes negative, so does at least one of them. So the count is
+exact for an input with a trace of its own, and a lower bound otherwise. For an input that feeds
+only an aggregate or a DISTINCT, for example, there is no trace and no count.
 
-Cost: O(log N) for each row of negative weight and trace. Nothing is arranged for this.
+Cost: O(log N) for each row of negative weight and each trace. No trace is built for this.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from typing import Protocol
 
 import numpy as np
 
-from circuits.plan.nodes import Filter, Map, Plan, RowIdEncode, Scan
+from circuits.plan.nodes import Filter, Map, PlanNode, RowIdEncode, Scan
 from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.operators.operator import Operator
 from dbsp_wcoj import Trace, ZSet
@@ -45,7 +45,7 @@ class Node(Protocol):
     """The attributes of `circuits.runtime.graph_node.Node` that this module reads."""
 
     name: str
-    plan: Plan
+    plan: PlanNode
     inputs: tuple[int, ...]
     operator: Operator | None
     is_arranged: bool
@@ -75,30 +75,32 @@ class DeletionWitnesses:
             relations: The traces of the nodes that are arranged, by name.
             keyed: The inputs with keys; they are left out.
         """
-        sources: dict[int, str] = {}
-        whole: dict[str, list[tuple[int, Trace]]] = {}
-        parts: dict[str, list[tuple[int, Trace]]] = {}
+        source_of: dict[
+            int, str
+        ] = {}  # the input of which a node has a part of the rows or columns
+        full_traces: dict[str, list[tuple[int, Trace]]] = {}
+        partial_traces: dict[str, list[tuple[int, Trace]]] = {}
         for number, node in enumerate(nodes):
-            below = node.inputs[0] if len(node.inputs) == 1 else -1
+            child = node.inputs[0] if len(node.inputs) == 1 else -1
             if isinstance(node.operator, Integrate):
-                if below in sources:
-                    found = whole if nodes[below].operator is None else parts
-                    found.setdefault(sources[below], []).append((below, node.operator.trace))
+                if child in source_of:
+                    traces = full_traces if nodes[child].operator is None else partial_traces
+                    traces.setdefault(source_of[child], []).append((child, node.operator.trace))
                 continue
             if node.operator is None and isinstance(node.plan, Scan) and node.name not in keyed:
-                sources[number] = node.name
+                source_of[number] = node.name
             elif (
                 isinstance(node.plan, Filter | Map | RowIdEncode)
-                and below in sources
+                and child in source_of
                 and not node.is_nested
             ):
-                sources[number] = sources[below]
-            if number in sources and node.is_arranged and node.name in relations:
-                found = whole if node.operator is None else parts
-                found.setdefault(sources[number], []).append((number, relations[node.name]))
-        return DeletionWitnesses(
-            len(nodes), {**parts, **{name: found[:1] for name, found in whole.items()}}
-        )
+                source_of[number] = source_of[child]
+            if number in source_of and node.is_arranged and node.name in relations:
+                traces = full_traces if node.operator is None else partial_traces
+                traces.setdefault(source_of[number], []).append((number, relations[node.name]))
+        # One full trace gives the exact count; without one, all partial traces are looked up.
+        first_full_traces = {name: traces[:1] for name, traces in full_traces.items()}
+        return DeletionWitnesses(len(nodes), {**partial_traces, **first_full_traces})
 
     def missing(self, deltas: Sequence[ZSet]) -> dict[str, int]:
         """Count the missing rows of each input by the deltas of all nodes, before they are applied.
@@ -106,8 +108,8 @@ class DeletionWitnesses:
         An input without a trace is not in the result.
         """
         return {
-            name: max(missing_rows(deltas[number], trace) for number, trace in found)
-            for name, found in self.traces.items()
+            name: max(missing_rows(deltas[number], trace) for number, trace in traces)
+            for name, traces in self.traces.items()
         }
 
 
@@ -126,6 +128,6 @@ def missing_rows(delta: ZSet, trace: Trace) -> int:
         return 0
     rows = ZSet(np.ascontiguousarray(delta.row_array[:, deleted]), delta.weight_array[deleted])
     existing = trace.weights_of(to_storable(rows))
-    # Only a weight that is not negative is added to, so that the sum cannot leave int64.
-    left = np.maximum(existing, 0) + rows.weight_array
-    return int(np.count_nonzero((existing < 0) | (left < 0)))
+    # A negative weight is replaced by 0 before the addition, so that the sum cannot leave int64.
+    after = np.maximum(existing, 0) + rows.weight_array
+    return int(np.count_nonzero((existing < 0) | (after < 0)))

@@ -1,6 +1,6 @@
 """RejectedRows: rows that the options of an input reject, and the reason.
 
-The rest of the step is computed as if they had not been given.
+The step is computed without them. The reasons are:
 
 =============  =====================================================================================
 ``late``       the event time is before the watermark that the input had before the step
@@ -44,7 +44,7 @@ class RejectedRows:
 
 @dataclass(frozen=True)
 class RejectedCodes:
-    """As `RejectedRows`, in codes: rows in the columns of the schema, and their weights.
+    """Like `RejectedRows`, but rows are int64 codes in the columns of the schema, with weights.
 
     Attributes:
         reason: "late", "untimed" or "missing".
@@ -58,7 +58,7 @@ class RejectedCodes:
 
 
 def first_row(rows: pa.Table) -> dict[str, object]:
-    """Return the first row for a message; a time as a text, because Python has no year 10000.
+    """Return the first row for a message; times are texts, because Python has no year 10000.
 
     >>> first_row(pa.table({"n": [1], "t": pa.array([3 * 10**17], pa.timestamp("us"))}))
     {'n': 1, 't': '11476-08-15 05:20:00.000000'}
@@ -71,5 +71,5 @@ def _message_value(value: pa.ChunkedArray) -> object:
     if not types.is_temporal(type):
         return value[0].as_py()
     if types.is_timestamp(type) and type.tz is not None:
-        type = pa.timestamp(type.unit, "UTC")  # which needs no data base of zones
+        type = pa.timestamp(type.unit, "UTC")  # other zones need a database of time zones
     return value.cast(type).cast(pa.string())[0].as_py()

@@ -6,10 +6,11 @@ With the watermark h before a step, h' after it, and d the delta without late ro
     R'  =  (R + d)[time >= h']
     R^Δ =  d[time >= h'] - R[h <= time < h']
 
-So a row may be inserted and expire in one step. A step costs time in proportion to the rows that
-expire: the relation is arranged by time, and only the range between the two watermarks is read
-(`dbsp_wcoj.storage.range_scan`). A row with a time before h is late: it changes nothing, whether it
-is an insertion or a deletion. A row without a time is rejected as well.
+R is the relation and R^Δ its change in the step. So a row may be inserted and expire in one step. A
+step costs time in proportion to the rows that expire: the relation is sorted by time, and only the
+range between the two watermarks is read (`dbsp_wcoj.storage.range_scan`). A row with a time before
+h is late: it changes nothing, whether it is an insertion or a deletion. A row without a time is
+rejected as well.
 
 An example stream of rows ``time``, with a duration of 10::
 
@@ -18,13 +19,14 @@ An example stream of rows ``time``, with a duration of 10::
     output       +3       +12        +5         +25 -3     (late)
                                                 -12 -5
 
-Only insertions advance the watermark: a deletion refers to the past. Insertions count before
-weights are added up, so several steps can be merged into one: the sum of the outputs is the same. A
-row with a time far in the future expires all others; filter such rows before the input if they can
-occur.
+Only insertions advance the watermark: a deletion refers to the past. An insertion advances it even
+if a deletion in the same step cancels the row, so several steps can be merged into one: the sum of
+the outputs is the same. A row with a time far in the future expires all others; filter such rows
+before the input if they can occur.
 
-The watermark is a scalar of the circuit's state, a code of the column. Alternative considered: one
-watermark per source, as in Spark. A caller with such a watermark passes it to ``prepare``.
+The watermark is part of the circuit's state: one int64 code of the time column per input.
+Alternative considered: one watermark per source, as in Spark. A caller with such a watermark passes
+it to ``prepare``.
 """
 
 from __future__ import annotations
@@ -64,8 +66,8 @@ class RetentionBound:
         schema: The input's columns.
         retain: The column and the duration.
         codecs: The codes of values.
-        groups: Non-decreasing functions of the time, which is their column 0. Rows for which one of
-            them has the same value expire together.
+        groups: Non-decreasing functions of the time, which is their column 0. Rows with the same
+            value of one of these functions expire together.
 
     Raises:
         InputOptionsError: The column does not exist, or its type does not fit the duration.
@@ -76,11 +78,11 @@ class RetentionBound:
     ) -> None:
         if retain.column not in schema.columns:
             raise InputOptionsError(
-                f"input {schema.relation!r}: no column {retain.column!r} to retain by among "
-                f"{list(schema.columns)}"
+                f"input {schema.relation!r}: unknown retention column {retain.column!r}; columns: "
+                f"{', '.join(schema.columns)}"
             )
-        self.place = schema.columns.index(retain.column)
-        self.type = schema.fields[self.place].type
+        self.time_column = schema.columns.index(retain.column)
+        self.type = schema.fields[self.time_column].type
         self.keeps_results = retain.keeps_results
         self._relation = schema.relation
         self._units = retain.units(self.type)
@@ -89,15 +91,15 @@ class RetentionBound:
         self.expired_before = lru_cache(maxsize=4)(self._expired_before)
 
     def order(self, arity: int) -> ColumnOrder:
-        """The time, then the other columns."""
-        return self.place, *(c for c in range(arity) if c != self.place)
+        """Return the column order of the trace: the time, then the other columns."""
+        return self.time_column, *(c for c in range(arity) if c != self.time_column)
 
     def watermark_after(self, time: int) -> int:
-        """Return the watermark after a row with this event time, if it was not later before."""
+        """Return the watermark that a row gives: its event time less the duration."""
         return max(time - self._units, _MIN_CODE)
 
     def watermark_after_all(self, times: Int64Array) -> int | None:
-        """Return the watermark after rows with these event times; None if all are NULL."""
+        """Return the watermark that rows with these times give; None if all times are NULL."""
         latest = int(times.max(initial=NULL))
         return None if latest == NULL else self.watermark_after(latest)
 
@@ -109,10 +111,12 @@ class RetentionBound:
         """
         code = self._code(value)
         if code is None:
-            zone = "" if not types.is_timestamp(self.type) else " (with a zone if that has one)"
+            zone = ""
+            if types.is_timestamp(self.type):
+                zone = " without a time zone" if self.type.tz is None else " with a time zone"
             raise InputOptionsError(
                 f"input {self._relation!r}: the watermark {value!r} is of {type(value).__name__}, "
-                f"not a value of {self.type}: give one{zone}"
+                f"but the time column is of type {self.type}: give a value of that type{zone}"
             )
         return self.watermark_after(code)
 
@@ -130,33 +134,37 @@ class RetentionBound:
             About ten evaluations of each function, on at most 64 times each.
         """
         while True:
-            found = watermark
+            start = watermark
             for function in self._groups:
-                found = self._first_of_group(function, found)
-            if found == watermark:
-                return found
-            watermark = found
+                start = self._first_of_group(function, start)
+            if start == watermark:
+                return start
+            watermark = start
 
     def _first_of_group(self, function: Expression, time: int) -> int:
         """Return the least time for which a function has the same value as for ``time``."""
-        last, step = time, 1
-        while last > _MIN_CODE:  # gallop down until the value is another one
-            times = [max(last - (step << k), _MIN_CODE) for k in range(16)]
+        # Invariant: the value at ``in_group`` is the same; after the first loop, the value at
+        # ``outside`` is different.
+        in_group, step = time, 1
+        while in_group > _MIN_CODE:  # step down, with steps of doubling size
+            times = [max(in_group - (step << k), _MIN_CODE) for k in range(16)]
             same = self._has_same_value(function, time, times)
             if not all(same):
                 first = same.index(False)
-                low, last = times[first], times[first - 1] if first else last
+                outside = times[first]
+                in_group = times[first - 1] if first else in_group
                 break
-            last, step = times[-1], step << 16
+            in_group, step = times[-1], step << 16
         else:
             return _MIN_CODE
-        while last - low > 1:  # the value at ``low`` differs, that at ``last`` does not
-            times = sorted({low + (last - low) * k // 64 for k in range(1, 64)} - {low, last})
+        while in_group - outside > 1:  # divide the range between the two into 64 parts
+            width = in_group - outside
+            times = sorted({outside + width * k // 64 for k in range(1, 64)} - {outside, in_group})
             same = self._has_same_value(function, time, times)
             first = same.index(True) if True in same else len(times)
-            low = times[first - 1] if first else low
-            last = times[first] if first < len(times) else last
-        return last
+            outside = times[first - 1] if first else outside
+            in_group = times[first] if first < len(times) else in_group
+        return in_group
 
     def _has_same_value(self, function: Expression, time: int, times: Sequence[int]) -> list[bool]:
         """Return for each time whether a function has the same value as for ``time``.
@@ -169,9 +177,9 @@ class RetentionBound:
         except EvaluationError:
             if len(times) <= 1:
                 return [False] * len(times)
-            return [same for one in times for same in self._has_same_value(function, time, [one])]
-        found = self._codecs.codec(function.type).encode(values)
-        return [bool(same) for same in found[1:] == found[0]]
+            return [self._has_same_value(function, time, [other])[0] for other in times]
+        value_codes = self._codecs.codec(function.type).encode(values)
+        return [bool(same) for same in value_codes[1:] == value_codes[0]]
 
     def format_time(self, watermark: int) -> Any:
         """Return a watermark as a text for messages."""
@@ -179,9 +187,9 @@ class RetentionBound:
         return array.cast(pa.string())[0].as_py()
 
     def _code(self, value: Any) -> int | None:
-        """Return the code of the last time that is not after a value; None for another type.
+        """Return the code of a value, rounded down to the column's unit; None for another type.
 
-        So a watermark in microseconds can be used for a column of days.
+        Rounding lets a watermark in microseconds be used for a column of days.
         """
         if isinstance(value, pa.Scalar) and not value.is_valid:
             return None
@@ -198,16 +206,17 @@ class RetentionBound:
 
 
 def late_mask(times: Int64Array, watermark: int | None) -> BoolArray:
-    """Return a mask of the times before a watermark; NULL is not among them."""
+    """Return a mask of the times before a watermark, except NULL."""
     if watermark is None:
         return np.zeros(len(times), np.bool_)
-    found: BoolArray = (times < watermark) & (times != NULL)
-    return found
+    mask: BoolArray = (times < watermark) & (times != NULL)
+    return mask
 
 
 def _nanoseconds(value: Any, type: pa.DataType) -> int | None:
-    """Return the nanoseconds since 1970 of a datetime, date or Arrow scalar; None if it does not
-    fit a type of times.
+    """Return the nanoseconds since 1970 of a datetime, date or Arrow scalar.
+
+    None if the value does not fit the type of the column, for example if only one has a time zone.
     """
     zoned = types.is_timestamp(type) and type.tz is not None
     if isinstance(value, pa.TimestampScalar):

@@ -2,18 +2,18 @@
 
 ::
 
-    Z[x] >= 0                                       after every step
-    applied[x]  = max(d[x], -Z[x])
+    Z[x] >= 0                                       Z: the relation, after every step
+    applied[x]  = max(d[x], -Z[x])                  d: the delta that the user gives
     shortage[x] = min(d[x] + Z[x], 0)               applied + shortage = d
 
 An example stream, one row ``x``::
 
-    given       +1   -2   -1   +2   -1
+    delta       +1   -2   -1   +2   -1
     relation     1    0    0    2    1
     shortage     0   -1   -1    0    0
 
-Cost: O(log N) for each row with a negative weight. The weights of one step are added up before, so
-a row may be deleted and inserted in one step, in any order.
+Cost: O(log N) for each row with a negative weight. The weights of one step are added up first, so a
+row may be deleted and inserted in one step, in any order.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def shortage(delta: ZSet, trace: Trace) -> tuple[ZSet, Int64Array]:
         return ZSet.empty(delta.arity), np.empty(0, np.int64)
     rows = ZSet(np.ascontiguousarray(delta.row_array[:, deleted]), delta.weight_array[deleted])
     existing = trace.weights_of(to_storable(rows))
-    # No weight of a strict relation is below zero, so this sum cannot leave int64.
-    left = existing + rows.weight_array
-    short = np.flatnonzero(left < 0)
-    return ZSet(np.ascontiguousarray(rows.row_array[:, short]), left[short]), existing[short]
+    # All weights of a strict relation are positive, so this sum cannot leave int64.
+    after = existing + rows.weight_array
+    missing = np.flatnonzero(after < 0)
+    shortages = ZSet(np.ascontiguousarray(rows.row_array[:, missing]), after[missing])
+    return shortages, existing[missing]

@@ -9,16 +9,16 @@ A row with a positive weight, or without a weight, is the new row of its key. A 
 weight deletes the key, and only its key columns are read. The old row of a key is looked up in the
 relation itself, arranged by (key, other columns), so a source need not send before images.
 
-A step may have several changes of one key. The sequence column orders them: the greatest value is
-the last change. Equal changes count as one. If several different changes could be the last, or one
-of several changes has NULL as its sequence, there is no right answer, so this is an error.
-Sequences order the changes of one step only: a change of a later step wins, whatever its sequence.
-So a source must send the changes of a key in order over steps, as a partition of Kafka and the log
-of a database do. Alternative considered: keep the sequence of every key as state. This state would
-grow without limit, because the sequences of deleted keys must be kept too.
+A step may have several changes of one key. The sequence column orders them: the change with the
+greatest value is the last one. Equal changes count as one. If several different changes could be
+the last, or one of several changes has NULL as its sequence, the step raises an error, because no
+answer is right. Sequences order the changes of one step only: a change of a later step wins,
+whatever its sequence. So a source must send the changes of a key in order over steps, as a
+partition of Kafka and the log of a database do. Alternative considered: keep the sequence of every
+key as state. This state would grow without limit, because it must include deleted keys.
 
-Changes are one Z-set with an *event* per row. A Z-set is sorted, so events are in the order of key
-and sequence::
+The changes of a step are encoded as *events*, the rows of one Z-set. A Z-set is sorted, so events
+are in the order of key and sequence::
 
     key columns | sequence | 1 for a deletion, else 0 | other columns, NULL in a deletion
 
@@ -87,17 +87,20 @@ class UpsertInput:
         unknown = [key for key in options.keys if key not in columns]
         if unknown:
             raise InputOptionsError(
-                f"input {relation!r}: no column {unknown[0]!r} among {list(columns)}"
+                f"input {relation!r}: unknown key column {unknown[0]!r}; columns: "
+                f"{', '.join(columns)}"
             )
         self.keys = tuple(columns.index(key) for key in options.keys)
         others = tuple(c for c in range(len(columns)) if c not in self.keys)
         self.order: ColumnOrder = (*self.keys, *others)
-        # The position of each column of the schema in an event.
-        self.places = [0] * len(columns)
-        for place, column in enumerate(self.order):
-            self.places[column] = place if place < len(self.keys) else place + 2
+        # The position of each column of the schema in an event: after the keys are the sequence and
+        # the deletion flag.
+        self.event_indices = [0] * len(columns)
+        for position, column in enumerate(self.order):
+            is_key = position < len(self.keys)
+            self.event_indices[column] = position if is_key else position + 2
         self._schema = schema
-        self._deleted = Schema(relation, tuple(schema.fields[key] for key in self.keys))
+        self._key_schema = Schema(relation, tuple(schema.fields[key] for key in self.keys))
         self._codecs = codecs
         self._sequence = options.sequence
         if options.sequence is None and _DEFAULT_SEQUENCE not in columns:
@@ -110,13 +113,13 @@ class UpsertInput:
                     f"{field.type}, whose codes have no order; use a number or a time"
                 )
 
-    def events(self, table: pa.Table, also: int | None = None) -> ZSet:
+    def events(self, table: pa.Table, kept_column: int | None = None) -> ZSet:
         """Encode a table as events.
 
         Args:
             table: The columns of the schema, and optionally a weight and a sequence. Rows with a
                 negative weight need the columns of the key only.
-            also: A column that deletions keep as well, if they have it.
+            kept_column: A column besides the key that is read from deletions, if they have it.
 
         Raises:
             SchemaError: As `Schema.to_zset`, or the sequence has no order.
@@ -126,20 +129,20 @@ class UpsertInput:
         weights = schema.weights(table)
         if weights is None or (weights > 0).all():
             return _merge_events([self._encode_upserts(table)])
-        pieces = [self._encode_deletions(table.filter(pa.array(weights < 0)), also)]
+        pieces = [self._encode_deletions(table.filter(pa.array(weights < 0)), kept_column)]
         upserts = table.filter(pa.array(weights > 0))
         if upserts.num_rows:
             pieces.append(self._encode_upserts(upserts))
         return _merge_events(pieces)
 
     def rows(self, events: Int64Array) -> Int64Array:
-        """Return the columns of the schema of events."""
-        return np.ascontiguousarray(events[self.places])
+        """Return the rows of events, in the columns of the schema."""
+        return np.ascontiguousarray(events[self.event_indices])
 
     def deletion_mask(self, events: Int64Array) -> BoolArray:
         """Return a mask of the events that are deletions."""
-        found: BoolArray = events[len(self.keys) + 1] == 1
-        return found
+        mask: BoolArray = events[len(self.keys) + 1] == 1
+        return mask
 
     def changes(self, events: Int64Array, trace: Trace) -> UpsertChanges:
         """Compute the effect of events on the current relation.
@@ -149,35 +152,46 @@ class UpsertInput:
             trace: The relation, arranged in ``order``.
 
         Raises:
-            UpsertError: The last change of a key is not determined.
+            UpsertError: Several different changes of a key could be the last.
         """
         k, n = len(self.keys), events.shape[1]
         deleted = self.deletion_mask(events)
-        # True for an event with the same key as the event before it.
-        same = np.concatenate(([False], (events[:k, 1:] == events[:k, :-1]).all(axis=0)))[:n]
-        starts = np.flatnonzero(~same)
-        last = np.append(starts[1:], n)[: len(starts)] - 1
-        group = np.cumsum(~same) - 1
-        if len(starts) < n:
-            self._check_order(events, same, starts[group], last[group])
-        places, old = self._look_up(np.ascontiguousarray(events[:k, last]), trace)
-        new = last[~deleted[last]]
-        rows = np.concatenate((old, self.rows(events[:, new])), axis=1)
-        weights = np.repeat([-1, 1], [len(places), len(new)])
-        exists = np.zeros(len(starts), np.bool_)
-        exists[places] = True
-        # True if the key exists before the event, given the events before it. Equal events count as
-        # one.
-        before = np.append(True, ~deleted[:-1])[:n]
+        # True for an event with the same key as the previous event.
+        same_key = np.concatenate(([False], (events[:k, 1:] == events[:k, :-1]).all(axis=0)))[:n]
+        # The events of one key are a group: its first event, its last event, each event's group.
+        first = np.flatnonzero(~same_key)
+        last = np.append(first[1:], n)[: len(first)] - 1
+        group = np.cumsum(~same_key) - 1
+        if len(first) < n:
+            self._check_order(events, same_key, first[group], last[group])
+        existing_groups, old_rows = self._look_up(np.ascontiguousarray(events[:k, last]), trace)
+        upserts = last[~deleted[last]]
+        rows = np.concatenate((old_rows, self.rows(events[:, upserts])), axis=1)
+        weights = np.repeat([-1, 1], [len(existing_groups), len(upserts)])
+        exists_before_step = np.zeros(len(first), np.bool_)
+        exists_before_step[existing_groups] = True
+        # True if the previous event leaves a row of its key. Equal events count as one.
+        exists_after_previous = np.append(True, ~deleted[:-1])[:n]
         if n:
-            before = before | np.append(False, events[k, 1:] == events[k, :-1])
-        unknown = np.flatnonzero(deleted & ~np.where(same, before, exists[group]))
+            exists_after_previous |= np.append(False, events[k, 1:] == events[k, :-1])
+        exists = np.where(same_key, exists_after_previous, exists_before_step[group])
+        unknown = np.flatnonzero(deleted & ~exists)
         return UpsertChanges(consolidated_rows(rows, weights), unknown)
 
     def _check_order(
-        self, events: Int64Array, same: BoolArray, first: Int64Array, last: Int64Array
+        self, events: Int64Array, same_key: BoolArray, first: Int64Array, last: Int64Array
     ) -> None:
-        """Raise an error if several different changes of a key could be the last."""
+        """Raise an error if several different changes of a key could be the last.
+
+        Args:
+            events: The events, sorted by key and sequence.
+            same_key: True for an event with the same key as the previous event.
+            first: The first event with the key of each event.
+            last: The last event with the key of each event.
+
+        Raises:
+            UpsertError: As `changes`.
+        """
         k = len(self.keys)
         sequence, deleted = events[k], self.deletion_mask(events)
         equal = (events[k + 1 :, 1:] == events[k + 1 :, :-1]).all(axis=0) | (
@@ -185,24 +199,25 @@ class UpsertInput:
         )
         # NULL is the least code, so it comes first.
         tied = (sequence[1:] == sequence[last[1:]]) & (sequence[:-1] == sequence[1:])
-        wrong = same[1:] & ~equal & (tied | (sequence[first[1:]] == NULL))
+        wrong = same_key[1:] & ~equal & (tied | (sequence[first[1:]] == NULL))
         if not wrong.any():
             return
-        place = int(wrong.argmax()) + 1
-        key = events[:k, place : place + 1]
-        values = first_row(self._deleted.to_table(ZSet(key, np.ones(1, np.int64)), self._codecs))
+        index = int(wrong.argmax()) + 1
+        key = events[:k, index : index + 1]
+        values = first_row(self._key_schema.to_table(ZSet(key, np.ones(1, np.int64)), self._codecs))
         del values["weight"]
-        changes = int(last[place] - first[place]) + 1
-        two = " and ".join(self._format_event(events[:, at : at + 1]) for at in (place - 1, place))
+        changes = int(last[index] - first[index]) + 1
+        previous = self._format_event(events[:, index - 1 : index])
+        event = self._format_event(events[:, index : index + 1])
         name = self._sequence
         if name is None:
             fix = "name the column that orders them, InputOptions(keys=..., sequence=...)"
         else:
-            fix = f"give each another value in a column {name!r}, an integer or a time"
+            fix = f"give each a different value in a column {name!r}, an integer or a time"
         raise UpsertError(
             f"input {self._schema.relation!r}: {changes} different changes of the key "
-            f"{excerpt(values)} in one step, {two}, and nothing says which is the last: {fix}, "
-            "or one change per key"
+            f"{excerpt(values)} in one step, {previous} and {event}, and their order is unknown: "
+            f"{fix}, or give one change per key"
         )
 
     def _format_event(self, event: Int64Array) -> str:
@@ -215,13 +230,14 @@ class UpsertInput:
         return f"the row {excerpt(values, MAX_MESSAGE_CHARACTERS)}"
 
     def _look_up(self, keys: Int64Array, trace: Trace) -> tuple[Int64Array, Int64Array]:
-        """Look up the rows of sorted keys: the position of each row's key, and its columns."""
+        """Look up the existing rows of sorted keys: the position of each row's key, and the row."""
         order = list(self.order)
         if trace.arity == len(keys):
             rows = np.empty_like(keys)
             rows[order] = keys
-            places = np.flatnonzero(trace.weights_of(ZSet(rows, np.ones(keys.shape[1], np.int64))))
-            return places, rows[:, places]
+            existing = trace.weights_of(ZSet(rows, np.ones(keys.shape[1], np.int64)))
+            positions = np.flatnonzero(existing)
+            return positions, rows[:, positions]
         found = prefix_lookup(trace, keys, limit=1, order=self.order)
         rows = np.empty((trace.arity, len(found.places)), np.int64)
         rows[order] = np.concatenate((keys[:, found.places], found.rows))
@@ -237,21 +253,21 @@ class UpsertInput:
         flags = np.zeros(table.num_rows, np.int64)
         return np.array([*ordered[:k], sequence, flags, *ordered[k:]])
 
-    def _encode_deletions(self, table: pa.Table, also: int | None) -> Int64Array:
+    def _encode_deletions(self, table: pa.Table, kept_column: int | None) -> Int64Array:
         """Encode rows with a negative weight as events."""
         sequence = self._encode_sequences(table)
-        names = [name for name in table.column_names if name in self._deleted.columns]
-        codes, _ = self._deleted.to_codes(table.select(names), self._codecs)
+        names = [name for name in table.column_names if name in self._key_schema.columns]
+        codes, _ = self._key_schema.to_codes(table.select(names), self._codecs)
         events = np.full((len(self.order) + 2, table.num_rows), NULL)
         events[: len(codes)] = codes
         events[len(codes)] = sequence
         events[len(codes) + 1] = 1
-        if also is not None and also not in self.keys:
-            field = self._schema.fields[also]
+        if kept_column is not None and kept_column not in self.keys:
+            field = self._schema.fields[kept_column]
             if field.name in table.column_names:
-                kept = Schema(self._schema.relation, (Field(field.name, field.type),))
-                (times,), _ = kept.to_codes(table.select([field.name]), self._codecs)
-                events[self.places[also]] = times
+                schema = Schema(self._schema.relation, (Field(field.name, field.type),))
+                (kept_codes,), _ = schema.to_codes(table.select([field.name]), self._codecs)
+                events[self.event_indices[kept_column]] = kept_codes
         return events
 
     def _encode_sequences(self, table: pa.Table) -> Int64Array:
@@ -271,13 +287,13 @@ class UpsertInput:
         except SchemaError as error:
             raise SchemaError(f"relation {relation!r}: column {name!r}: {error}") from error
         raise SchemaError(
-            f"relation {relation!r}: column {name!r} is of type {column.type} and orders the "
-            "changes of a key: cast it to an integer"
+            f"relation {relation!r}: column {name!r} orders the changes of a key, but codes of its "
+            f"type {column.type} have no order: cast it to an integer"
         )
 
 
 def _merge_events(pieces: list[Int64Array]) -> ZSet:
     """Concatenate events of several tables; sort them, and merge equal ones."""
     rows = np.concatenate(pieces, axis=1)
-    found = consolidated_rows(rows, np.ones(rows.shape[1], np.int64))
-    return ZSet(found.row_array, np.ones(len(found), np.int64))
+    counted = consolidated_rows(rows, np.ones(rows.shape[1], np.int64))
+    return ZSet(counted.row_array, np.ones(len(counted), np.int64))

@@ -6,7 +6,7 @@ SQL and Datalog build the same ones. Columns are numbered from 0; the plan node 
 expression says which row they belong to.
 
 Expressions are evaluated over whole Arrow columns (`circuits.runtime.evaluation`), never row by
-row. Three-valued logic as in SQL: a comparison with NULL is NULL, `and`, `or` are Kleene's.
+row. Logic is three-valued, as in SQL: a comparison with NULL is NULL, and FALSE AND NULL is FALSE.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ __all__ = [
 ]
 
 
-#: Functions that are never true of NULL.
+#: Functions that are never true if an argument is NULL.
 COMPARISONS: Final = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 
-#: Functions of which NULL is no result.
+# Functions that never return NULL.
 _NEVER_NULL: Final = frozenset({"is_null", "is_true", "same"})
 
 
@@ -86,11 +86,11 @@ def columns_of(expression: Expression) -> frozenset[int]:
     >>> columns_of(Call("add", (Column(2, pa.int64()), Literal(1, pa.int64())), pa.int64()))
     frozenset({2})
     """
-    return frozenset(reads_of(expression))
+    return frozenset(column_reads(expression))
 
 
-def reads_of(expression: Expression) -> list[int]:
-    """The columns that an expression reads, each as often as it reads it, left to right."""
+def column_reads(expression: Expression) -> list[int]:
+    """The column of each reference in an expression, left to right, with repetitions."""
     return [node.index for node in _walk(expression) if isinstance(node, Column)]
 
 
@@ -132,7 +132,7 @@ def size_after(expressions: Iterable[Expression], replacement: Sequence[Expressi
 
 
 def conjuncts(predicates: Iterable[Expression]) -> Iterator[Expression]:
-    """The parts of a conjunction, which is true if all of them are."""
+    """The conditions that predicates connected by AND consist of; nested ANDs are flattened."""
     for predicate in predicates:
         if isinstance(predicate, Call) and predicate.function == "and":
             yield from conjuncts(predicate.arguments)
@@ -160,9 +160,10 @@ def may_be_null(expression: Expression, is_nullable: Callable[[int], bool]) -> b
 
 
 def excludes_null(predicate: Expression, column: int) -> bool:
-    """Return True if the column is not NULL in the rows for which the predicate is true.
+    """Return True if the column is never NULL in rows for which the predicate is true.
 
-    The predicate, which is no conjunction, compares the column or says that it is not NULL.
+    True for a predicate that compares the column, or is IS NOT NULL of it. The predicate must not
+    be a conjunction.
     """
     if not isinstance(predicate, Call):
         return False

@@ -5,7 +5,8 @@
     X_k = mode_k(body_k(X_1, …, X_n))       Fixpoint(names, bodies, modes, index k)
     X_j within a body                       RecursiveReference(name)
 
-The solution is the limit of the iterations ``X⁰ = ∅, Xⁱ⁺¹ = mode(body(Xⁱ))``. A `DistinctMode` says
+For example, the nodes that can be reached along edges are ``X = distinct(start + X ⋈ edges)``. The
+solution is the limit of the iterations ``X⁰ = ∅, Xⁱ⁺¹ = mode(body(Xⁱ))``. A `DistinctMode` says
 which of the derived rows are kept: each once (Datalog, UNION), all of them (UNION ALL), or per key
 the least or the greatest value of a column (shortest paths). `circuits.plan.rewrite.iterated_rows`
 and `circuits.runtime.nested_circuit` execute a fixpoint.
@@ -22,7 +23,7 @@ from typing import Final, Literal, Self
 import pyarrow as pa
 
 from circuits.plan.columns import Field, Fields
-from circuits.plan.node import LeafNode, Plan, UnaryNode
+from circuits.plan.node import LeafNode, PlanNode, UnaryNode
 
 __all__ = [
     "ITERATION",
@@ -43,7 +44,7 @@ MAX_ITERATIONS: Final = 10_000
 
 @dataclass(frozen=True)
 class DistinctMode:
-    """Which of the rows that a body derives are kept.
+    """The choice which of the rows that a body derives are kept.
 
     Attributes:
         kind: "set": each row once. "bag": all. "min", "max": per value of the other columns the
@@ -76,27 +77,27 @@ class RecursiveReference(LeafNode):
 
 
 @dataclass(frozen=True)
-class Fixpoint(Plan):
-    """One of the relations that equations define together.
+class Fixpoint(PlanNode):
+    """One of the relations that a set of recursive equations defines.
 
     Attributes:
         names: The names that bodies use for the relations.
         bodies: The plan of each relation. All relations of one recursion have the same tuple
             object, so that the recursion is built once.
-        modes: Which derived rows each relation keeps.
-        index: The position of this relation.
+        modes: The `DistinctMode` of each relation.
+        index: The position of the relation whose rows the node has.
     """
 
     names: tuple[str, ...]
-    bodies: tuple[Plan, ...]
+    bodies: tuple[PlanNode, ...]
     modes: tuple[DistinctMode, ...]
     index: int = 0
 
     @property
-    def inputs(self) -> tuple[Plan, ...]:
+    def inputs(self) -> tuple[PlanNode, ...]:
         return self.bodies
 
-    def with_inputs(self, inputs: Sequence[Plan]) -> Self:
+    def with_inputs(self, inputs: Sequence[PlanNode]) -> Self:
         return replace(self, bodies=tuple(inputs))
 
     @property
@@ -120,7 +121,7 @@ class Fixpoint(Plan):
 
 @dataclass(frozen=True)
 class RecursiveDistinct(UnaryNode):
-    """Physical plans only: a `DistinctMode`, for rows whose last column is the iteration."""
+    """Physical plans only: applies a `DistinctMode` to rows whose last column is the iteration."""
 
     mode: DistinctMode
 

@@ -1,9 +1,8 @@
-"""Node: the interface of every plan node; rules, the graph and explain need no list of node types.
+"""PlanNode: the interface of all plan nodes; rules, graph and explain need no list of node types.
 
-A node class states everything that is asked of it. `Plan.key` and `Plan.label` are abstract, so a
-node class without them cannot be instantiated: a missing key would merge operators that differ.
-The other defaults are those that are safe for an unknown node: not linear, not partitionable, every
-column nullable.
+A node class answers every question about it. `PlanNode.key` and `PlanNode.label` are abstract, so a
+node class without them cannot be instantiated: a missing key would merge operators that differ. The
+other defaults are safe for any node: not linear, not partitionable, every column nullable.
 
 Subclass `LeafNode`, `UnaryNode`, `BinaryNode` or `NaryNode` by the number of inputs. Then register
 the operator that executes the node (`circuits.runtime.operators.registry`).
@@ -19,11 +18,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from circuits.plan.columns import Fields
 
-__all__ = ["BinaryNode", "LeafNode", "NaryNode", "Plan", "UnaryNode"]
+__all__ = ["BinaryNode", "LeafNode", "NaryNode", "PlanNode", "UnaryNode"]
 
 
-class Plan(ABC):
-    """A plan: a node and, below it, its inputs. Nodes are frozen dataclasses.
+class PlanNode(ABC):
+    """A plan: a node with its inputs, which are plans. Nodes are frozen dataclasses.
 
     Attributes:
         is_linear: True if the node computes f(a + b) = f(a) + f(b) in all inputs together.
@@ -42,12 +41,12 @@ class Plan(ABC):
 
         @property
         @abstractmethod
-        def inputs(self) -> tuple[Plan, ...]:
-            """The plans below, in order."""
+        def inputs(self) -> tuple[PlanNode, ...]:
+            """The plans whose rows the node reads, in order."""
 
     @abstractmethod
-    def with_inputs(self, inputs: Sequence[Plan]) -> Self:
-        """The same node over other inputs, as many as it has."""
+    def with_inputs(self, inputs: Sequence[PlanNode]) -> Self:
+        """The same node over other inputs; their number is unchanged."""
 
     @abstractmethod
     def key(self) -> tuple[object, ...]:
@@ -62,87 +61,88 @@ class Plan(ABC):
         """One line that says what the node computes, with names of columns, for explain."""
 
     @property
-    def references(self) -> tuple[Plan, ...]:
+    def references(self) -> tuple[PlanNode, ...]:
         """Nodes whose operators this operator calls, without reading their rows."""
         return ()
 
     @property
     def partitioning(self) -> tuple[int, ...] | None:
-        """Columns of the only input: rows that differ in them do not affect each other's results.
+        """Columns by which the rows of the only input can be divided into parts.
 
-        So the node can be computed for each part of a partition by these columns, and the results
-        added up. None if the node has no such columns; a linear node needs none.
+        Rows with different values in these columns do not affect each other's results, so the node
+        can be computed for each part alone, and the results added up. None if there are no such
+        columns. A linear node needs none: any partition will do.
         """
         return None
 
     def is_nullable(self, column: int) -> bool:
         """Return False if the column never contains NULL; computed once per node and column."""
-        known = self.memo.get(column)
-        if known is None:
-            known = self.memo[column] = self._may_be_null(column)
-        return bool(known)
+        nullable = self.memo.get(column)
+        if nullable is None:
+            nullable = self.memo[column] = self._may_be_null(column)
+        return bool(nullable)
 
     def _may_be_null(self, column: int) -> bool:
         return True
 
     @cached_property
     def memo(self) -> dict[object, Any]:
-        """Results that rules derive from the node, so that each is computed once for all paths."""
+        """A cache for results that rules derive from the node, which several parents may share."""
         return {}
 
 
-class LeafNode(Plan):
+class LeafNode(PlanNode):
     """A node without inputs."""
 
     @property
-    def inputs(self) -> tuple[Plan, ...]:
+    def inputs(self) -> tuple[PlanNode, ...]:
         return ()
 
-    def with_inputs(self, inputs: Sequence[Plan]) -> Self:
+    def with_inputs(self, inputs: Sequence[PlanNode]) -> Self:
         assert not inputs
         return self
 
 
 @dataclass(frozen=True)
-class UnaryNode(Plan):
+class UnaryNode(PlanNode):
     """A node over one input; by default with the columns of the input."""
 
-    input: Plan
+    input: PlanNode
 
     @property
-    def inputs(self) -> tuple[Plan, ...]:
+    def inputs(self) -> tuple[PlanNode, ...]:
         return (self.input,)
 
     @property
     def fields(self) -> Fields:
         return self.input.fields
 
-    def with_inputs(self, inputs: Sequence[Plan]) -> Self:
+    def with_inputs(self, inputs: Sequence[PlanNode]) -> Self:
         (input,) = inputs
         return replace(self, input=input)
 
 
 @dataclass(frozen=True)
-class BinaryNode(Plan):
+class BinaryNode(PlanNode):
     """A node over a left and a right input."""
 
-    left: Plan
-    right: Plan
+    left: PlanNode
+    right: PlanNode
 
     @property
-    def inputs(self) -> tuple[Plan, ...]:
+    def inputs(self) -> tuple[PlanNode, ...]:
         return self.left, self.right
 
-    def with_inputs(self, inputs: Sequence[Plan]) -> Self:
+    def with_inputs(self, inputs: Sequence[PlanNode]) -> Self:
         left, right = inputs
         return replace(self, left=left, right=right)
 
 
 @dataclass(frozen=True)
-class NaryNode(Plan):
+class NaryNode(PlanNode):
     """A node over any number of inputs."""
 
-    inputs: tuple[Plan, ...]
+    inputs: tuple[PlanNode, ...]
 
-    def with_inputs(self, inputs: Sequence[Plan]) -> Self:
+    def with_inputs(self, inputs: Sequence[PlanNode]) -> Self:
         return replace(self, inputs=tuple(inputs))

@@ -1,33 +1,35 @@
-"""Nodes: the relational operators of plans, logical and physical.
+"""Nodes: the classes of plan nodes, logical and physical.
 
-A plan is a tree of frozen nodes over bags; shared parts make it a DAG. SQL and Datalog are
-translated to plans, and circuits are built from them. Each node has ``fields`` (names and Arrow
-types) and a result on Z-sets. Columns are addressed by position; the columns of several inputs are
-numbered consecutively, first input first. A filter, join, semijoin or outer join keeps a row iff
-the predicate is TRUE, not FALSE or NULL.
+A plan is a tree of frozen nodes over bags (relations in which rows may repeat); shared parts make
+it a DAG. ``SELECT src FROM e WHERE dst = 1`` is, in short,
+``Map(Filter(Scan("e"), dst = 1), src)``. SQL and Datalog are translated to plans, and circuits are
+built from them. Each node has ``fields``, the names and Arrow types of its columns. Columns are
+addressed by position; the columns of several inputs are numbered consecutively, first input first.
+A filter, join, semijoin or outer join keeps the rows for which the predicate is TRUE, not FALSE or
+NULL.
 
 ================== ==========================================================================
 Scan               the rows of an input, or of another view
 Values             constant rows
 CrossJoin          all combinations; weights multiply
 Filter             the rows for which the predicate is true
-Map                expressions of each row (project, rename, compute); equal results add up
-Semijoin           the left rows with a right row for which the predicate is true; anti: without one
-OuterJoin          left: CrossJoin + Filter, and unmatched left rows beside NULLs; full: both sides
+Map                expressions of each row (project, rename, compute)
+Semijoin           the left rows that match a right row; with ``anti`` those that match none
+OuterJoin          a join that keeps unmatched rows, padded with NULLs: of the left or of both sides
 Union              the sum of the inputs (UNION ALL)
 Negate             every weight negated
 Distinct           weight 1 where the weight is positive
-Positive           the weight where it is positive (EXCEPT ALL is Positive of a + Negate of b)
+Positive           the rows of positive weight (EXCEPT ALL is Positive of a + Negate of b)
 Aggregate          per key one row: the key, then the aggregates; without keys always one row
 TopK               per key the first rows in an order
 Fixpoint           a solution of recursive equations (`circuits.plan.fixpoint`)
 RecursiveReference the rows of a recursive relation within its own recursion
 Join               physical plans only: an N-way join, by shared variables
 RecursiveDistinct  physical plans only: which derived rows a recursion keeps
-RowIdEncode        physical plans only: some columns as one code, the row id
-RowIdDecode        physical plans only: the columns of row ids again
-PartialAggregate   physical plans only: values to be added up, as weights
-FinalAggregate     physical plans only: the aggregates over partial aggregates after a join
+RowIdEncode        physical plans only: several columns replaced by one code, the row id
+RowIdDecode        physical plans only: row ids replaced by the columns that they encode
+PartialAggregate   physical plans only: the values that an aggregate adds up, moved into weights
+FinalAggregate     physical plans only: the aggregates, from partial aggregates after a join
 ================== ==========================================================================
 
 INTERSECT [ALL], EXCEPT, IN, NOT EXISTS, right joins and HAVING are composed of these. Front ends
@@ -35,8 +37,8 @@ emit them in the order of the text. `circuits.plan.rewrite` makes one N-way join
 part of CrossJoin, Filter, Semijoin and OuterJoin. A physical plan is a DAG: equal parts are one
 operator.
 
-Each class states its inputs, structural key, label, linearity, partitioning and nullability
-(`circuits.plan.node`), so no rule has to enumerate the classes.
+Each class defines its inputs, structural key, label, linearity, partitioning and nullability
+(`circuits.plan.node`), so most code does not enumerate the classes.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ from circuits.plan.expressions import (
     may_be_null,
 )
 from circuits.plan.fixpoint import Fixpoint, RecursiveDistinct, RecursiveReference
-from circuits.plan.node import BinaryNode, LeafNode, NaryNode, Plan, UnaryNode
+from circuits.plan.node import BinaryNode, LeafNode, NaryNode, PlanNode, UnaryNode
 
 __all__ = [
     "Aggregate",
@@ -77,7 +79,7 @@ __all__ = [
     "Order",
     "OuterJoin",
     "PartialAggregate",
-    "Plan",
+    "PlanNode",
     "Positive",
     "RecursiveDistinct",
     "RecursiveReference",
@@ -114,7 +116,7 @@ class Scan(LeafNode):
 
 @dataclass(frozen=True)
 class Values(LeafNode):
-    """Constant rows, inserted in the first step; ``SELECT 1 AS x`` is one of them."""
+    """Constant rows, inserted in the first step; ``SELECT 1 AS x`` is one row."""
 
     fields: Fields
     rows: tuple[tuple[Any, ...], ...]
@@ -145,7 +147,7 @@ class CrossJoin(NaryNode):
             if column < len(plan.fields):
                 return plan.is_nullable(column)
             column -= len(plan.fields)
-        raise IndexError(f"column {column} past the columns of the inputs")
+        raise IndexError(f"column {column} is beyond the columns of the inputs")
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,7 @@ class Filter(UnaryNode):
 
 @dataclass(frozen=True)
 class Map(UnaryNode):
-    """One column per expression over the input's columns."""
+    """One column per expression over the input's columns; equal result rows add up."""
 
     expressions: tuple[Expression, ...]
     names: tuple[str, ...]
@@ -195,9 +197,10 @@ class Map(UnaryNode):
 
 @dataclass(frozen=True)
 class Semijoin(BinaryNode):
-    """The left rows for which some (``anti``: no) right row makes ``predicate`` true.
+    """The left rows that match at least one right row; with ``anti`` those that match none.
 
-    The predicate is over the left columns, then the right ones. Weights are those of the left.
+    Rows match if ``predicate``, over the left and then the right columns, is true. Each row keeps
+    its weight on the left.
     ``x NOT IN (q)`` is the anti form with ``x = q OR x IS NULL OR q IS NULL``.
     """
 
@@ -221,7 +224,7 @@ class Semijoin(BinaryNode):
 
 @dataclass(frozen=True)
 class OuterJoin(BinaryNode):
-    """Left or full outer join; a right one is a left one with the sides exchanged and a Map."""
+    """A left or full outer join; a right join is a left join with exchanged sides, and a Map."""
 
     predicate: Expression
     kind: Literal["left", "full"] = "left"
@@ -248,7 +251,7 @@ class Union(NaryNode):
 
     @cached_property
     def paths(self) -> int:
-        """The number of copies of a filter that is pushed through unions and linear nodes below."""
+        """The number of copies of a filter that is pushed through this and deeper unions."""
         return sum(map(_paths, self.inputs))
 
     @cached_property
@@ -286,14 +289,11 @@ class Negate(UnaryNode):
 
 
 @dataclass(frozen=True)
-class Distinct(UnaryNode):
-    """Each row of positive weight once; NULL is the same as NULL."""
+class _RowwiseNode(UnaryNode):
+    """A node that decides for each distinct row separately, by its weight."""
 
     def key(self) -> tuple[object, ...]:
         return ()
-
-    def label(self) -> str:
-        return "distinct"
 
     @property
     def partitioning(self) -> tuple[int, ...]:
@@ -304,21 +304,19 @@ class Distinct(UnaryNode):
 
 
 @dataclass(frozen=True)
-class Positive(UnaryNode):
-    """The rows of positive weight, with that weight."""
+class Distinct(_RowwiseNode):
+    """Each row of positive weight once; NULL is the same as NULL."""
 
-    def key(self) -> tuple[object, ...]:
-        return ()
+    def label(self) -> str:
+        return "distinct"
+
+
+@dataclass(frozen=True)
+class Positive(_RowwiseNode):
+    """The rows of positive weight, with that weight."""
 
     def label(self) -> str:
         return "positive"
-
-    @property
-    def partitioning(self) -> tuple[int, ...]:
-        return tuple(range(len(self.fields)))
-
-    def _may_be_null(self, column: int) -> bool:
-        return self.input.is_nullable(column)
 
 
 @dataclass(frozen=True)
@@ -337,9 +335,9 @@ class Aggregate(UnaryNode):
         return self.keys, tuple(call.key() for call in self.aggregates)
 
     def label(self) -> str:
-        below = self.input.fields
-        found = ", ".join(call.label(below) for call in self.aggregates)
-        return f"aggregate {found}" + _by([below[key] for key in self.keys])
+        fields = self.input.fields
+        aggregates = ", ".join(call.label(fields) for call in self.aggregates)
+        return f"aggregate {aggregates}" + _by([fields[key] for key in self.keys])
 
     @property
     def partitioning(self) -> tuple[int, ...]:
@@ -355,9 +353,9 @@ class Aggregate(UnaryNode):
 class TopK(UnaryNode):
     """Per key the rows at positions ``offset <= i < offset + limit`` in the order.
 
-    A row of weight w takes w positions. The other columns, ascending, NULLs last, first to last
-    column, decide ties, so that the result is a function of the input. ``limit`` None: all rows
-    from ``offset`` on.
+    A row of weight w takes w positions. Ties in ``order`` are resolved by the other columns from
+    left to right, ascending, NULLs last, so the result is a function of the input. ``limit`` None
+    means all rows from ``offset`` on.
     """
 
     keys: tuple[int, ...]
@@ -370,12 +368,12 @@ class TopK(UnaryNode):
         return self.keys, order, self.limit, self.offset
 
     def label(self) -> str:
-        below = self.input.fields
-        by = ", ".join(below[key].name for key in self.keys)
-        first = "all" if self.limit is None else str(self.limit)
-        after = f" after {self.offset}" if self.offset else ""
-        ordered = ", ".join(order.label(below) for order in self.order) or "any"
-        return f"top {first}{after} in order {ordered}" + (f" per {by}" if by else "")
+        fields = self.input.fields
+        keys = ", ".join(fields[key].name for key in self.keys)
+        limit = "all" if self.limit is None else str(self.limit)
+        offset = f" after {self.offset}" if self.offset else ""
+        order = ", ".join(order.label(fields) for order in self.order) or "any"
+        return f"top {limit}{offset} in order {order}" + (f" per {keys}" if keys else "")
 
     @property
     def partitioning(self) -> tuple[int, ...]:
@@ -446,7 +444,7 @@ class RowIdEncode(UnaryNode):
 
     @property
     def encoded(self) -> Fields:
-        """The columns that the row id stands for."""
+        """The columns that the row id encodes."""
         return self.input.fields[self.kept :]
 
     def key(self) -> tuple[object, ...]:
@@ -461,7 +459,7 @@ class RowIdEncode(UnaryNode):
 
 @dataclass(frozen=True)
 class RowIdDecode(UnaryNode):
-    """Each column ``c`` of the pairs ``(c, encoder)``, replaced by the encoded columns."""
+    """The input with row ids decoded: ``row_ids`` has pairs of a column and its encoder."""
 
     row_ids: tuple[tuple[int, RowIdEncode], ...]
 
@@ -470,13 +468,13 @@ class RowIdDecode(UnaryNode):
     @cached_property
     def fields(self) -> Fields:
         encoders = dict(self.row_ids)
-        found: list[Field] = []
+        fields: list[Field] = []
         for column, field in enumerate(self.input.fields):
-            found.extend(encoders[column].encoded if column in encoders else (field,))
-        return tuple(found)
+            fields.extend(encoders[column].encoded if column in encoders else (field,))
+        return tuple(fields)
 
     @property
-    def references(self) -> tuple[Plan, ...]:
+    def references(self) -> tuple[PlanNode, ...]:
         return tuple(encoder for _, encoder in self.row_ids)
 
     def key(self) -> tuple[object, ...]:
@@ -488,9 +486,11 @@ class RowIdDecode(UnaryNode):
 
 @dataclass(frozen=True)
 class PartialAggregate(UnaryNode):
-    """The first ``kept`` columns and a ``slot``: the values that the aggregates add up, as weights.
+    """The first ``kept`` columns and a ``slot``; the weights are the values to be added up.
 
-    The calls' arguments are among the other columns; all are linear and none is distinct.
+    The slot tells the aggregates apart (`circuits.runtime.operators.partial_aggregate`). Their
+    arguments are among the other columns of the input. All of them are linear (count, sum, avg),
+    and none is DISTINCT.
     """
 
     kept: int
@@ -506,9 +506,9 @@ class PartialAggregate(UnaryNode):
         return self.kept, tuple(call.key() for call in self.aggregates)
 
     def label(self) -> str:
-        below = self.input.fields
-        found = ", ".join(call.label(below) for call in self.aggregates)
-        return f"partial {found}" + _by(below[: self.kept])
+        fields = self.input.fields
+        aggregates = ", ".join(call.label(fields) for call in self.aggregates)
+        return f"partial {aggregates}" + _by(fields[: self.kept])
 
     def _may_be_null(self, column: int) -> bool:
         return column < self.kept and self.input.is_nullable(column)
@@ -516,7 +516,7 @@ class PartialAggregate(UnaryNode):
 
 @dataclass(frozen=True)
 class FinalAggregate(UnaryNode):
-    """The aggregates of ``partial``, of rows of ``keys`` columns and a slot."""
+    """The aggregates of ``partial`` by the first ``keys`` columns of the input, from its slots."""
 
     keys: int
     partial: PartialAggregate
@@ -531,16 +531,16 @@ class FinalAggregate(UnaryNode):
         return self.keys, types, tuple(call.key() for call in self.partial.aggregates)
 
     def label(self) -> str:
-        below = self.partial.input.fields
-        found = ", ".join(call.label(below) for call in self.partial.aggregates)
-        return f"final {found}" + _by(self.input.fields[: self.keys])
+        fields = self.partial.input.fields
+        aggregates = ", ".join(call.label(fields) for call in self.partial.aggregates)
+        return f"final {aggregates}" + _by(self.input.fields[: self.keys])
 
     @property
     def partitioning(self) -> tuple[int, ...]:
         return tuple(range(self.keys))
 
 
-def columns(plan: Plan) -> tuple[Column, ...]:
+def columns(plan: PlanNode) -> tuple[Column, ...]:
     """The columns of a plan as expressions.
 
     >>> columns(Scan("e", (Field("src", pa.int64()),)))
@@ -549,7 +549,7 @@ def columns(plan: Plan) -> tuple[Column, ...]:
     return tuple(Column(index, field.type) for index, field in enumerate(plan.fields))
 
 
-def _paths(plan: Plan) -> int:
+def _paths(plan: PlanNode) -> int:
     while isinstance(plan, Filter | Map | Negate):
         plan = plan.input
     return plan.paths if isinstance(plan, Union) else 1

@@ -10,12 +10,12 @@ dropped or reordered. It is the same in every process and Python version, becaus
 from a canonical text of the values. It does not depend on names of columns, nor on the order of the
 inputs of a commutative node, as of a UNION ALL.
 
-A hash, not a tuple of Python values, because Python calls values equal that are not: ``0.0`` and
-``-0.0``, ``1`` and ``True``; and NaN differs from itself.
+Alternative considered: compare tuples of Python values. But Python treats some different values as
+equal (``0.0`` and ``-0.0``, ``1`` and ``True``), and NaN as different from itself.
 
-Recursion: a `RecursiveReference` means the relation of one particular recursion. So the hash of the
-recursion (of its relations' names, bodies and modes) replaces the reference's own, where the graph
-builds the recursion.
+Recursion: the same `RecursiveReference` means different relations in different recursions. So when
+the graph builds a recursion, the hash of the recursion (its relations' names, bodies and modes)
+replaces the hash of the reference.
 
 Cost: O(nodes), each node once.
 """
@@ -32,7 +32,7 @@ import pyarrow as pa
 
 from circuits.plan.expressions import Call, Column, Literal
 from circuits.plan.fixpoint import Fixpoint
-from circuits.plan.node import Plan
+from circuits.plan.node import PlanNode
 
 __all__ = ["PlanHasher", "hash_values", "structural_hash"]
 
@@ -43,21 +43,21 @@ class PlanHasher:
     """Computes the hashes of plans; a plan is a DAG, so it visits each node once.
 
     Args:
-        resolve: Returns the hash that replaces a node's own, or None; as for a Scan of a view,
-            which is the same as the plan of the view.
+        resolve: Returns the hash to use instead of the node's own, or None. For example, a Scan of
+            a view has the hash of the view's plan.
     """
 
-    def __init__(self, resolve: Callable[[Plan], str | None] = lambda plan: None) -> None:
+    def __init__(self, resolve: Callable[[PlanNode], str | None] = lambda plan: None) -> None:
         self._resolve = resolve
         # By the ``id`` of a node, which stays unique as long as the node is referenced here.
-        self._known: dict[int, tuple[str, Plan]] = {}
+        self._hashes: dict[int, tuple[str, PlanNode]] = {}
 
-    def hash(self, plan: Plan) -> str:
+    def hash(self, plan: PlanNode) -> str:
         """The hash of a plan, in 64 hexadecimal digits."""
-        known = self._known.get(id(plan))
-        if known is None:
-            known = self._known[id(plan)] = self._hash(plan), plan
-        return known[0]
+        entry = self._hashes.get(id(plan))
+        if entry is None:
+            entry = self._hashes[id(plan)] = self._hash(plan), plan
+        return entry[0]
 
     def hash_recursion(self, plan: Fixpoint) -> str:
         """The hash of a recursion, the same for each of its relations and any order of them."""
@@ -69,16 +69,17 @@ class PlanHasher:
             ),
         )
 
-    def _hash(self, plan: Plan) -> str:
-        found = self._resolve(plan)
-        if found is not None:
-            return found
-        inputs = [self.hash(below) for below in plan.inputs]
-        return structural_hash(plan, inputs, [self.hash(one) for one in plan.references])
+    def _hash(self, plan: PlanNode) -> str:
+        resolved = self._resolve(plan)
+        if resolved is not None:
+            return resolved
+        inputs = [self.hash(input) for input in plan.inputs]
+        references = [self.hash(reference) for reference in plan.references]
+        return structural_hash(plan, inputs, references)
 
 
-def structural_hash(plan: Plan, inputs: Sequence[str], references: Sequence[str] = ()) -> str:
-    """The hash of a node over inputs and references of these hashes.
+def structural_hash(plan: PlanNode, inputs: Sequence[str], references: Sequence[str] = ()) -> str:
+    """The hash of a node, from the hashes of its inputs and references.
 
     >>> from circuits.plan.nodes import Field, Negate, Scan
     >>> e = Scan("e", (Field("src", pa.int64()),))
@@ -92,10 +93,10 @@ def structural_hash(plan: Plan, inputs: Sequence[str], references: Sequence[str]
 
 
 def hash_values(*values: object) -> str:
-    """The hash of values: of None, numbers, texts, dates, types, expressions, and lists of these.
+    """The hash of values: None, numbers, texts, dates, types, expressions, and lists of these.
 
     Raises:
-        TypeError: A value is of another class, whose text might not identify it.
+        TypeError: A value is of another class; different values of it could have the same text.
 
     >>> hash_values(0.0) == hash_values(-0.0), hash_values(1) == hash_values(True)
     (False, False)
@@ -106,7 +107,7 @@ def hash_values(*values: object) -> str:
 
 
 def _write(value: object, parts: list[str]) -> None:
-    """Append a text of the value that no other value has."""
+    """Append a text that is different for every value."""
     if value is None or isinstance(value, _PLAIN):
         text = repr(value)
         parts.append(f"{type(value).__name__}:{len(text)}:{text};")
@@ -120,8 +121,8 @@ def _write(value: object, parts: list[str]) -> None:
         _write(("call", value.function, value.arguments, value.type), parts)
     elif isinstance(value, tuple | list):
         parts.append(f"{len(value)}(")
-        for one in value:
-            _write(one, parts)
+        for element in value:
+            _write(element, parts)
         parts.append(")")
     elif isinstance(value, dict):
         _write(("dict", tuple(value.items())), parts)

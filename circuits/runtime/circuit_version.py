@@ -4,15 +4,18 @@
 
     version  =  runs of every trace  +  lengths of the dictionaries  +  steps, watermarks, counts
 
+A trace is the stored history of a relation, as a list of sorted runs. A dictionary maps values to
+integer codes.
+
 A commit publishes a version by one assignment. A reader, in any thread, takes a reference to the
-version and reads it to the end, whatever other threads compute or commit meanwhile. This is
-snapshot isolation. Nothing is copied. Runs are immutable. The committed part of a dictionary, which
-maps values to integer codes, only grows. A reader that needs codes for new values gets them from an
+version and reads only from it, whatever other threads compute or commit meanwhile. This is snapshot
+isolation. Nothing is copied: runs are immutable, and the committed part of a dictionary never
+changes, because a dictionary only grows. A reader that needs codes for new values gets them from an
 overlay of its own (`dbsp_wcoj.values.overlay`).
 
-Cost: a commit takes O(traces), plus O(arrangements) of each trace that changes. The first reader of
-a version takes O(runs) for each trace that it reads. A version keeps its runs in memory for as long
-as a reader refers to it.
+Cost: a commit takes O(traces), plus O(arrangements) for each trace that changes. The first reader
+of a version takes O(runs) for each trace that it reads. A version keeps its runs in memory for as
+long as a reader refers to it.
 """
 
 from __future__ import annotations
@@ -36,14 +39,14 @@ class CircuitVersion:
     """The state after ``steps`` steps. It never changes; any number of threads may read it.
 
     Args:
-        graph: The operators, outside of a commit. Readers use only those attributes of them that
-            never change: plans, names and inputs.
+        graph: The operators; no commit may be running. Readers use only the attributes of its
+            nodes that never change: plans, names and inputs.
         traces: A version of each trace, by the name of the trace in `circuits.state.registry`.
 
     Attributes:
         graph: The operators.
         steps: The number of steps that led to the state.
-        marks: The watermark of each input with retention, by name.
+        watermarks: The watermark of each input with retention, by name.
         lengths: The number of values in each dictionary, by name.
         rows: The number of rows that each operator has emitted in all steps.
         seconds: The seconds that each operator has taken in all steps.
@@ -55,17 +58,17 @@ class CircuitVersion:
         "_arrangement_drops",
         "graph",
         "lengths",
-        "marks",
         "rows",
         "seconds",
         "steps",
         "traces",
+        "watermarks",
     )
 
     def __init__(self, graph: Graph, traces: Mapping[str, TraceVersion]) -> None:
         self.graph = graph
         self.steps = graph.steps
-        self.marks = graph.marks
+        self.watermarks = graph.watermarks
         self.lengths: Mapping[str, int] = graph.registry.lengths()
         self.rows = graph.rows
         self.seconds = graph.seconds
@@ -74,11 +77,12 @@ class CircuitVersion:
 
     @staticmethod
     def of(graph: Graph) -> CircuitVersion:
-        """The state of a graph that no other thread is changing; O(arrangements)."""
-        return CircuitVersion(graph, {name: TraceVersion(t) for name, t in graph.traces.items()})
+        """Return the state of a graph that no other thread is changing; O(arrangements)."""
+        traces = {name: TraceVersion(trace) for name, trace in graph.traces.items()}
+        return CircuitVersion(graph, traces)
 
     def after(self, step: GraphStep) -> CircuitVersion:
-        """The version that follows this one; call it once the step is committed."""
+        """Return the version after a step; call this after the step has been committed."""
         graph = step.graph
         names = graph.registry.names
         traces = dict(self.traces)
@@ -91,7 +95,7 @@ class CircuitVersion:
         return CircuitVersion(graph, traces)
 
     def trace(self, name: str) -> Trace:
-        """A trace of this version; do not change it.
+        """Return a trace of this version; do not change it.
 
         Args:
             name: The name of the trace in `circuits.state.registry`.
@@ -99,18 +103,19 @@ class CircuitVersion:
         return self.traces[name].trace
 
     def relations(self) -> Mapping[str, Trace]:
-        """The traces of the joined relations, by the name of the relation."""
-        return {name: self.trace(state) for name, state in self.graph.registry.relations.items()}
+        """Return the traces that joins read, by the name of the graph node."""
+        names = self.graph.registry.relations
+        return {node_name: self.trace(trace_name) for node_name, trace_name in names.items()}
 
     def codecs(self) -> Codecs:
-        """Codecs of the values of this version, for one reader. Values that it adds are private."""
+        """Return codecs for one reader; the codes that it adds for new values are private."""
         return self.graph.codecs.overlay(self.lengths)
 
-    def tables(self) -> dict[str, Strings]:
-        """The values of each dictionary that has any, in the order of their codes; O(bytes)."""
-        tables = self.graph.registry.tables
+    def dictionaries(self) -> dict[str, Strings]:
+        """Return the values of each non-empty dictionary, in the order of their codes; O(bytes)."""
+        dictionaries = self.graph.registry.dictionaries
         return {
-            name: InternerOverlay(tables[name], length).arena()
+            name: InternerOverlay(dictionaries[name], length).arena()
             for name, length in self.lengths.items()
             if length
         }

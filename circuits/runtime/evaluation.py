@@ -1,7 +1,7 @@
-"""Evaluation of expressions over columns: the input is Arrow arrays, the result one Arrow array.
+"""Evaluation of an expression for all rows at once: from Arrow arrays to one Arrow array.
 
-Each distinct subexpression is evaluated once. A literal stays a scalar until a kernel or the result
-needs a column.
+Each distinct subexpression is evaluated once, by the kernel of its function: a Python function over
+whole Arrow arrays. A literal remains a scalar until a kernel or the result needs a column.
 
 A branch of ``case`` or ``coalesce`` is evaluated only for the rows that reach it. The frame, which
 holds the columns and the values computed so far, is restricted to these rows, the branch is
@@ -9,8 +9,8 @@ evaluated, and its values are scattered to their positions. ``and`` and ``or`` e
 arguments for all rows, because that is cheaper. If an argument fails, they evaluate each argument
 only for the rows that the arguments before it do not decide.
 
-A kernel that fails for a column fails for some row. A binary search finds the first such row for
-the error message.
+A kernel that fails for a column fails for at least one of its rows. A binary search finds the first
+such row for the error message.
 
 Cost: one kernel call per distinct subexpression and per branch reached.
 """
@@ -40,7 +40,7 @@ Columns = Mapping[int, pa.Array] | Sequence[pa.Array]
 
 
 def evaluate(expression: Expression, columns: Columns, rows: int) -> pa.Array:
-    """The value of an expression for each row.
+    """Compute the value of an expression for each row.
 
     Args:
         expression: A typed expression, built by `circuits.types.functions.call`.
@@ -51,8 +51,8 @@ def evaluate(expression: Expression, columns: Columns, rows: int) -> pa.Array:
         An array of ``expression.type`` with ``rows`` values.
 
     Raises:
-        EvaluationError: The expression has no value for some row, as after an overflow or an
-            impossible cast.
+        EvaluationError: The expression has no value for some row, because of an overflow or an
+            impossible cast, for example.
 
     >>> from circuits.types.functions import call
     >>> total = call("add", Column(0, pa.int64()), Literal(1, pa.int64()))
@@ -77,7 +77,7 @@ def _column(values: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 @lru_cache(maxsize=4096)
 def _scalar(literal: Literal) -> pa.Scalar:
-    """The literal as a scalar; cached, since building it costs more than a step of a few rows."""
+    """Return a literal as a scalar; cached, because building one takes longer than a small step."""
     return pa.array([literal.value], literal.type).cast(plain(literal.type))[0]
 
 
@@ -90,7 +90,7 @@ class _Frame:
         self.rows = rows
 
     def restrict(self, positions: pa.Array) -> _Frame:
-        """The frame of the rows at these positions. It reuses the column values of this frame."""
+        """Return a frame of the rows at these positions, which reuses the columns of this frame."""
         if len(positions) == self.rows:
             return self
         return _Frame(
@@ -98,12 +98,12 @@ class _Frame:
         )
 
     def value(self, expression: Expression) -> Values:
-        """The value of an expression: a column, or a scalar if all rows have the same value."""
+        """Return the value of an expression: a column, or a scalar if all rows have that value."""
         if isinstance(expression, Literal):
             return _scalar(expression)
         if isinstance(expression, Column):
             expression = Column(expression.index, pa.null())
-        elif self.rows == 0:  # even a call of literals must not fail without a row
+        elif self.rows == 0:  # without rows, not even a call of literals may fail
             return pa.nulls(0, plain(expression.type))
         if expression not in self._values:
             self._values[expression] = self._compute(expression)
@@ -141,7 +141,7 @@ def _call_kernel(expression: Call, kernel: Kernel, arguments: list[Values]) -> V
 def _row_error(
     expression: Call, kernel: Kernel, arguments: list[Values], error: Exception
 ) -> EvaluationError:
-    """The error, with the arguments of the first row for which the kernel fails."""
+    """Build the error, with the arguments of the first row for which the kernel fails."""
     rows = max(len(a) for a in arguments if isinstance(a, pa.Array))
     start, stop = 0, rows
     while stop - start > 1:
@@ -152,7 +152,7 @@ def _row_error(
             start = middle
         except _FAILURES as smaller:
             stop, error = middle, smaller
-        except pa.ArrowCapacityError:  # too long as one column, but each row has a value
+        except pa.ArrowCapacityError:  # the column is too long, but each row has a value
             start = middle
     values = [a[start] if isinstance(a, pa.Array) else a for a in arguments]
     shown = ", ".join(map(format_scalar, values))
@@ -163,7 +163,7 @@ def _row_error(
 
 
 def _capacity_error(expression: Expression, error: Exception) -> EvaluationError:
-    """The error for values that are valid one by one but too large for one column."""
+    """Build the error for values that are valid one by one but too large for one column."""
     name = expression.function if isinstance(expression, Call) else "the column"
     return EvaluationError(
         f"the values of {name} do not fit one column of type {expression.type}: {error}; give "
@@ -172,7 +172,7 @@ def _capacity_error(expression: Expression, error: Exception) -> EvaluationError
 
 
 def _evaluate_connective(frame: _Frame, expression: Call) -> Values:
-    """``and`` and ``or`` from left to right; each argument for the rows that are undecided yet."""
+    """Evaluate ``and`` or ``or`` from left to right, each argument only for undecided rows."""
     deciding = expression.function == "or"
     kernel = pc.or_kleene if deciding else pc.and_kleene
     so_far = fill_rows(frame.value(expression.arguments[0]), frame.rows)
@@ -185,14 +185,14 @@ def _evaluate_connective(frame: _Frame, expression: Call) -> Values:
 
 
 def _evaluate_branches(frame: _Frame, expression: Call) -> Values:
-    """``case`` and ``coalesce``, branch by branch, each for the rows without a value so far."""
+    """Evaluate ``case`` or ``coalesce``, each branch only for the rows without a value so far."""
     target = plain(expression.type)
     undecided = pa.array(np.arange(frame.rows))
-    places: list[pa.Array] = []
+    part_positions: list[pa.Array] = []
     parts: list[pa.Array] = []
 
     def add_part(positions: pa.Array, values: Values) -> None:
-        places.append(positions)
+        part_positions.append(positions)
         parts.append(fill_rows(values, len(positions)).cast(target))
 
     arguments = expression.arguments
@@ -205,9 +205,9 @@ def _evaluate_branches(frame: _Frame, expression: Call) -> Values:
     else:
         for test, value in zip(arguments[:-1:2], arguments[1::2], strict=True):
             truth = fill_rows(frame.restrict(undecided).value(test), len(undecided))
-            true = pc.fill_null(truth, False)
-            matching = undecided.filter(true)
+            is_true = pc.fill_null(truth, False)
+            matching = undecided.filter(is_true)
             add_part(matching, frame.restrict(matching).value(value))
-            undecided = undecided.filter(pc.invert(true))
+            undecided = undecided.filter(pc.invert(is_true))
     add_part(undecided, frame.restrict(undecided).value(arguments[-1]))
-    return scatter_rows(places, parts)
+    return scatter_rows(part_positions, parts)

@@ -1,14 +1,17 @@
 """Graph: the operators of a circuit in execution order, and one step through them.
 
 A graph is built from physical plans by the chain rule: each plan node becomes the incremental form
-of its operator, and equal nodes (`circuits.plan.structural_hash`) become one. In every step each
-node gets the deltas of its inputs. Nodes that joins read are relations, too: their deltas are
-staged in the shared traces before any join reads them. Nothing changes until the step is committed.
+of its operator, and equal plan nodes (`circuits.plan.structural_hash`) become one graph node. In
+every step each graph node receives the deltas of its inputs. A node that a join reads has a trace,
+which all such joins share: its delta is staged in this trace before any join reads it. No state
+changes until the step is committed.
 
 ::
 
-    prepare     the incremental form: deltas of the inputs to deltas of all nodes
-    evaluate    the non-incremental form: whole inputs to whole views; the right side of every law
+    prepare     the incremental form: deltas of the inputs -> deltas of all nodes
+    evaluate    the non-incremental form: whole inputs -> whole views
+
+Tests compare the two: the sum of the deltas equals the whole view.
 """
 
 from __future__ import annotations
@@ -18,12 +21,19 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
 from operator import add
 
-from circuits.inputs.checked_input import CheckedInput
+from circuits.inputs.checked_input import CheckedDelta, CheckedInput
 from circuits.inputs.missing_deletions import DeletionWitnesses
 from circuits.inputs.rejected_rows import RejectedCodes
 from circuits.phases import GRAPH
 from circuits.plan.fixpoint import ITERATION
-from circuits.plan.nodes import Fields, Fixpoint, Plan, RecursiveDistinct, RecursiveReference, Scan
+from circuits.plan.nodes import (
+    Fields,
+    Fixpoint,
+    PlanNode,
+    RecursiveDistinct,
+    RecursiveReference,
+    Scan,
+)
 from circuits.plan.rewrite.iterated_rows import add_iterations
 from circuits.plan.rewrite.pipeline import rewrite_plan
 from circuits.plan.structural_hash import PlanHasher, hash_values, structural_hash
@@ -61,11 +71,11 @@ class GraphStep(Staged):
 
     Attributes:
         deltas: The delta of each node, as views publish it (`circuits.runtime.publication`).
-        staged: The changes of the state.
+        staged: The changes of the state, which `commit` applies.
         rows: The number of rows that each node has emitted, in all iterations of a recursion.
-        spent: The seconds that each node has taken.
-        graph: The graph.
-        marks: The watermark of each input with retention, after the step.
+        seconds: The seconds that each node has taken.
+        graph: The graph that computed the step.
+        watermarks: The watermark of each input with retention, after the step.
         rejected: By input, the rows that its options reject.
         missing: By input, the number of rows that are deleted more often than they were inserted
             (`circuits.inputs.missing_deletions`).
@@ -76,21 +86,21 @@ class GraphStep(Staged):
     rows: Sequence[int]
     seconds: Sequence[float]
     graph: Graph
-    marks: Mapping[str, int] = field(default_factory=dict)
+    watermarks: Mapping[str, int] = field(default_factory=dict)
     rejected: Mapping[str, Sequence[RejectedCodes]] = field(default_factory=dict)
     missing: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def changes(self) -> Iterable[TraceStep]:
         """The staged deltas of all traces that change."""
-        return chain.from_iterable(one.changes for one in self.staged)
+        return chain.from_iterable(change.changes for change in self.staged)
 
     def commit(self) -> None:
-        """Make the step the state of all operators."""
-        for one in self.staged:
-            one.commit()
+        """Apply the step to the state of all operators."""
+        for change in self.staged:
+            change.commit()
         graph = self.graph
-        graph.marks = self.marks
+        graph.watermarks = self.watermarks
         graph.rows = list(map(add, graph.rows or repeat(0), self.rows))
         graph.seconds = list(map(add, graph.seconds or repeat(0.0), self.seconds))
         graph.steps += 1
@@ -101,23 +111,23 @@ class Graph:
     """Operators over named inputs.
 
     Args:
-        codecs: The codes of values, shared by the whole circuit.
-        joining: How joins are computed.
-        clock: Seconds, for ``seconds``.
-        operators: Which operator executes which plan node.
+        codecs: Encode values as int64 codes; shared by the whole circuit.
+        joining: The options of all joins.
+        clock: Returns the current time in seconds; measures ``seconds``.
+        operators: Maps each class of plan nodes to the operator that executes it.
 
     Attributes:
         nodes: The nodes in execution order.
-        views: The position of each view.
-        relations: The traces that joins share.
+        views: The position in ``nodes`` of each view, by its name.
+        relations: The traces of the nodes that joins read.
         steps: The number of committed steps.
-        marks: The watermark of each input with retention, by `watermark_of`.
+        watermarks: The watermark of each input with retention, by `watermark_of`.
         checked_inputs: The inputs that check their rows, by name.
-        retained: The positions of integrals of materialized inputs whose expired rows are deleted
-            without being published.
-        rows: The number of rows that each node has emitted in all steps; empty before the first. A
-            commit replaces the list, so a reader may keep it.
-        seconds: The seconds that each node has taken in all steps; as ``rows``.
+        retained: The positions of the `Integrate` nodes that contain only the unexpired rows of an
+            input, because expired rows are deleted without a published deletion.
+        rows: The number of rows that each node has emitted in all steps; empty before the first
+            step. A commit replaces the list, so a reader may keep it.
+        seconds: The seconds that each node has taken in all steps; a list like ``rows``.
         observer: Called with the position of each node before it is run.
     """
 
@@ -129,29 +139,31 @@ class Graph:
     views: dict[str, int] = field(default_factory=dict)
     relations: Relations = field(default_factory=Relations)
     steps: int = 0
-    marks: Mapping[str, int] = field(default_factory=dict)
+    watermarks: Mapping[str, int] = field(default_factory=dict)
     checked_inputs: dict[str, CheckedInput] = field(default_factory=dict)
     retained: set[int] = field(default_factory=set)
     rows: Sequence[int] = ()
     seconds: Sequence[float] = ()
     observer: Callable[[int], object] | None = None
-    # The position of each node, by its structural hash.
-    _numbers: dict[str, int] = field(default_factory=dict)
+    # The position of each node by its structural hash, and of each input by its name.
+    _positions: dict[str, int] = field(default_factory=dict)
     _inputs: dict[str, int] = field(default_factory=dict)
-    # The nodes of plans by their ``id``, which stays unique as long as they are referenced here.
-    _places: dict[int, tuple[int, Plan]] = field(default_factory=dict)
+    # By the ``id`` of a plan: the position of its node, and the plan. The reference to the plan
+    # keeps its id from being used for another one.
+    _by_plan_id: dict[int, tuple[int, PlanNode]] = field(default_factory=dict)
     # Recursions by their structural hash, and by the position of each of their fixpoint nodes.
     _recursions: dict[str, NestedCircuit] = field(default_factory=dict)
     _nested: dict[int, NestedCircuit] = field(default_factory=dict)
-    # Of the recursion that is being built: its hash, and the node of each recursive reference.
-    _recursion: str = ""
+    # The hash of the recursion that is being built, and the positions of its references by name.
+    _current_recursion: str = ""
     _references: dict[str, int] = field(default_factory=dict)
-    _registry: StateRegistry | None = None
-    _size: tuple[int, int] = (0, 0)
-    _found_witnesses: DeletionWitnesses | None = None
+    # Caches, and the sizes of the graph for which they are valid.
+    _cached_registry: StateRegistry | None = None
+    _registry_size: tuple[int, int] = (0, 0)
+    _cached_witnesses: DeletionWitnesses | None = None
 
     def add_input(self, name: str, fields: Fields) -> int:
-        """Add an input relation; return its position."""
+        """Add an input relation and return its position."""
         if name not in self._inputs:
             plan = Scan(name, fields)
             node = Node(name, name, structural_hash(plan, ()), plan, (), None)
@@ -159,149 +171,155 @@ class Graph:
         return self._inputs[name]
 
     def add_checked_input(self, name: str, checked: CheckedInput) -> None:
-        """Check the rows of an input; the check reads the trace of its relation."""
+        """Check the rows of an input by its options; the check reads the trace of the input."""
         self.checked_inputs[name] = checked
         self.nodes[self._inputs[name]].is_arranged = True
 
-    def add_view(self, name: str, plan: Plan) -> int:
-        """Add a named view, by its physical plan; return its position."""
+    def add_view(self, name: str, plan: PlanNode) -> int:
+        """Add a view, given its physical plan, and return its position."""
         self.views[name] = self.add(plan)
         return self.views[name]
 
-    def add(self, plan: Plan) -> int:
-        """The position of the node of a physical plan, new if there is no equal one.
+    def add(self, plan: PlanNode) -> int:
+        """Return the position of the node of a physical plan; add it unless an equal one exists.
 
         A plan is a DAG with far more paths than nodes, so each of its nodes is visited once.
         """
-        known = self._places.get(id(plan))
-        if known is None:
-            known = self._places[id(plan)] = (self._add(plan), plan)
-        return known[0]
+        entry = self._by_plan_id.get(id(plan))
+        if entry is None:
+            entry = self._by_plan_id[id(plan)] = (self._add(plan), plan)
+        return entry[0]
 
-    def _add(self, plan: Plan) -> int:
+    def _add(self, plan: PlanNode) -> int:
         if isinstance(plan, Scan):
-            return self._read(plan)
+            return self._position_of_scan(plan)
         if isinstance(plan, RecursiveReference):
             return self._references[plan.name]
         if isinstance(plan, Fixpoint):
             return self._add_fixpoint(plan)
         inputs = tuple(map(self.add, plan.inputs))
-        references = [self.nodes[self.add(one)] for one in plan.references]
-        hashes = [self.nodes[number].hash for number in inputs]
-        hash = structural_hash(plan, hashes, [one.hash for one in references])
+        references = [self.nodes[self.add(reference)] for reference in plan.references]
+        input_hashes = [self.nodes[i].hash for i in inputs]
+        hash = structural_hash(plan, input_hashes, [node.hash for node in references])
         if isinstance(plan, RecursiveDistinct):
-            # It belongs to one recursion, also if its input does not.
-            hash = hash_values(hash, self._recursion)
-        number = self._numbers.get(hash)
-        if number is not None:
-            return number
+            # Its state belongs to one recursion, even if its input is outside of the recursion.
+            hash = hash_values(hash, self._current_recursion)
+        position = self._positions.get(hash)
+        if position is not None:
+            return position
         if type(plan) in self.operators.joins:
-            for below in inputs:
-                self.nodes[below].is_arranged = True
+            for i in inputs:
+                self.nodes[i].is_arranged = True
         context = OperatorContext(
             self.codecs,
             self.relations,
             self.joining,
-            tuple(self.nodes[below].name for below in inputs),
-            tuple(one.operator for one in references),
+            tuple(self.nodes[i].name for i in inputs),
+            tuple(node.operator for node in references),
         )
         return self._append_new(hash, plan, inputs, self.operators.operator(plan, context))
 
-    def _read(self, scan: Scan) -> int:
-        known = self._inputs.get(scan.relation)
-        return self.views[scan.relation] if known is None else known
+    def _position_of_scan(self, scan: Scan) -> int:
+        """Return the position of the input or view that a scan reads."""
+        if scan.relation in self._inputs:
+            return self._inputs[scan.relation]
+        return self.views[scan.relation]
 
     def _add_fixpoint(self, plan: Fixpoint) -> int:
-        """The node of one relation of a recursion; the first one builds the nested circuit."""
+        """Return the position of the node of one relation of a recursion.
+
+        The first call for a recursion builds its nested circuit.
+        """
         hash = self._hash_of_recursion(plan)
         circuit = self._recursions.get(hash)
         if circuit is None:
             circuit = self._recursions[hash] = self._build_recursion(plan, hash)
         index = circuit.names.index(plan.names[plan.index])
-        own = hash_values("Fixpoint", hash, circuit.names[index])
-        number = self._numbers.get(own)
-        if number is None:
-            number = self._append_new(own, plan, (circuit.results[index],), None)
-            self._nested[number] = circuit
-        return number
+        node_hash = hash_values("Fixpoint", hash, circuit.names[index])
+        position = self._positions.get(node_hash)
+        if position is None:
+            position = self._append_new(node_hash, plan, (circuit.results[index],), None)
+            self._nested[position] = circuit
+        return position
 
     def _hash_of_recursion(self, plan: Fixpoint) -> str:
-        def resolve(below: Plan) -> str | None:
-            return self.nodes[self._read(below)].hash if isinstance(below, Scan) else None
+        def resolve(plan: PlanNode) -> str | None:
+            return self.nodes[self._position_of_scan(plan)].hash if isinstance(plan, Scan) else None
 
         return PlanHasher(resolve).hash_recursion(plan)
 
     def _build_recursion(self, plan: Fixpoint, hash: str) -> NestedCircuit:
-        around = self._references, self._recursion
-        self._references, self._recursion = {}, hash
+        outer = self._references, self._current_recursion
+        self._references, self._current_recursion = {}, hash
         for name, body in zip(plan.names, plan.bodies, strict=True):
             reference = RecursiveReference(name, (*body.fields, ITERATION))
-            own = hash_values("RecursiveReference", hash, name)
-            self._references[name] = self._append_new(own, reference, (), None)
+            node_hash = hash_values("RecursiveReference", hash, name)
+            self._references[name] = self._append_new(node_hash, reference, (), None)
         references = tuple(self._references.values())
         circuit = NestedCircuit(plan.names, references, self.joining.max_iterations, self.views)
-        bodies = zip(plan.bodies, plan.modes, strict=True)
-        results = [self.add(rewrite_plan(add_iterations(body, mode))) for body, mode in bodies]
+        results = []
+        for body, mode in zip(plan.bodies, plan.modes, strict=True):
+            results.append(self.add(rewrite_plan(add_iterations(body, mode))))
         circuit.close(self.nodes, results)
-        self._references, self._recursion = around
+        self._references, self._current_recursion = outer
         return circuit
 
-    def integrate(self, number: int, *, retained: bool = False) -> Integrate:
-        """Keep the sum of a node's deltas.
+    def integrate(self, position: int, *, retained: bool = False) -> Integrate:
+        """Add an `Integrate` node, which materializes the sum of a node's deltas.
 
         Args:
-            number: The position of the node.
+            position: The position of the node.
             retained: True for an input whose expired rows are deleted without being published.
         """
-        below = self.nodes[number]
-        hash = hash_values("Integrate", below.hash, retained)
-        place = self._numbers.get(hash)
-        if place is None:
-            integrate = Integrate(len(below.plan.fields))
-            place = self._append_new(hash, below.plan, (number,), integrate)
+        plan = self.nodes[position].plan
+        hash = hash_values("Integrate", self.nodes[position].hash, retained)
+        integral = self._positions.get(hash)
+        if integral is None:
+            integral = self._append_new(hash, plan, (position,), Integrate(len(plan.fields)))
         if retained:
-            self.retained.add(place)
-        operator = self.nodes[place].operator
+            self.retained.add(integral)
+        operator = self.nodes[integral].operator
         assert isinstance(operator, Integrate)
         return operator
 
     def _append_new(
-        self, hash: str, plan: Plan, inputs: tuple[int, ...], operator: Operator | None
+        self, hash: str, plan: PlanNode, inputs: tuple[int, ...], operator: Operator | None
     ) -> int:
-        name = self._unlike_inputs(f"#{len(self.nodes)}")
-        state_name = self._unlike_inputs(f"#{hash[:_HASH_DIGITS]}")
+        name = self._distinct_from_inputs(f"#{len(self.nodes)}")
+        state_name = self._distinct_from_inputs(f"#{hash[:_HASH_DIGITS]}")
         return self._append(Node(name, state_name, hash, plan, inputs, operator))
 
-    def _unlike_inputs(self, name: str) -> str:
+    def _distinct_from_inputs(self, name: str) -> str:
         while name in self._inputs:
             name += "'"
         return name
 
     def _append(self, node: Node) -> int:
-        number = self._numbers[node.hash] = len(self.nodes)
+        position = self._positions[node.hash] = len(self.nodes)
         self.nodes.append(node)
-        return number
+        return position
 
     @observed(GRAPH)
     def prepare(
         self,
         inputs: Mapping[str, ZSet],
-        moved: Mapping[str, int] | None = None,
+        source_watermarks: Mapping[str, int] | None = None,
         budget: Budget | None = None,
     ) -> GraphStep:
-        """Compute all deltas of one step; nothing changes until it is committed.
+        """Compute all deltas of one step; no state changes until it is committed.
 
         Args:
-            inputs: The rows given, before the rules of their inputs.
-            moved: The watermarks of the inputs with retention after the rows of the step.
-            budget: What the step may use; without it there is no limit.
+            inputs: The rows of each changed input, before its options are applied.
+            source_watermarks: The watermark of each input with retention, computed from the rows of
+                the step.
+            budget: The limits of the step; no limits by default.
 
         Raises:
-            LimitError: It uses more; ``budget.operator`` is the node that did.
+            LimitError: The step exceeds a limit; ``budget.operator`` is the node that did.
         """
         budget = Budget(StepLimits.off()) if budget is None else budget
-        moved = moved or {}
-        marks = dict(self.marks)
+        source_watermarks = source_watermarks or {}
+        watermarks = dict(self.watermarks)
         rejected: dict[str, Sequence[RejectedCodes]] = {}
         shared = self.relations.stage({})
         context = StepContext(self.steps == 0, shared, budget)
@@ -311,161 +329,181 @@ class Graph:
         recursions: dict[int, NestedCircuitStep] = {}
         integrals: dict[int, Staged] = {}
         unexpired: dict[int, ZSet] = {}
-        for number, node in enumerate(self.nodes):
+        for position, node in enumerate(self.nodes):
             start = self.clock()
             if self.observer is not None:
-                self.observer(number)
+                self.observer(position)
             if node.is_nested:
                 delta = node.empty
             elif node.operator is not None:
                 if not context.first and not any([len(deltas[i]) for i in node.inputs]):
-                    # No change of the inputs is no change of the result, except for constants,
-                    # which the first step inserts.
+                    # Without a change of its inputs a result does not change. Constants are an
+                    # exception: they have no inputs, and the first step inserts them.
                     delta = node.empty
                 else:
-                    inner = [deltas[i] for i in node.inputs]
-                    delta, staged = prepare_node(number, node, inner, context)
+                    input_deltas = [deltas[i] for i in node.inputs]
+                    delta, staged = prepare_node(position, node, input_deltas, context)
                     if staged is not None and isinstance(node.operator, Integrate):
-                        integrals[number] = staged
+                        integrals[position] = staged
                     elif staged is not None:
                         changes.append(staged)
             else:
                 if isinstance(node.plan, Fixpoint):
-                    delta = self._prepare_recursion(number, deltas, context, recursions)
+                    delta = self._prepare_recursion(position, deltas, context, recursions)
                 else:
-                    given = inputs.get(node.name)
-                    checked = self.checked_inputs.get(node.name)
-                    if checked is not None and (given is not None or node.name in moved):
-                        mark, move = watermark_of(node.name), moved.get(node.name)
-                        found = checked.prepare(given, self.marks.get(mark), move)
-                        given = found.delta
-                        if found.published is not None:
-                            unexpired[number] = found.published
-                        if found.rejected:
-                            rejected[node.name] = found.rejected
-                        if found.watermark is not None and move is not None:
-                            marks[mark] = found.watermark
-                    delta = node.empty if given is None else given
+                    name = node.name
+                    delta = inputs.get(name, node.empty)
+                    checked = self._check_input(name, inputs, source_watermarks)
+                    if checked is not None:
+                        delta = checked.delta
+                        if checked.published is not None:
+                            unexpired[position] = checked.published
+                        if checked.rejected:
+                            rejected[name] = checked.rejected
+                        if checked.watermark is not None and name in source_watermarks:
+                            watermarks[watermark_of(name)] = checked.watermark
                     budget.add_input_rows(len(delta), delta.arity)
                 if node.is_arranged and len(delta):
                     shared.add(node.name, delta)
             deltas.append(delta)
             seconds.append(self.clock() - start)
         if unexpired:
-            again = replace(context, shared=self.relations.stage({}))
-            publication = publish(self.nodes, self.retained, deltas, unexpired, again, self.clock)
+            second_context = replace(context, shared=self.relations.stage({}))
+            publication = publish(
+                self.nodes, self.retained, deltas, unexpired, second_context, self.clock
+            )
             deltas = list(publication.deltas)
             seconds = [a + b for a, b in zip(seconds, publication.seconds, strict=True)]
-            for number, change in publication.integrals.items():
-                integrals.pop(number, None)
+            for position, change in publication.integrals.items():
+                integrals.pop(position, None)
                 if change is not None:
-                    integrals[number] = change
+                    integrals[position] = change
         changes += integrals.values()
         rows = [len(delta) for delta in deltas]
         for step in recursions.values():
             changes.append(step)
-            for number, emitted in step.rows.items():
-                rows[number], seconds[number] = emitted, step.seconds[number]
+            for position, emitted in step.rows.items():
+                rows[position], seconds[position] = emitted, step.seconds[position]
         missing = self._witnesses.missing(deltas)
-        return GraphStep(deltas, changes, rows, seconds, self, marks, rejected, missing)
+        return GraphStep(deltas, changes, rows, seconds, self, watermarks, rejected, missing)
+
+    def _check_input(
+        self, name: str, inputs: Mapping[str, ZSet], source_watermarks: Mapping[str, int]
+    ) -> CheckedDelta | None:
+        """Apply the options of an input; None if it has no options or does not change."""
+        checked_input = self.checked_inputs.get(name)
+        if checked_input is None or (name not in inputs and name not in source_watermarks):
+            return None
+        watermark = self.watermarks.get(watermark_of(name))
+        return checked_input.prepare(inputs.get(name), watermark, source_watermarks.get(name))
 
     def _prepare_recursion(
         self,
-        number: int,
+        position: int,
         deltas: Sequence[ZSet],
         context: StepContext,
         steps: dict[int, NestedCircuitStep],
     ) -> ZSet:
-        """The delta of a relation of a recursion, which is run for the first of its relations."""
-        circuit = self._nested[number]
+        """Return the delta of one relation of a recursion.
+
+        The first call of a step runs the recursion and stores its result in ``steps``.
+        """
+        circuit = self._nested[position]
         if id(circuit) not in steps:
             steps[id(circuit)] = circuit.prepare(
                 self.nodes, deltas, self.relations, context.shared, context.budget, self.clock
             )
-        return steps[id(circuit)].outputs[self._index_in(circuit, number)]
+        return steps[id(circuit)].outputs[self._relation_index(circuit, position)]
 
-    def _index_in(self, circuit: NestedCircuit, number: int) -> int:
-        return circuit.results.index(self.nodes[number].inputs[0])
+    def _relation_index(self, circuit: NestedCircuit, position: int) -> int:
+        """Return which relation of a nested circuit a fixpoint node outputs."""
+        return circuit.results.index(self.nodes[position].inputs[0])
 
     @property
     def _witnesses(self) -> DeletionWitnesses:
-        """The traces that show deletions of absent rows, by input; found once."""
-        if self._found_witnesses is None or self._found_witnesses.size != len(self.nodes):
-            keyed = [name for name, one in self.checked_inputs.items() if one.options.keys]
-            self._found_witnesses = DeletionWitnesses.of(self.nodes, self.relations.traces, keyed)
-        return self._found_witnesses
+        """The traces that show deletions of absent rows; searched once per size of the graph."""
+        if self._cached_witnesses is None or self._cached_witnesses.size != len(self.nodes):
+            keyed = [name for name, input in self.checked_inputs.items() if input.options.keys]
+            self._cached_witnesses = DeletionWitnesses.of(self.nodes, self.relations.traces, keyed)
+        return self._cached_witnesses
 
     def views_of(self) -> list[tuple[str, ...]]:
-        """The views that each node is a part of: O(nodes · views)."""
-        found: list[list[str]] = [[] for _ in self.nodes]
-        for view, top in self.views.items():
-            reached, waiting = set[int](), [top]
-            while waiting:
-                number = waiting.pop()
-                if number not in reached:
-                    reached.add(number)
-                    waiting += self.nodes[number].inputs
-            for number in reached:
-                found[number].append(view)
-        return list(map(tuple, found))
+        """Return, for each node, the views that depend on it: O(nodes · views)."""
+        views: list[list[str]] = [[] for _ in self.nodes]
+        for view, root in self.views.items():
+            reached: set[int] = set()
+            unvisited = [root]
+            while unvisited:
+                position = unvisited.pop()
+                if position not in reached:
+                    reached.add(position)
+                    unvisited += self.nodes[position].inputs
+            for position in reached:
+                views[position].append(view)
+        return [tuple(names) for names in views]
 
     def evaluate(
         self, inputs: Mapping[str, ZSet | Trace], budget: Budget | None = None
     ) -> dict[str, ZSet]:
-        """The views of whole inputs, by the non-incremental forms; no state is read or changed.
+        """Compute the views of whole inputs by the non-incremental forms of the operators.
 
-        A join reads the arrangements of a trace that exist, and sorts for itself what is arranged
-        in no order that it needs (`dbsp_wcoj.generic_join`).
+        No state is read or changed. A join reads an input that is a trace in its existing
+        arrangements. If none has the column order that the join needs, the join sorts the rows
+        itself (`dbsp_wcoj.generic_join`).
 
         Args:
-            inputs: The rows of each input; none for those that are not in it.
-            budget: The limits; without it there are none.
+            inputs: The rows of each input; an input that is not listed is empty.
+            budget: The limits; no limits by default.
 
         Raises:
-            LimitError: It uses more than the budget allows; ``budget.operator`` is the node.
+            LimitError: The evaluation exceeds a limit; ``budget.operator`` is the node that did.
             IterationError: A recursion does not converge.
         """
         budget = Budget(StepLimits.off()) if budget is None else budget
         values: list[ZSet | Trace] = []
         recursions: dict[int, Sequence[ZSet]] = {}
 
-        def whole(number: int) -> ZSet:
-            return relation_to_zset(values[number], len(self.nodes[number].plan.fields))
+        def zset_of(position: int) -> ZSet:
+            return relation_to_zset(values[position], len(self.nodes[position].plan.fields))
 
-        for number, node in enumerate(self.nodes):
+        for position, node in enumerate(self.nodes):
             if node.is_nested:
                 values.append(node.empty)
                 continue
-            if node.operator is None and number not in self._nested:
-                given = inputs.get(node.name, node.empty)
+            if node.operator is None and position not in self._nested:
+                rows = inputs.get(node.name, node.empty)
                 budget.add_input_rows(
-                    given.rows if isinstance(given, Trace) else len(given), given.arity
+                    rows.rows if isinstance(rows, Trace) else len(rows), rows.arity
                 )
-                values.append(given)
+                values.append(rows)
                 continue
-            budget.start_operator(number)
+            budget.start_operator(position)
             if node.operator is None:
-                circuit = self._nested[number]
+                circuit = self._nested[position]
                 if id(circuit) not in recursions:
-                    read = {below: whole(below) for below in circuit.outside}
-                    recursions[id(circuit)] = self._evaluate_recursion(circuit, read, budget)
-                value = recursions[id(circuit)][self._index_in(circuit, number)]
+                    outside = {i: zset_of(i) for i in circuit.outside}
+                    recursions[id(circuit)] = self._evaluate_recursion(circuit, outside, budget)
+                value = recursions[id(circuit)][self._relation_index(circuit, position)]
             elif isinstance(node.operator, JoinOperator):
                 value = node.operator.evaluate([values[i] for i in node.inputs], budget)
             else:
-                value = node.operator.evaluate([whole(i) for i in node.inputs])
+                value = node.operator.evaluate([zset_of(i) for i in node.inputs])
             budget.finish_operator(len(value), value.arity)
             values.append(value)
-        found = {}
-        for name, number in self.views.items():
-            budget.start_operator(number)
-            found[name] = whole(number)
-        return found
+        results = {}
+        for name, position in self.views.items():
+            budget.start_operator(position)
+            results[name] = zset_of(position)
+        return results
 
     def _evaluate_recursion(
         self, circuit: NestedCircuit, values: Mapping[int, ZSet], budget: Budget
     ) -> Sequence[ZSet]:
-        """By the change from nothing, which joins only new rows, or naively beside a state."""
+        """Evaluate a recursion over whole inputs.
+
+        A graph without state computes it as the delta of a first step, in which each iteration
+        joins only new rows. A graph with state cannot, so it evaluates the recursion naively.
+        """
         if self.steps:
             return circuit.evaluate(self.nodes, values)
         return circuit.solve(self.nodes, values, self.relations, budget)
@@ -486,21 +524,21 @@ class Graph:
 
     @property
     def registry(self) -> StateRegistry:
-        """The state by name; computed once per shape of the graph."""
+        """The traces and dictionaries by name; computed once per size of the graph."""
         size = len(self.nodes), len(self.relations.traces)
-        if self._registry is None or self._size != size:
-            self._size = size
-            self._registry = StateRegistry(
+        if self._cached_registry is None or self._registry_size != size:
+            self._registry_size = size
+            self._cached_registry = StateRegistry(
                 self.nodes, self.relations, self.codecs, parse_formula(self.joining.formula)
             )
-        return self._registry
+        return self._cached_registry
 
     @property
     def traces(self) -> Mapping[str, Trace]:
-        """The joined relations' traces and those of the operators, by name."""
+        """All traces by name: those that joins share, and those that an operator owns."""
         return self.registry.traces
 
 
 def watermark_of(name: str) -> str:
-    """The name under which the state keeps the watermark of an input."""
+    """Return the name under which the state stores the watermark of an input."""
     return f"input {name} watermark"

@@ -1,4 +1,4 @@
-"""Graph node: one operator, recursion or input of a graph, and how it is run on deltas.
+"""Graph node: one operator, recursion or input of a graph, and one step of it on deltas.
 
 Each operator is a phase for an observer (`dbsp_wcoj.observer`), by the name of its class.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from circuits.phases import GRAPH
-from circuits.plan.nodes import Plan
+from circuits.plan.nodes import PlanNode
 from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.operators.join import JoinOperator
 from circuits.runtime.operators.operator import Operator, Result, StepContext
@@ -27,20 +27,21 @@ class Node:
 
     Attributes:
         name: The name of an input, or ``#`` and the position, as `Circuit.explain` shows it.
-        state_name: The name of an input, or ``#`` and a structural hash
-            (`circuits.plan.structural_hash`); names the state, so it does not depend on positions.
-        hash: The structural hash of the plan, in full.
+        state_name: The name of an input, or ``#`` and the first digits of ``hash``. It names the
+            state of the node on disk, so it must not depend on the position.
+        hash: The structural hash of the plan (`circuits.plan.structural_hash`).
         plan: The plan that it computes.
         inputs: The positions of the nodes that it reads.
-        operator: What computes it; None for inputs, recursive references and fixpoints.
-        is_arranged: True if its rows are a relation that joins share.
+        operator: Computes the rows; None for inputs, recursive references and fixpoints.
+        is_arranged: True if joins or the checks of an input read its rows from a shared trace.
         is_nested: True if a nested circuit runs it.
+        empty: The empty Z-set of its arity.
     """
 
     name: str
     state_name: str
     hash: str
-    plan: Plan
+    plan: PlanNode
     inputs: tuple[int, ...]
     operator: Operator | None
     is_arranged: bool = False
@@ -52,22 +53,22 @@ class Node:
 
 
 def prepare_node(
-    number: int, node: Node, deltas: Sequence[ZSet], context: StepContext, rows: int = 0
+    position: int, node: Node, deltas: Sequence[ZSet], context: StepContext, rows: int = 0
 ) -> Result:
-    """The delta of a node for deltas of its inputs, and the change of its state.
+    """Compute the delta of a node from the deltas of its inputs, and the change of its state.
 
-    Stages the delta for the joins that read the node.
+    The delta is also staged in ``context.shared`` if the node is arranged.
 
     Args:
-        number: The position of the node, for errors about limits.
+        position: The position of the node, for errors about limits.
         node: A node with an operator.
         deltas: The deltas of its inputs.
-        context: The step.
+        context: The step that is computed.
         rows: The rows that the node has emitted in earlier iterations of the step.
     """
     assert node.operator is not None
     budget = context.budget
-    budget.start_operator(number, rows)
+    budget.start_operator(position, rows)
     observer = current_observer() if OBSERVERS else None
     if observer is not None:
         observer.begin_phase(operator_phase(type(node.operator)))

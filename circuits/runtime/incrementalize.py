@@ -1,15 +1,15 @@
-"""Incrementalize: from the queries of views to operators that maintain them.
+"""Incrementalize: from the queries of views to the operators that maintain the views.
 
 ::
 
     Q^Δ = D ∘ Q ∘ I                      the incremental form of a query, by definition
     (Q₁ ∘ Q₂)^Δ = Q₁^Δ ∘ Q₂^Δ            the chain rule
 
-By the chain rule a plan is made incremental operator by operator: linear ones are their own form
-(`circuits.runtime.operators.linear`), a join takes a delta formula
-(`circuits.runtime.operators.join`), the others keep what they need (distinct, aggregates, top-k).
-The result, a `Graph`, turns deltas of the inputs into deltas of the views; integrated, these are
-the views of the integrated inputs.
+By the chain rule a plan is made incremental operator by operator. A linear operator is its own
+incremental form (`circuits.runtime.operators.linear`). A join has a delta formula
+(`circuits.runtime.operators.join`). Distinct, aggregates and top-k store the state that they need.
+The result is a `Graph`, which computes deltas of the views from deltas of the inputs. The sum of
+the deltas of a view is the view of the summed deltas of the inputs.
 
 Reference: Budiu, Chajed, McSherry, Ryzhyk, Tannen. DBSP. PVLDB 16(7), 2023, sections 3 and 4.
 """
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from circuits.plan.nodes import Fields, Plan
+from circuits.plan.nodes import Fields, PlanNode
 from circuits.plan.rewrite.pipeline import rewrite_plan
 from circuits.runtime.graph import Clock, Graph
 from circuits.runtime.operators.join import JoinOptions
@@ -29,7 +29,7 @@ __all__ = ["incrementalize"]
 
 
 def incrementalize(
-    plans: Mapping[str, Plan],
+    plans: Mapping[str, PlanNode],
     inputs: Mapping[str, Fields],
     *,
     codecs: Codecs | None = None,
@@ -37,15 +37,15 @@ def incrementalize(
     clock: Clock = lambda: 0.0,
     operators: OperatorRegistry | None = None,
 ) -> Graph:
-    """The incremental operators of views.
+    """Build the graph of incremental operators of some views.
 
     Args:
-        plans: The plan of each view, in an order in which views come after those they read.
+        plans: The plan of each view; each view comes after the views that it reads.
         inputs: The columns of each input relation.
-        codecs: The codes of values; new ones by default.
-        joining: How joins are computed.
-        clock: Seconds, for the times that nodes keep.
-        operators: Which operator executes which plan node; the built-in ones by default.
+        codecs: Encode values as int64 codes; new codecs by default.
+        joining: The options of joins.
+        clock: Returns the current time in seconds; measures the time of each node.
+        operators: The operator of each class of plan nodes; the built-in operators by default.
 
     >>> import pyarrow as pa
     >>> from circuits.plan.nodes import Distinct, Field, Scan

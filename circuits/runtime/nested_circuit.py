@@ -1,36 +1,43 @@
 """Nested circuit: the operators of a recursion, run once per iteration until nothing changes.
 
-Time is lexicographic: the outer time is the step, the inner one the iteration. A row carries its
-iteration as its last column (`circuits.plan.rewrite.iterated_rows`). So the operators are those of
-any circuit, and the nested circuit is the delay around them::
+Time has two levels, compared in this order: the step, and the iteration within the step. The last
+column of a row is its iteration (`circuits.plan.rewrite.iterated_rows`). So the operators are the
+same as in any circuit, and the nested circuit adds only a delay that feeds rows back::
 
-    X̂ = z⁻¹(distinct(body(X̂)))        z⁻¹ adds 1 to the iteration and feeds a row back
+    X = z⁻¹(distinct(body(X)))         z⁻¹ adds 1 to the iteration of each row
 
-    step t:   d := the changes outside, at iteration 0
-              repeat   run all operators on d; push d and what they stage on their traces
-                       d := the waiting rows of the least iteration, delayed
-              until    no row waits
+    step t:   d := the changes of the inputs from outside, at iteration 0
+              repeat   run all operators on d; push the changes of their traces as overlays
+                       d := the pending rows of the least iteration
+              until    no row is pending
               pop the overlays of all traces; the sums of the overlays are the step's deltas
 
-The order makes it exact and cheap. Every delta that an operator gets follows all earlier ones in
-the total order of (step, iteration). So a join of n atoms has the n terms of its delta formula, as
-anywhere: the atom that came last claims a combination, and the row of the combination is at the
-greatest of the iterations, whether of this step or of earlier ones. Rows for later iterations wait,
-where they may cancel with others, so each iteration runs once per step, and only if something
-changes in it. A step costs the changes in all iterations, not the rows of the state.
+An overlay is a delta of a trace that readers see, but that is not committed.
 
-Alternatives considered. 2ᵏ terms for k nested times: inclusion and exclusion are necessary for a
-cut of a *partial* order; the total order splits the same sum into n terms. A spine per iteration: a
-lookup would visit all of them, and the history of a row would be scattered.
+The result is exact. Every delta that an operator receives is later than all earlier ones in the
+total order of (step, iteration), so a join of n atoms has the n terms of its usual delta formula: a
+combination of rows is found when the last of its rows arrives. The iteration of the joined row is
+the greatest iteration of its rows, also if some of them arrived in earlier steps.
+
+Cost: rows for later iterations are pending until these run, and may cancel with other pending rows.
+So each iteration runs at most once per step, and only if something changes in it. A step costs time
+in proportion to the changes in all iterations, not to the rows of the state.
 
 State: that of the operators, as ordinary traces. Nothing is committed while iterations run, so a
-step that fails changes nothing, and each trace changes by one delta per step, which durable state
+step that fails changes nothing. Each trace changes by one delta per step, which durable state
 writes.
+
+Alternatives considered:
+
+- 2ᵏ terms for k nested times. A *partial* order of times needs them, for inclusion and exclusion;
+  the total order splits the same sum into n terms.
+- A spine (a list of sorted runs) per iteration. A lookup would read all of them, and the history of
+  a row would be scattered.
 
 References:
     Budiu, Chajed, McSherry, Ryzhyk, Tannen. DBSP. PVLDB 16(7), 2023, sections 5 and 6.
-    McSherry, Murray, Isaacs, Isard. Differential dataflow. CIDR 2013 (differences at the join of
-    their times; here the outer time is the step that runs).
+    McSherry, Murray, Isaacs, Isard. Differential dataflow. CIDR 2013 (a difference has the join of
+    the times of its causes; here the outer time is always the current step).
 """
 
 from __future__ import annotations
@@ -57,10 +64,10 @@ class NestedCircuitStep(Staged):
     """A computed step of a nested circuit.
 
     Attributes:
-        outputs: The delta of each relation.
+        outputs: The delta of each relation of the recursion.
         rows: The number of rows that each node has emitted, in all iterations.
-        spent: The seconds that each node has taken.
-        private: The changes of traces that no join shares.
+        seconds: The seconds that each node has taken.
+        private: The changes of the traces that belong to one operator.
     """
 
     outputs: Sequence[ZSet]
@@ -83,13 +90,13 @@ class NestedCircuit:
 
     Attributes:
         names: The names of the relations that are defined together.
-        references: The node of each relation that the bodies read.
+        references: For each relation, the position of the node from which the bodies read it.
         max_iterations: More iterations than this are an error.
-        views: The nodes of all views of the graph, for errors.
-        results: The node of each relation that computes its rows.
-        order: All nodes of the circuit but the references, in execution order.
-        outside: The nodes outside that nodes of the circuit read.
-        reads: The names of the nodes outside.
+        views: The positions of all views of the graph, for error messages.
+        results: For each relation, the position of the node that computes its rows.
+        order: The positions of all nodes of the circuit except the references, in execution order.
+        outside: The positions of the nodes outside the circuit that its nodes read.
+        outside_names: The names of these nodes.
     """
 
     names: tuple[str, ...]
@@ -99,25 +106,25 @@ class NestedCircuit:
     results: tuple[int, ...] = ()
     order: tuple[int, ...] = ()
     outside: tuple[int, ...] = ()
-    reads: frozenset[str] = frozenset()
+    outside_names: frozenset[str] = frozenset()
 
     def close(self, nodes: Sequence[Node], results: Sequence[int]) -> None:
         """Find the nodes that depend on the references, once all are built."""
-        within = {*self.references}
+        recursive = {*self.references}
         order = []
-        for number in range(min(self.references), len(nodes)):
-            if not within.isdisjoint(nodes[number].inputs):
-                within.add(number)
-                order.append(number)
-        # A body that does not recur runs once, here as well.
-        order += [number for number in results if number not in within]
+        for position in range(min(self.references), len(nodes)):
+            if not recursive.isdisjoint(nodes[position].inputs):
+                recursive.add(position)
+                order.append(position)
+        # The node of a body without a recursive reference also runs here, in the first iteration.
+        order += [position for position in results if position not in recursive]
         self.results, self.order = tuple(results), tuple(sorted(order))
         inner = {*self.order, *self.references}
-        below = {n for number in self.order for n in nodes[number].inputs}
-        self.outside = tuple(sorted(below - inner))
-        self.reads = frozenset(nodes[number].name for number in self.outside)
-        for number in inner:
-            nodes[number].is_nested = True
+        inputs = {i for position in self.order for i in nodes[position].inputs}
+        self.outside = tuple(sorted(inputs - inner))
+        self.outside_names = frozenset(nodes[position].name for position in self.outside)
+        for position in inner:
+            nodes[position].is_nested = True
 
     def prepare(
         self,
@@ -128,32 +135,41 @@ class NestedCircuit:
         budget: Budget,
         clock: Callable[[], float] = lambda: 0.0,
     ) -> NestedCircuitStep:
-        """Iterate for a step; nothing is committed.
+        """Run the iterations of a step; nothing is committed.
 
         Args:
             nodes: The nodes of the graph.
-            deltas: The deltas of the nodes ``outside``, by their positions.
-            relations: The relations of the graph.
-            shared: The staged step of the relations; the changes within are added to it.
+            deltas: The deltas of the nodes ``outside``, by position.
+            relations: The traces that the joins of the graph share.
+            shared: The staged step of ``relations``; the changes of this circuit are added to it.
             budget: The limits of the step.
-            clock: Seconds.
+            clock: Returns the current time in seconds.
 
         Raises:
-            IterationError: It does not converge within the maximal number of iterations.
-            LimitError: The step uses more than the budget allows.
-            CircuitError, DbspWcojError: An operator refuses the rows.
+            IterationError: The recursion does not converge within the maximal number of iterations.
+            LimitError: The step exceeds a limit of the budget.
+            CircuitError, DbspWcojError: An operator rejects the rows.
         """
-        run = _Run(self, nodes, relations, budget, clock)
-        changes = {n: deltas[n] for n in self.outside if len(deltas[n])}
+        run = _StepExecution(self, nodes, relations, budget, clock)
+        changes = {i: deltas[i] for i in self.outside if len(deltas[i])}
         try:
             if changes:
-                steps = {name: s for name, s in shared.by_name.items() if name in self.reads}
-                run.iterate(changes, steps)
-            while (waiting := run.waiting.next()) is not None:
-                iteration, fed = waiting
+                outside_steps = {
+                    name: step
+                    for name, step in shared.by_name.items()
+                    if name in self.outside_names
+                }
+                run.iterate(changes, outside_steps)
+            while (pending := run.pending.pop_iteration()) is not None:
+                iteration, rows = pending
                 if iteration > self.max_iterations:
-                    raise IterationError(self._message(fed, nodes))
-                run.iterate({n: d for n, d in zip(self.references, fed, strict=True) if len(d)}, {})
+                    raise IterationError(self._not_converged(rows, nodes))
+                changes = {
+                    reference: delta
+                    for reference, delta in zip(self.references, rows, strict=True)
+                    if len(delta)
+                }
+                run.iterate(changes, {})
         finally:
             overlays = run.pop_overlays()
         private = []
@@ -163,7 +179,7 @@ class NestedCircuit:
                 shared.by_name[name] = step
             elif step is not None:
                 private.append(step)
-        outputs = [run.waiting.total(k) for k in range(len(self.names))]
+        outputs = [run.pending.total(k) for k in range(len(self.names))]
         return NestedCircuitStep(outputs, run.rows, run.seconds, private)
 
     def solve(
@@ -173,69 +189,72 @@ class NestedCircuit:
         relations: Relations,
         budget: Budget,
     ) -> Sequence[ZSet]:
-        """The relations over whole inputs: the change from nothing; iterations join new rows only.
+        """Compute the relations for whole inputs, as the deltas of a first step.
+
+        Each iteration joins only the rows that are new in it.
 
         Args:
             nodes: The nodes of a graph without state.
-            values: The rows of the nodes ``outside``.
-            relations: The relations of the graph.
+            values: The rows of the nodes ``outside``, by position.
+            relations: The traces that the joins of the graph share.
             budget: The limits.
 
         Raises:
-            IterationError: It does not converge within the maximal number of iterations.
-            LimitError: It uses more than the budget allows.
+            IterationError: The recursion does not converge within the maximal number of iterations.
+            LimitError: The evaluation exceeds a limit of the budget.
         """
         shared = relations.stage({})
-        for number in self.outside:
-            name = nodes[number].name
-            if name in relations and len(values[number]):
-                shared.add(name, values[number])
+        for position in self.outside:
+            name = nodes[position].name
+            if name in relations and len(values[position]):
+                shared.add(name, values[position])
         return self.prepare(nodes, values, relations, shared, budget).outputs
 
     def evaluate(self, nodes: Sequence[Node], values: Mapping[int, ZSet]) -> Sequence[ZSet]:
-        """The relations over whole inputs: the definition, by naive iteration from nothing.
+        """Compute the relations for whole inputs by their definition: naive iteration from empty.
 
         No state is read or changed.
 
         Args:
             nodes: The nodes of the graph.
-            values: The rows of the nodes ``outside``.
+            values: The rows of the nodes ``outside``, by position.
 
         Raises:
-            IterationError: It does not converge within the maximal number of iterations.
+            IterationError: The recursion does not converge within the maximal number of iterations.
         """
-        rows = [nodes[number].empty for number in self.references]
+        rows = [nodes[position].empty for position in self.references]
         for _ in range(self.max_iterations + 2):
-            found = dict(values) | dict(zip(self.references, rows, strict=True))
-            for number in self.order:
-                node = nodes[number]
+            zsets = dict(values) | dict(zip(self.references, rows, strict=True))
+            for position in self.order:
+                node = nodes[position]
                 assert node.operator is not None
-                found[number] = node.operator.evaluate([found[i] for i in node.inputs])
-            next_rows = [found[number] for number in self.results]
+                zsets[position] = node.operator.evaluate([zsets[i] for i in node.inputs])
+            next_rows = [zsets[position] for position in self.results]
             if next_rows == rows:
                 return [_without_iteration(zset) for zset in rows]
             rows = next_rows
-        raise IterationError(self._message(rows, nodes))
+        raise IterationError(self._not_converged(rows, nodes))
 
-    def _message(self, rows: Sequence[ZSet], nodes: Sequence[Node]) -> str:
-        changing = [n for n, zset in zip(self.names, rows, strict=True) if len(zset)]
-        above = {*self.results}
-        for number in range(min(above), len(nodes)):
-            if not above.isdisjoint(nodes[number].inputs):
-                above.add(number)
-        # The first view that reads the recursion is the one that contains it.
-        view = next((name for name, number in self.views.items() if number in above), None)
-        within = "" if view is None or view in self.names else f"view {view!r}: "
+    def _not_converged(self, rows: Sequence[ZSet], nodes: Sequence[Node]) -> str:
+        """Return the message for a recursion that still derives these rows at the limit."""
+        changing = [name for name, zset in zip(self.names, rows, strict=True) if len(zset)]
+        dependents = {*self.results}
+        for position in range(min(dependents), len(nodes)):
+            if not dependents.isdisjoint(nodes[position].inputs):
+                dependents.add(position)
+        # The first view that depends on the recursion is the one that contains it.
+        view = next((name for name, position in self.views.items() if position in dependents), None)
+        prefix = "" if view is None or view in self.names else f"view {view!r}: "
         return (
-            f"{within}the recursion of {', '.join(map(repr, self.names))} still changes "
+            f"{prefix}the recursion of {', '.join(map(repr, self.names))} still changes "
             f"{', '.join(map(repr, changing or self.names))} after {self.max_iterations:,} "
             "iterations; nothing was changed: bound it in the query (a depth, a limit of a sum), "
             "or allow more by max_iterations="
         )
 
 
-class _Run:
-    """One step of a nested circuit."""
+class _StepExecution:
+    """The execution of one step of a nested circuit: its pending rows, overlays and measures."""
 
     def __init__(
         self,
@@ -245,7 +264,7 @@ class _Run:
         budget: Budget,
         clock: Callable[[], float],
     ) -> None:
-        self.waiting = _Waiting([len(nodes[n].plan.fields) for n in circuit.references])
+        self.pending = _PendingRows([len(nodes[i].plan.fields) for i in circuit.references])
         self.rows = dict.fromkeys(circuit.order, 0)
         self.seconds = dict.fromkeys(circuit.order, 0.0)
         self._budget = budget
@@ -253,57 +272,66 @@ class _Run:
         self._circuit = circuit
         self._nodes = nodes
         self._relations = relations
-        # Traces of relations outside, whose overlays are the graph's own step.
-        self._borrowed: list[Trace] = []
-        # By the ``id`` of a trace: the trace, and the name of its relation if joins share it.
-        self._overlaid: dict[int, tuple[Trace, str | None]] = {}
+        # Traces of nodes outside. The graph commits their deltas, so their overlays are discarded.
+        self._outside_traces: list[Trace] = []
+        # By the ``id`` of a trace of this circuit: the trace, and its name if joins share it.
+        self._inner_traces: dict[int, tuple[Trace, str | None]] = {}
 
-    def iterate(self, deltas: dict[int, ZSet], outside: dict[str, TraceStep]) -> None:
-        """Run all operators on the changes of one iteration, and push these on their traces."""
+    def iterate(self, changes: dict[int, ZSet], outside_steps: dict[str, TraceStep]) -> None:
+        """Run all operators on the changes of one iteration; push the changes of their traces.
+
+        Args:
+            changes: The deltas of nodes outside and of references, by position.
+            outside_steps: The staged deltas of the traces of nodes outside, by name.
+        """
         nodes = self._nodes
         shared = self._relations.stage({})
-        shared.by_name.update(outside)
+        shared.by_name.update(outside_steps)
         context = StepContext(False, shared, self._budget)
-        found = dict(deltas)
-        changes: list[TraceStep] = []
-        for number, delta in deltas.items():
-            if nodes[number].is_nested and nodes[number].is_arranged:
-                shared.add(nodes[number].name, delta)
-        for number in self._circuit.order:
-            node = nodes[number]
-            if found.keys().isdisjoint(node.inputs):
+        deltas = dict(changes)
+        private_steps: list[TraceStep] = []
+        for position, delta in changes.items():
+            if nodes[position].is_nested and nodes[position].is_arranged:
+                shared.add(nodes[position].name, delta)
+        for position in self._circuit.order:
+            node = nodes[position]
+            if deltas.keys().isdisjoint(node.inputs):
                 continue
             start = self._clock()
-            inputs = [found.get(i, nodes[i].empty) for i in node.inputs]
-            delta, staged = prepare_node(number, node, inputs, context, self.rows[number])
+            inputs = [deltas.get(i, nodes[i].empty) for i in node.inputs]
+            delta, staged = prepare_node(position, node, inputs, context, self.rows[position])
             if staged is not None:
-                changes.extend(staged.changes)
+                private_steps.extend(staged.changes)
             if len(delta):
-                found[number] = delta
-                self.rows[number] += len(delta)
-            self.seconds[number] += self._clock() - start
-        for k, number in enumerate(self._circuit.results):
-            if number in found:
-                self.waiting.add(k, found[number])
+                deltas[position] = delta
+                self.rows[position] += len(delta)
+            self.seconds[position] += self._clock() - start
+        for k, position in enumerate(self._circuit.results):
+            if position in deltas:
+                self.pending.add(k, deltas[position])
         for name, step in shared.by_name.items():
-            if name in outside:
-                self._borrowed.append(step.trace)
+            if name in outside_steps:
+                self._outside_traces.append(step.trace)
             else:
-                self._overlaid[id(step.trace)] = step.trace, name
+                self._inner_traces[id(step.trace)] = step.trace, name
             step.trace.push_overlay(step)
-        for step in changes:
-            self._overlaid.setdefault(id(step.trace), (step.trace, None))
+        for step in private_steps:
+            self._inner_traces.setdefault(id(step.trace), (step.trace, None))
             step.trace.push_overlay(step)
 
     def pop_overlays(self) -> list[tuple[str | None, PoppedOverlay]]:
-        """Restore all traces; return the overlays of this circuit with their relations' names."""
-        for trace in self._borrowed:
+        """Restore all traces.
+
+        Returns:
+            The overlay of each trace of this circuit, with the name of the trace if joins share it.
+        """
+        for trace in self._outside_traces:
             trace.pop_overlay()
-        return [(name, trace.pop_overlay()) for trace, name in self._overlaid.values()]
+        return [(name, trace.pop_overlay()) for trace, name in self._inner_traces.values()]
 
 
-class _Waiting:
-    """Rows to be fed back, by the iteration that reads them."""
+class _PendingRows:
+    """The rows that are fed back, by the iteration that will read them."""
 
     def __init__(self, arities: Sequence[int]) -> None:
         self._arities = arities
@@ -313,48 +341,53 @@ class _Waiting:
     def add(self, k: int, rows: ZSet) -> None:
         """Add rows of relation ``k``, to feed them back one iteration later."""
         self._totals[k].append(_without_iteration(rows))
-        for iteration, part in _by_last(rows):
-            waiting = self._by_iteration.setdefault(iteration + 1, [[] for _ in self._arities])
+        for iteration, part in _split_by_iteration(rows):
+            pending = self._by_iteration.setdefault(iteration + 1, [[] for _ in self._arities])
             delayed = part.row_array.copy()
             delayed[-1] += 1
-            waiting[k].append(ZSet(delayed, part.weight_array))
+            pending[k].append(ZSet(delayed, part.weight_array))
 
-    def next(self) -> tuple[int, list[ZSet]] | None:
-        """The least iteration whose waiting rows do not cancel, and these rows; None at the end."""
+    def pop_iteration(self) -> tuple[int, list[ZSet]] | None:
+        """Remove and return the least iteration with its rows of each relation.
+
+        Iterations whose pending rows cancel are skipped. None if no row is pending.
+        """
         while self._by_iteration:
-            least = min(self._by_iteration)
-            pieces = self._by_iteration.pop(least)
-            fed = [accumulate(p, n) for p, n in zip(pieces, self._arities, strict=True)]
-            if any(len(zset) for zset in fed):
-                return least, fed
+            iteration = min(self._by_iteration)
+            parts_by_relation = self._by_iteration.pop(iteration)
+            rows = [
+                accumulate(parts, arity)
+                for parts, arity in zip(parts_by_relation, self._arities, strict=True)
+            ]
+            if any(len(zset) for zset in rows):
+                return iteration, rows
         return None
 
     def total(self, k: int) -> ZSet:
-        """The sum of all rows of relation ``k``, without iterations."""
+        """Return the sum of all rows of relation ``k``, without iterations."""
         return accumulate(self._totals[k], self._arities[k] - 1)
 
 
-def _by_last(rows: ZSet) -> Iterator[tuple[int, ZSet]]:
-    """The rows of each value of the last column."""
-    last = rows.row_array[-1]
-    first = int(last[0])
-    if len(last) == 1 or not (last != first).any():
+def _split_by_iteration(rows: ZSet) -> Iterator[tuple[int, ZSet]]:
+    """Yield each iteration, which is the last column, with its rows."""
+    iterations = rows.row_array[-1]
+    first = int(iterations[0])
+    if len(iterations) == 1 or not (iterations != first).any():
         yield first, rows
         return
-    order = np.argsort(last, kind="stable")  # so the rows of one value stay sorted
-    cuts = np.flatnonzero(np.diff(last[order])) + 1
-    for places in np.split(order, cuts):
-        yield (
-            int(last[places[0]]),
-            ZSet(np.ascontiguousarray(rows.row_array[:, places]), rows.weight_array[places]),
-        )
+    order = np.argsort(iterations, kind="stable")  # keeps the rows of an iteration sorted
+    bounds = np.flatnonzero(np.diff(iterations[order])) + 1
+    for positions in np.split(order, bounds):
+        part = np.ascontiguousarray(rows.row_array[:, positions])
+        yield int(iterations[positions[0]]), ZSet(part, rows.weight_array[positions])
 
 
 def _without_iteration(rows: ZSet) -> ZSet:
-    """The rows without their last column; rows that become equal are adjacent."""
-    others = rows.row_array[:-1]
-    if len(others):
-        first = first_positions_of_rows(others) if len(rows) else np.empty(0, np.int64)
+    """Return the rows without their last column; the weights of equal rows are added."""
+    columns = rows.row_array[:-1]
+    if len(columns):
+        # Rows that become equal are adjacent, because the rows are sorted.
+        first = first_positions_of_rows(columns) if len(rows) else np.empty(0, np.int64)
         if len(first) == len(rows):
-            return ZSet(np.ascontiguousarray(others), rows.weight_array)
-    return consolidated_rows(others.copy(), rows.weight_array.copy())
+            return ZSet(np.ascontiguousarray(columns), rows.weight_array)
+    return consolidated_rows(columns.copy(), rows.weight_array.copy())

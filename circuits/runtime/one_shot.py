@@ -1,12 +1,12 @@
 """One-shot queries over the state of a circuit: plans evaluated once, in non-incremental form.
 
-A query reads relations from the traces of one version. These relations are the materialized views,
-and the inputs of which a join of the circuit reads all columns. A join uses the arrangements that
-exist. It sorts a relation itself if no arrangement has the order that it needs
-(`dbsp_wcoj.generic_join`).
+A query reads relations from the traces of one version of the state. It can read the materialized
+views, and the inputs of which a join of the circuit reads all columns. A join in the query uses the
+existing arrangements of these traces. It sorts a relation itself if no arrangement has the column
+order that it needs (`dbsp_wcoj.generic_join`).
 
-A query adds nothing to the circuit: no view, no arrangement and no code. Its codecs are an overlay
-of those of the version (`circuits.runtime.circuit_version`).
+A query does not change the circuit: it adds no view, no arrangement and no code for a value. Its
+codecs are an overlay of those of the version (`circuits.runtime.circuit_version`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def answer_query(
     joining: JoinOptions,
     budget: Budget,
 ) -> pa.Table:
-    """The answer of a SELECT, or of the last head of Datalog rules; see `Circuit.query`.
+    """Answer a SELECT, or the last relation that Datalog rules define; see `Circuit.query`.
 
     Args:
         text: The query.
@@ -66,12 +66,13 @@ def answer_query(
 
 
 def _unused_name(names: Collection[str]) -> str:
-    """A name that differs from all of these, ignoring case.
+    """Return a name that differs from all of these, ignoring case.
 
     >>> _unused_name(["e"]), _unused_name(["e", "Answer"])
     ('answer', 'answer_')
     """
-    name, used = "answer", {other.casefold() for other in names}
+    name = "answer"
+    used = {other.casefold() for other in names}
     while name in used:
         name += "_"
     return name

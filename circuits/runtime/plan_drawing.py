@@ -1,8 +1,8 @@
 """Drawings of a graph: a tree per view, and a Mermaid flowchart of all operators.
 
-Both show the physical plan that runs. Each operator has one line or one box, with the rows that it
+Both show the physical plan. Each operator has one line or one box, with the number of rows that it
 has emitted and the time that it has taken in all steps. An operator that several others read is
-drawn once.
+drawn once; other trees refer to it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ __all__ = ["draw_mermaid", "draw_tree"]
 
 
 def draw_tree(state: CircuitVersion) -> str:
-    """A tree per view, then the plan of each join."""
+    """Draw a tree per view, followed by the plan of each join."""
     graph = state.graph
     lines = []
-    seen: set[int] = set()
-    for name, number in graph.views.items():
+    drawn: set[int] = set()
+    for name, position in graph.views.items():
         lines.append(name)
-        lines.extend(_draw_branch(state, number, "", True, seen))
+        lines.extend(_draw_branch(state, position, "", True, drawn))
     relations = state.relations()
     for node in graph.nodes:
         if isinstance(node.operator, JoinOperator):
@@ -35,24 +35,24 @@ def draw_tree(state: CircuitVersion) -> str:
 
 
 def draw_mermaid(state: CircuitVersion) -> str:
-    """A flowchart of all operators, as Mermaid text."""
+    """Draw a flowchart of all operators, as Mermaid text."""
     graph = state.graph
     lines = ["flowchart TD"]
-    for number, node in enumerate(graph.nodes):
+    for position, node in enumerate(graph.nodes):
         if isinstance(node.operator, Integrate):
             continue
-        text = f"{node_label(graph, node)}\n{_work_text(state, number)}"
+        text = f"{node_label(graph, node)}\n{_work_text(state, position)}"
         text = text.replace('"', "#quot;").replace("\n", "<br/>")
-        lines.append(f'    n{number}["{text}"]')
-        lines += [f"    n{below} --> n{number}" for below in dict.fromkeys(node.inputs)]
-    for index, (name, number) in enumerate(graph.views.items()):
+        lines.append(f'    n{position}["{text}"]')
+        lines += [f"    n{i} --> n{position}" for i in dict.fromkeys(node.inputs)]
+    for index, (name, position) in enumerate(graph.views.items()):
         quoted = name.replace('"', "#quot;")
-        lines += [f'    v{index}(["{quoted}"])', f"    n{number} --> v{index}"]
+        lines += [f'    v{index}(["{quoted}"])', f"    n{position} --> v{index}"]
     return "\n".join(lines)
 
 
 def node_label(graph: Graph, node: Node) -> str:
-    """One line that describes the work of an operator."""
+    """Describe the work of an operator in one line."""
     if isinstance(node.operator, JoinOperator):
         return str(node.operator.query)
     label = node.plan.label()
@@ -62,23 +62,23 @@ def node_label(graph: Graph, node: Node) -> str:
 
 
 def _draw_branch(
-    state: CircuitVersion, number: int, indent: str, last: bool, seen: set[int]
+    state: CircuitVersion, position: int, indent: str, is_last: bool, drawn: set[int]
 ) -> Iterator[str]:
     graph = state.graph
-    node = graph.nodes[number]
-    again = number in seen and bool(node.inputs)
+    node = graph.nodes[position]
+    is_drawn = position in drawn and bool(node.inputs)
     name = "" if isinstance(node.plan, Scan) else f"{node.name} "
-    line = f"{indent}{'└─ ' if last else '├─ '}{name}{node_label(graph, node)}"
-    yield f"{line}  (drawn above)" if again else f"{line}  [{_work_text(state, number)}]"
-    if again:
+    line = f"{indent}{'└─ ' if is_last else '├─ '}{name}{node_label(graph, node)}"
+    yield f"{line}  (drawn above)" if is_drawn else f"{line}  [{_work_text(state, position)}]"
+    if is_drawn:
         return
-    seen.add(number)
-    deeper = indent + ("   " if last else "│  ")
-    below = list(dict.fromkeys(node.inputs))
-    for place, inner in enumerate(below):
-        yield from _draw_branch(state, inner, deeper, place == len(below) - 1, seen)
+    drawn.add(position)
+    deeper = indent + ("   " if is_last else "│  ")
+    children = list(dict.fromkeys(node.inputs))
+    for index, child in enumerate(children):
+        yield from _draw_branch(state, child, deeper, index == len(children) - 1, drawn)
 
 
-def _work_text(state: CircuitVersion, number: int) -> str:
-    rows, seconds = (state.rows[number], state.seconds[number]) if state.rows else (0, 0.0)
+def _work_text(state: CircuitVersion, position: int) -> str:
+    rows, seconds = (state.rows[position], state.seconds[position]) if state.rows else (0, 0.0)
     return f"rows {rows:,}, {seconds * 1e3:.2f} ms"

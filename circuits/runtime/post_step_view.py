@@ -4,8 +4,8 @@
 
     post-step view  =  I(view) before the step  +  delta of the view
 
-A sink that publishes a view by key, or publishes the whole view, needs these rows before the commit
-of the step.
+A sink that publishes the current rows of changed keys, or the whole view, needs these rows before
+the step is committed. ``I(view)``, the integral, is the stored sum of the view's deltas.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class PostStepView:
 
     Args:
         schema: The columns of the view.
-        codecs: The codes of values.
+        codecs: Encode values as int64 codes.
         integral: The view before the step.
-        delta: The view's delta.
+        delta: The delta of the view in the step.
     """
 
     def __init__(self, schema: Schema, codecs: Codecs, integral: Integrate, delta: ZSet) -> None:
@@ -43,23 +43,23 @@ class PostStepView:
         self._delta = delta
 
     def rows(self) -> pa.Table:
-        """The whole view, with ``weight``; O(view)."""
+        """Return the whole view with the column ``weight``; O(view)."""
         return self._schema.to_table(self._integral.total + self._delta, self._codecs)
 
     def rows_of(self, keys: pa.Table) -> pa.Table:
-        """The rows whose columns equal a row of ``keys``, with ``weight``.
+        """Return the rows with one of some keys, with the column ``weight``.
 
         Args:
-            keys: Different rows of some columns of the view. NULL equals NULL.
+            keys: Distinct rows of some columns of the view. NULL equals NULL.
 
         Complexity:
             O(log N) per key and run; O(N) once, to arrange the view by these columns.
         """
         columns = [self._schema.columns.index(name) for name in keys.column_names]
         codes = np.empty((len(columns), keys.num_rows), np.int64)
-        for row, (place, column) in enumerate(zip(columns, keys.columns, strict=True)):
-            codec = self._codecs.codec(self._schema.fields[place].type)
-            codes[row] = codec.find(column)  # a lookup must not assign codes to unknown keys
+        for row, (column, values) in enumerate(zip(columns, keys.columns, strict=True)):
+            codec = self._codecs.codec(self._schema.fields[column].type)
+            codes[row] = codec.find(values)  # a lookup must not assign codes to unknown keys
         prefixes = consolidated_rows(codes, np.ones(codes.shape[1], np.int64)).row_array
         order = _column_order(columns, self._schema.arity)
         trace = self._integral.trace
@@ -72,16 +72,16 @@ class PostStepView:
             change.update(self._delta)
             weights = trace.weights_of(requested) + change.weights_of(requested)
             return self._table(requested.row_array.copy(), weights)
-        below = prefix_lookup(trace, prefixes, signed=True, step=step, order=order)
-        rows = np.empty((self._schema.arity, len(below.new)), np.int64)
-        rows[list(order[: len(columns)])] = prefixes[:, below.places]
-        rows[list(order[len(columns) :])] = below.rows
-        return self._table(rows, below.new.copy())
+        result = prefix_lookup(trace, prefixes, signed=True, step=step, order=order)
+        rows = np.empty((self._schema.arity, len(result.new)), np.int64)
+        rows[list(order[: len(columns)])] = prefixes[:, result.places]
+        rows[list(order[len(columns) :])] = result.rows
+        return self._table(rows, result.new.copy())
 
     def _table(self, rows: Int64Array, weights: Int64Array) -> pa.Table:
         return self._schema.to_table(consolidated_rows(rows, weights), self._codecs)
 
 
 def _column_order(columns: Sequence[int], arity: int) -> ColumnOrder:
-    """The column order that begins with these columns."""
-    return (*columns, *(place for place in range(arity) if place not in columns))
+    """Return the column order that begins with these columns."""
+    return (*columns, *(column for column in range(arity) if column not in columns))

@@ -1,9 +1,10 @@
-"""Truth of a predicate for each row of a batch, computed on codes where they suffice.
+"""Truth of a predicate for each row of a batch, computed from the int64 codes where possible.
 
-The logic is three-valued as in SQL: a row is TRUE, FALSE, or NULL if it is in neither mask. The
-connectives, NULL tests, equality, and comparisons of columns and constants whose codes have the
-order of the values use numpy on codes. All other expressions are evaluated in Arrow. Codes order
-NaN as the greatest number, as SQL does.
+The logic is three-valued as in SQL. The result is two masks, of the rows where the predicate is
+TRUE and of those where it is FALSE; it is NULL for all other rows. These are computed in numpy from
+codes: ``and``, ``or`` and ``not``, NULL tests, equality, and comparisons of columns and constants
+whose codes have the order of the values. Codes order NaN as the greatest number, as SQL does. All
+other expressions are evaluated in Arrow.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Codes = Int64Array | np.int64
 
 
 class Truth(NamedTuple):
-    """Where a predicate is TRUE and where it is FALSE."""
+    """Masks of the rows where a predicate is TRUE, and where it is FALSE."""
 
     true: Mask
     false: Mask
@@ -49,7 +50,7 @@ OPERATORS: Final[dict[str, Callable[[Any, Any], Any]]] = {
 
 
 def truth(predicate: Expression, batch: RowBatch) -> Truth:
-    """The truth of a boolean expression for each row.
+    """Compute the truth of a boolean expression for each row.
 
     Raises:
         EvaluationError: Some expression has no value for a row.
@@ -86,14 +87,18 @@ def truth(predicate: Expression, batch: RowBatch) -> Truth:
 
 def _compare(compare: Callable[[Any, Any], Any], left: Codes, right: Codes, rows: int) -> Truth:
     present = (left != NULL) & (right != NULL)
-    passes = compare(left, right)
-    return Truth(np.broadcast_to(present & passes, rows), np.broadcast_to(present & ~passes, rows))
+    result = compare(left, right)
+    return Truth(np.broadcast_to(present & result, rows), np.broadcast_to(present & ~result, rows))
 
 
 def _code_pair(
     arguments: tuple[Expression, ...], batch: RowBatch, *, ordered: bool
 ) -> tuple[Codes, Codes] | None:
-    """The codes of both sides, columns or constants of one code space; None if there are none."""
+    """Return the codes of both sides of a comparison; None if it must be evaluated in Arrow.
+
+    The sides must be columns or constants of one code space, that is, equal values of their types
+    have equal codes. If ``ordered``, the codes must also have the order of the values.
+    """
     left, right = (_without_casts(a, batch) for a in arguments)
     if not (isinstance(left, Column) or isinstance(right, Column)):
         return None
@@ -128,8 +133,8 @@ def _without_casts(expression: Expression, batch: RowBatch) -> Expression:
 def _evaluate_in_arrow(predicate: Expression, batch: RowBatch) -> Truth:
     values = evaluate(predicate, batch, batch.rows)
     if pa.types.is_null(values.type):
-        none = np.zeros(batch.rows, bool)
-        return Truth(none, none)
+        no_rows = np.zeros(batch.rows, bool)
+        return Truth(no_rows, no_rows)
     true = pc.fill_null(values, False).to_numpy(zero_copy_only=False)
     false = pc.fill_null(pc.invert(values), False).to_numpy(zero_copy_only=False)
     return Truth(true, false)

@@ -1,17 +1,18 @@
-"""Publishing: the deltas that views publish when rows of an ``on_expiry="keep"`` input expire.
+"""Publication: the deltas that views publish when rows of an ``on_expiry="keep"`` input expire.
 
-In such a step the state loses the expired rows, but the results that views have published stay.
-So the step is computed twice from the same state. With the view ``Q``, the input ``R`` before the
-step and ``R'`` after it, and the change ``d`` of the input without late rows
-(`circuits.inputs.retention`)::
+A row expires when it is older than the retention of its input (`circuits.inputs.retention`). With
+``on_expiry="keep"``, expired rows are deleted from the state, but results that views have published
+from them remain. So a step in which rows expire is computed twice from the same state. With the
+view ``Q``, the input ``R`` before the step and ``R'`` after it, and the change ``d`` of the input
+without late rows::
 
     committed   Q(R') - Q(R)        changes the state: inserts new rows, deletes expired ones
     published   Q(R + d) - Q(R)     what views publish: expired rows are not deleted
 
-The traces of the first computation are committed. The second computation evaluates only the
-operators above those inputs, because the deltas of all others are the same. Its traces are
-discarded, except for the integrals of materialized views: a view contains the results that it has
-published. `circuits.inputs.finality` checks which plans may read such an input.
+The first computation changes the state. The second computation runs only the operators that depend
+on those inputs, because the deltas of all others are the same. Its changes of the state are
+discarded, except for the integrals of materialized views, because a view contains the results that
+it has published. `circuits.inputs.finality` checks which plans may read such an input.
 
 Alternatives considered: a second step that deletes the expired rows. It would have to read the
 first step before that is committed, and durable state would have to write two deltas per trace.
@@ -33,13 +34,13 @@ __all__ = ["Publication", "publish"]
 
 @dataclass(frozen=True)
 class Publication:
-    """The deltas that views publish in a step in which rows expire without a retraction.
+    """The deltas that views publish in a step in which rows expire but their results remain.
 
     Attributes:
-        deltas: The delta of each node, in the order of the nodes.
-        integrals: The changes of the integrals of materialized views, by node; None for an integral
-            that does not change.
-        spent: The seconds that each node took in the second computation.
+        deltas: The delta of each node, by position.
+        integrals: The changes of the integrals of materialized views, by position; None for an
+            integral that does not change.
+        seconds: The seconds that each node took in the second computation.
     """
 
     deltas: Sequence[ZSet]
@@ -59,38 +60,38 @@ def publish(
 
     Args:
         nodes: The nodes of the graph; they do not change.
-        retained: The integrals of inputs that contain the retained rows only.
+        retained: The positions of the integrals of inputs that contain only unexpired rows.
         committed: The delta of each node, including the deletions of expired rows.
-        unexpired: The deltas of some inputs, without the deletions of expired rows, by node.
+        unexpired: The deltas of these inputs without the deletions of expired rows, by position.
         context: The context of the step, with no relation staged.
-        clock: Seconds.
+        clock: Returns the current time in seconds.
 
     Raises:
         LimitError: The published deltas exceed the limits of the step.
 
     Complexity:
-        That of one step of the operators above the ``unexpired`` inputs.
+        That of one step of the operators that depend on the ``unexpired`` inputs.
     """
     differs = [False] * len(nodes)
     deltas: list[ZSet] = []
     integrals: dict[int, Staged | None] = {}
     seconds = [0.0] * len(nodes)
-    for number, node in enumerate(nodes):
+    for position, node in enumerate(nodes):
         start = clock()
-        inputs_differ = any(differs[below] for below in node.inputs)
-        if node.operator is not None and inputs_differ and number not in retained:
-            differs[number] = True
+        inputs_differ = any(differs[i] for i in node.inputs)
+        if node.operator is not None and inputs_differ and position not in retained:
+            differs[position] = True
             delta, staged = node.empty, None
-            if context.first or any(len(deltas[below]) for below in node.inputs):
-                inputs = [deltas[below] for below in node.inputs]
-                delta, staged = prepare_node(number, node, inputs, context)
+            if context.first or any(len(deltas[i]) for i in node.inputs):
+                inputs = [deltas[i] for i in node.inputs]
+                delta, staged = prepare_node(position, node, inputs, context)
             if isinstance(node.operator, Integrate):
-                integrals[number] = staged
+                integrals[position] = staged
         else:
-            differs[number] = number in unexpired
-            delta = unexpired[number] if differs[number] else committed[number]
+            differs[position] = position in unexpired
+            delta = unexpired[position] if differs[position] else committed[position]
             if node.is_arranged and len(delta):
                 context.shared.add(node.name, delta)
         deltas.append(delta)
-        seconds[number] = clock() - start
+        seconds[position] = clock() - start
     return Publication(deltas, integrals, seconds)

@@ -1,7 +1,7 @@
 """Row batch: the rows of a Z-set as typed columns, decoded when an expression needs the values.
 
-An expression that only compares or copies a column works on codes. Other expressions read Arrow
-arrays. Each column is decoded at most once.
+A Z-set stores int64 codes of values. An expression that only compares or copies a column works on
+the codes. Other expressions read the values as Arrow arrays. Each column is decoded at most once.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ __all__ = ["RowBatch", "keeps_codes"]
 
 
 class RowBatch(Mapping[int, pa.Array]):
-    """The columns of a Z-set: codes by `codes`, values by indexing.
+    """The columns of a Z-set: ``codes(i)`` are the codes of column i, ``batch[i]`` its values.
 
     Args:
         zset: The rows.
         columns: One codec per column.
-        codecs: The codecs of all types, for types that no column has.
+        codecs: The codecs of all types, because an expression can have a type that no column has.
     """
 
     __slots__ = ("_values", "codecs", "columns", "zset")
@@ -39,7 +39,7 @@ class RowBatch(Mapping[int, pa.Array]):
         return len(self.zset)
 
     def codes(self, column: int) -> Int64Array:
-        """The codes of a column; do not write to the array."""
+        """Return the codes of a column; do not write to the array."""
         codes: Int64Array = self.zset.row_array[column]
         return codes
 
@@ -57,7 +57,7 @@ class RowBatch(Mapping[int, pa.Array]):
 
 
 def keeps_codes(source: pa.DataType, target: pa.DataType, codecs: Codecs) -> bool:
-    """True if a cast between two types always succeeds and changes no code.
+    """Return whether a cast between two types always succeeds and changes no code.
 
     >>> keeps_codes(pa.int32(), pa.int64(), Codecs()), keeps_codes(pa.int64(), pa.int32(), Codecs())
     (True, False)
@@ -71,10 +71,14 @@ def keeps_codes(source: pa.DataType, target: pa.DataType, codecs: Codecs) -> boo
         return bool(to_signed and target.bit_width > source.bit_width)
     if pa.types.is_decimal(source) and pa.types.is_decimal(target):
         return bool(source.precision <= target.precision)
-    texts = (
-        pa.types.is_string,
-        pa.types.is_large_string,
-        pa.types.is_binary,
-        pa.types.is_large_binary,
+    return _is_bytes(source) and _is_bytes(target)
+
+
+def _is_bytes(type: pa.DataType) -> bool:
+    """Return whether the values of a type are strings or byte strings."""
+    return bool(
+        pa.types.is_string(type)
+        or pa.types.is_large_string(type)
+        or pa.types.is_binary(type)
+        or pa.types.is_large_binary(type)
     )
-    return any(is_text(source) for is_text in texts) and any(is_text(target) for is_text in texts)

@@ -1,4 +1,4 @@
-"""Views: the materialized relations of a circuit, by name, as Arrow tables."""
+"""Views: the materialized views of a circuit, by name, as Arrow tables."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ __all__ = ["Views"]
 class Views(Mapping[str, pa.Table]):
     """The materialized views of one version of the circuit; later commits do not change them.
 
-    A table has the columns of the view and ``weight``, the multiplicity of the row in the view. Any
-    number of threads may read.
+    A table has the columns of the view and ``weight``, the number of times that the row occurs in
+    the view. Any number of threads may read.
     """
 
     __slots__ = ("_codecs", "_schemas", "_state", "_trace_names")
@@ -39,19 +39,21 @@ class Views(Mapping[str, pa.Table]):
         return schema.to_table(relation_to_zset(trace, schema.arity), self._codecs)
 
     def trace(self, name: str) -> Trace:
-        """The rows of a view, as codes; do not change the trace.
+        """Return the rows of a view, as int64 codes; do not change the trace.
 
         Raises:
             UnknownViewError: The view does not exist or is not materialized.
         """
         trace_name = self._trace_names.get(name)
         if trace_name is None:
-            known = ", ".join(self._schemas)
-            names = ", ".join(self._trace_names) or "none"
-            problem = "is not materialized" if name in self._schemas else f"is none of {known}"
+            if name not in self._schemas:
+                raise UnknownViewError(
+                    f"unknown view {name!r}; inputs and views: {', '.join(self._schemas)}"
+                )
             raise UnknownViewError(
-                f"{name!r} {problem}; the materialized views are: {names}. "
-                f"Make the circuit with materialize=[{name!r}] or materialize=True"
+                f"{name!r} is not materialized; materialized views: "
+                f"{', '.join(self._trace_names) or 'none'}. Make the circuit with "
+                f"materialize=[{name!r}] or materialize=True"
             )
         return self._state.trace(trace_name)
 

@@ -1,22 +1,20 @@
-"""Writer lock: one thread at a time has the right to write to a circuit, called its turn.
+"""Writer lock: lets one thread at a time write to a circuit.
 
-Two mechanisms together make one writer at a time::
+There are two mechanisms. A turn is the right of a thread to write::
 
     turn     a thread has a turn from `prepare` until the step is committed, abandoned or freed
     mutex    a thread holds the mutex while it computes, commits or abandons a step
 
 A thread that asks for a turn waits until no other thread has one. A turn ends when it is garbage
 collected, so a prepared step that is dropped without a commit blocks no other thread. The turn of a
-thread that has terminated blocks no other thread either. One thread can have several turns
-at once: it may prepare several steps at one state, and the first one that is committed takes
-effect.
+thread that has terminated blocks no other thread either. One thread can have several turns at once:
+it may prepare several steps from the same state, and the first one that is committed takes effect.
 
-The mutex alone keeps the state consistent; turns only decide which thread waits. Readers take
+The mutex alone keeps the state consistent; turns only decide which thread waits. Readers need
 neither.
 
-Interrupts: both locks are built-in locks in ``with`` statements, so a KeyboardInterrupt does not
-leave them locked. A turn that an interrupt leaves behind ends when the stack frames that refer to
-it are freed.
+Interrupts: the locks are built-in locks in ``with`` statements, so a KeyboardInterrupt releases
+them. A turn that an interrupt leaves behind ends when the stack frames that refer to it are freed.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ POLL_INTERVAL_S: Final = 0.05
 
 
 class WriterTurn:
-    """The right of a thread to prepare a step. It lasts as long as a reference to it exists."""
+    """The right of a thread to prepare a step. It exists as long as it is referenced."""
 
     __slots__ = ("__weakref__", "thread")
 
@@ -84,7 +82,7 @@ class WriterLock:
     def end(self, turn: WriterTurn | None) -> None:
         """End a turn. Nothing happens if it has ended already."""
         with self._guard:
-            self._turns = [one for one in self._turns if one() not in (None, turn)]
+            self._turns = [other for other in self._turns if other() not in (None, turn)]
             if self._waiting:
                 self._changed.notify_all()
 
@@ -98,7 +96,7 @@ class WriterLock:
     @property
     def open_turns(self) -> int:
         """The number of turns that have not ended."""
-        return sum(one() is not None for one in self._turns.copy())
+        return sum(turn() is not None for turn in self._turns.copy())
 
     def run_exclusively(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Call ``work`` while no other thread can compute, commit or abandon a step.
@@ -109,8 +107,8 @@ class WriterLock:
         """
         if self._mutex_thread == get_ident() and self._lock.locked():
             raise BusyCircuitError(
-                "this thread is within a step of the circuit, which cannot make another one: "
-                "call it after the step"
+                "this thread is already making a step of the circuit, and steps do not nest: make "
+                "the next step after this one"
             )
         with self._lock:
             return self._run_with_thread_id(work, *args, **kwargs)
@@ -140,10 +138,10 @@ class WriterLock:
             self._waiting -= 1
 
     def _other_writer(self, thread: Thread) -> Thread | None:
-        """Another live thread that has a turn, or None. Removes dropped turns from the list."""
-        known = [(one, one()) for one in self._turns]
-        self._turns = [one for one, turn in known if turn is not None]
-        for _, turn in known:
+        """Return another live thread that has a turn, or None. Removes freed turns."""
+        turns = [(reference, reference()) for reference in self._turns]
+        self._turns = [reference for reference, turn in turns if turn is not None]
+        for _, turn in turns:
             if turn is not None and turn.thread is not thread and turn.thread.is_alive():
                 return turn.thread
         return None

@@ -1,4 +1,4 @@
-"""A SELECT that has been read up to its list: the plan so far and the clauses that follow."""
+"""A SELECT that has been read up to its list: the plan so far, and the clauses that follow."""
 
 from __future__ import annotations
 
@@ -8,61 +8,75 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from circuits.plan.expressions import Expression
-from circuits.plan.nodes import Plan
+from circuits.plan.nodes import PlanNode
 from circuits.sql.environment import RankRange
 from circuits.sql.ordering import SortKey
 from circuits.sql.source import SqlSource
 
-__all__ = ["Rank", "Selection"]
+__all__ = ["BoundedRowNumber", "Selection"]
 
 
 @dataclass(frozen=True)
-class Rank:
-    """A bounded row_number(): the keys of the groups, the order in them, and the bounds."""
+class BoundedRowNumber:
+    """A row_number() of which a condition keeps only some ranks."""
 
-    keys: tuple[Expression, ...]
-    order: tuple[SortKey, ...]
-    bounds: RankRange
+    partition_by: tuple[Expression, ...]
+    order_by: tuple[SortKey, ...]
+    ranks: RankRange
 
-    def map(self, change: Callable[[Expression], Expression]) -> Rank:
-        """Return the rank with other expressions."""
-        keys, order = tuple(map(change, self.keys)), tuple(key.map(change) for key in self.order)
-        return Rank(keys, order, self.bounds)
+    def map(self, change: Callable[[Expression], Expression]) -> BoundedRowNumber:
+        """Return the row_number() with other expressions."""
+        partition_by = tuple(map(change, self.partition_by))
+        return BoundedRowNumber(
+            partition_by, tuple(key.map(change) for key in self.order_by), self.ranks
+        )
 
 
 @dataclass
 class Selection:
     """A SELECT up to its list, and the clauses that follow it.
 
-    All expressions are over ``plan`` and, if the query is correlated, over the columns of the
-    enclosing query. ``conditions`` are those of a correlated query, ``filters`` those of QUALIFY.
+    All expressions are over ``plan`` and, if the query is correlated, over outer columns (see
+    `circuits.sql.scope`).
+
+    Args:
+        node: The syntax tree.
+        source: The text.
+        plan: FROM, WHERE, GROUP BY and HAVING.
+        names: The names of the columns of the list.
+        outputs: The expressions of the list.
+        correlated_conditions: The conditions that the enclosing query must apply.
+        row_number: The row_number() that QUALIFY or an enclosing query bounds.
+        order_by: The sort keys of ORDER BY.
+        qualify: The conditions of QUALIFY, except those of ``row_number``.
     """
 
     node: exp.Select
     source: SqlSource
-    plan: Plan
+    plan: PlanNode
     names: tuple[str, ...]
     outputs: tuple[Expression, ...]
-    conditions: tuple[Expression, ...]
-    rank: Rank | None
-    order: tuple[SortKey, ...]
-    filters: tuple[Expression, ...] = ()
+    correlated_conditions: tuple[Expression, ...]
+    row_number: BoundedRowNumber | None
+    order_by: tuple[SortKey, ...]
+    qualify: tuple[Expression, ...] = ()
 
     @property
     def expressions(self) -> Iterator[Expression]:
         """All expressions over the plan."""
-        yield from (*self.outputs, *self.conditions, *self.filters)
-        yield from (key.expression for key in self.order)
-        if self.rank is not None:
-            yield from (*self.rank.keys, *(key.expression for key in self.rank.order))
+        yield from (*self.outputs, *self.correlated_conditions, *self.qualify)
+        yield from (key.expression for key in self.order_by)
+        if self.row_number is not None:
+            yield from self.row_number.partition_by
+            yield from (key.expression for key in self.row_number.order_by)
 
     def map(self, change: Callable[[Expression], Expression]) -> Selection:
         """Return the selection with other expressions."""
         return replace(
             self,
             outputs=tuple(map(change, self.outputs)),
-            conditions=tuple(map(change, self.conditions)),
-            rank=self.rank and self.rank.map(change),
-            order=tuple(key.map(change) for key in self.order),
-            filters=tuple(map(change, self.filters)),
+            correlated_conditions=tuple(map(change, self.correlated_conditions)),
+            row_number=self.row_number and self.row_number.map(change),
+            order_by=tuple(key.map(change) for key in self.order_by),
+            qualify=tuple(map(change, self.qualify)),
         )

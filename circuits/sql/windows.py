@@ -16,11 +16,11 @@ import pyarrow as pa
 from sqlglot import exp
 
 from circuits.plan.expressions import Column, Expression, Literal, substitute
-from circuits.plan.nodes import Map, Plan, columns
+from circuits.plan.nodes import Map, PlanNode, columns
 from circuits.plan.window import RANKING, WHOLE_PARTITION, Frame, Window, WindowCall
+from circuits.sql.clause import NO_WINDOW, Clause
 from circuits.sql.dates import read_interval
-from circuits.sql.expressions import NO_WINDOW, Clause
-from circuits.sql.grouping import WINDOW, read_aggregate_call
+from circuits.sql.grouping import FIRST_WINDOW, read_aggregate_call
 from circuits.sql.ordering import SortKey, order_columns, read_order
 from circuits.sql.scope import is_correlated
 from circuits.sql.source import SqlSource
@@ -112,7 +112,7 @@ class Windows:
             SqlError: The function does not take these arguments, or the frame is not valid.
             UnsupportedSqlError: The function or a part of its window is not supported.
         """
-        inner = replace(clause, name=f"the window function in {clause.name}", window=NO_WINDOW)
+        inner = replace(clause, name=f"the window function in {clause.name}", read_window=NO_WINDOW)
         call = self._read_call(inner, node)
         if any(map(is_correlated, call.expressions)):
             raise clause.source.unsupported(
@@ -122,7 +122,7 @@ class Windows:
             )
         if call not in self._calls:
             self._calls.append(call)
-        return Column(WINDOW + self._calls.index(call), call.type)
+        return Column(FIRST_WINDOW + self._calls.index(call), call.type)
 
     def check_all_used(self, source: SqlSource) -> None:
         """Refuse a window that no function uses, because its names have not been checked."""
@@ -133,8 +133,8 @@ class Windows:
                 )
 
     def plan(
-        self, plan: Plan, over_groups: Callable[[Expression], Expression], read: Collection[int]
-    ) -> Plan:
+        self, plan: PlanNode, over_groups: Callable[[Expression], Expression], read: Collection[int]
+    ) -> PlanNode:
         """Return the rows of a plan with the results of all calls behind their columns.
 
         Args:
@@ -159,7 +159,7 @@ class Windows:
         for partition, order in dict.fromkeys((call.partition, call.order) for call in calls):
             own = [i for i, c in enumerate(calls) if (c.partition, c.order) == (partition, order)]
             for number in own:
-                self._places[WINDOW + number] = first_result
+                self._places[FIRST_WINDOW + number] = first_result
                 first_result += 1
             plan = Window(
                 plan,
@@ -200,7 +200,7 @@ class Windows:
         frame = self._read_frame(clause, node, spec, order)
         function, ignore_nulls = node.this, False
         if isinstance(function, exp.IgnoreNulls | exp.RespectNulls):
-            source.accept(function, "this")
+            source.allow_arguments(function, "this")
             ignore_nulls = isinstance(function, exp.IgnoreNulls)
             function = function.this
         name = _RANKING.get(type(function)) or _VALUES.get(type(function))
@@ -270,10 +270,10 @@ class Windows:
     def _parts(self, clause: Clause, node: exp.Expr) -> list[exp.Expr]:
         """The arguments of a call in their order."""
         if isinstance(node, exp.Anonymous):
-            clause.source.accept(node, "this", "expressions")
+            clause.source.allow_arguments(node, "this", "expressions")
             return list(node.expressions)
         names = ("this", "offset", "default")
-        clause.source.accept(node, *names)
+        clause.source.allow_arguments(node, *names)
         return [part for name in names if isinstance(part := node.args.get(name), exp.Expr)]
 
     def _count(
@@ -305,7 +305,9 @@ class Windows:
         self, clause: Clause, node: exp.Window, seen: tuple[str, ...] = ()
     ) -> tuple[list[exp.Expr], exp.Order | None, exp.WindowSpec | None]:
         """Return PARTITION BY, ORDER BY and frame, with those of the window that it names."""
-        clause.source.accept(node, "this", "partition_by", "order", "spec", "alias", "over")
+        clause.source.allow_arguments(
+            node, "this", "partition_by", "order", "spec", "alias", "over"
+        )
         partition = list(node.args.get("partition_by") or ())
         order, spec = node.args.get("order"), node.args.get("spec")
         alias = node.args.get("alias")
@@ -340,7 +342,7 @@ class Windows:
         if spec is None:
             return Frame() if order else WHOLE_PARTITION
         source = clause.source
-        source.accept(spec, "kind", "start", "start_side", "end", "end_side", "exclude")
+        source.allow_arguments(spec, "kind", "start", "start_side", "end", "end_side", "exclude")
         mode = str(spec.args.get("kind")).lower()
         if mode not in ("rows", "range", "groups"):
             raise source.unsupported(node, f"a frame of {mode.upper()}", "write ROWS or RANGE")

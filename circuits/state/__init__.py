@@ -1,1 +1,5 @@
-"""State of a circuit: the registry of its names, snapshots, and import and export."""
+"""State: everything that a circuit keeps between steps.
+
+`registry` names the traces and dictionaries, `circuit_state` exports and loads them step by step,
+`snapshot` makes one value of them, and `migration` moves the state of operators between circuits.
+"""

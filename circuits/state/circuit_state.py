@@ -1,23 +1,24 @@
-"""Circuit state: all state of a circuit, exported step by step and imported at once.
+"""Circuit state: the state of a circuit, exported step by step and loaded at once.
 
-::
+A trace is a relation that operators keep: one arrangement (sorted copy) per column order, each of
+them a list of runs (immutable sorted pieces). The state consists of::
 
-    state of a circuit  =  per trace and column order the runs whose sum is the arrangement
-                           per dictionary its values, in the order of their codes
-                           steps, watermarks of the inputs, and the plans of the joins
+    per trace and column order    the runs whose sum is the arrangement
+    per dictionary                its values, in the order of their codes
+    once                          steps, watermarks of the inputs, and the plans of the joins
 
     StateStep   the change by one step: a run per changed arrangement, new values per dictionary
     State       the whole state, from which a circuit resumes (`load_state`)
 
-A store that appends the contents of each `StateStep`, and merges runs at any time, has the state.
+A store that appends the contents of each `StateStep` has the state; it may merge runs at any time.
 The cost of writing a step is proportional to its delta. Loading uses the runs in place, in
-memory-mapped files. It sorts and merges nothing. It builds only the hash tables of the
-dictionaries, and arrangements that were not stored, which another formula may need.
+memory-mapped files, without sorting or merging. It builds only the hash tables of the dictionaries,
+and arrangements that were not stored, which another delta formula may need.
 
 A store must handle two cases:
 
 - Arrangements are created and dropped when joins are planned again (`StateStep.orders`,
-  `StateStep.whole`).
+  `StateStep.runs_before`).
 - If weights are so large that a sum of some runs might leave int64, the arrangement consists of one
   run from then on (`StateStep.compacted`).
 """
@@ -61,24 +62,24 @@ class StateStep:
         steps: The number of steps of the circuit, including this one.
         runs: The run of the delta, per changed trace and column order.
         orders: The column orders of the arrangements of every trace after the step.
-        compacted: The traces with weights so large that their runs must be summed into one.
-        tables: The values of each dictionary beyond the stored length.
-        marks: The watermarks of the inputs after the step.
-        plans: The plans of the joins, made of lists, dicts, numbers and strings; the same object as
-            in the previous step unless a join was planned again.
+        compacted: The traces whose weights are so large that their runs must be merged into one.
+        dictionaries: The values of each dictionary beyond the stored length.
+        watermarks: The watermarks of the inputs after the step.
+        plans: The plans of the joins, as lists, dicts, numbers and strings. It is the same object
+            as in the previous step, unless a join was planned again.
     """
 
     steps: int
     runs: Mapping[str, Mapping[ColumnOrder, Run]]
     orders: Mapping[str, tuple[ColumnOrder, ...]]
     compacted: frozenset[str]
-    tables: Mapping[str, Strings]
-    marks: Mapping[str, int]
+    dictionaries: Mapping[str, Strings]
+    watermarks: Mapping[str, int]
     plans: object
     _graph: Graph = field(repr=False)
 
-    def whole(self, name: str, order: ColumnOrder) -> tuple[Run, ...]:
-        """The runs of an arrangement before the step, oldest first.
+    def runs_before(self, name: str, order: ColumnOrder) -> tuple[Run, ...]:
+        """Return the runs of an arrangement before the step, oldest first.
 
         Raises:
             StaleStepError: The step is already committed.
@@ -98,25 +99,25 @@ class State:
     Attributes:
         steps: The number of steps that led to the state.
         traces: The runs, oldest first, per trace and column order.
-        tables: The values of each dictionary, in parts, oldest first.
-        marks: As `StateStep.marks`.
-        plans: As `StateStep.plans`; None to plan by statistics of the relations.
+        dictionaries: The values of each dictionary, in parts, oldest first.
+        watermarks: As `StateStep.watermarks`.
+        plans: As `StateStep.plans`; None if the joins are to be planned from statistics.
     """
 
     steps: int
     traces: Mapping[str, Mapping[ColumnOrder, Sequence[Run]]]
-    tables: Mapping[str, Sequence[Strings]]
-    marks: Mapping[str, int] = field(default_factory=dict)
+    dictionaries: Mapping[str, Sequence[Strings]]
+    watermarks: Mapping[str, int] = field(default_factory=dict)
     plans: object = None
 
     @staticmethod
     def empty() -> State:
-        """The state before the first step."""
+        """Return the state before the first step."""
         return State(0, {}, {})
 
 
-def step_state(step: GraphStep, stored: Mapping[str, int]) -> StateStep:
-    """The state that a computed step adds; see `CircuitStep.state`."""
+def step_state(step: GraphStep, stored_lengths: Mapping[str, int]) -> StateStep:
+    """Return the state that a computed step adds; see `CircuitStep.state`."""
     graph = step.graph
     names = graph.registry.names
     runs: dict[str, dict[ColumnOrder, Run]] = {}
@@ -132,35 +133,35 @@ def step_state(step: GraphStep, stored: Mapping[str, int]) -> StateStep:
         runs=runs,
         orders={name: trace.orders for name, trace in graph.traces.items()},
         compacted=frozenset(compacted),
-        tables=_new_values(graph, stored),
-        marks=step.marks,
+        dictionaries=_new_values(graph, stored_lengths),
+        watermarks=step.watermarks,
         plans=graph.registry.plans,
         _graph=graph,
     )
 
 
 def whole_state(graph: Graph) -> StateStep:
-    """The whole state of a graph, as the change by one more step of an empty state."""
+    """Return the whole state of a graph, as if one more step had added all of it."""
     return StateStep(
         steps=graph.steps + 1,
         runs={},
         orders={name: trace.orders for name, trace in graph.traces.items()},
         compacted=frozenset(),
-        tables=_new_values(graph, {}),
-        marks=graph.marks,
+        dictionaries=_new_values(graph, {}),
+        watermarks=graph.watermarks,
         plans=graph.registry.plans,
         _graph=graph,
     )
 
 
 def load_codecs(state: State) -> Codecs:
-    """Codecs with the dictionaries of a state.
+    """Return codecs with the dictionaries of a state.
 
     Raises:
         SnapshotError: A dictionary belongs to no codec, or has values that it cannot contain.
     """
     codecs = Codecs()
-    for name, parts in state.tables.items():
+    for name, parts in state.dictionaries.items():
         if not is_row_ids(name):
             try:
                 _append(codecs.dictionary(name), name, parts)
@@ -178,9 +179,9 @@ def load_state(graph: Graph, state: State) -> None:
     """
     if state.traces or state.steps:
         _check_names(graph, state)
-        for name, parts in state.tables.items():
+        for name, parts in state.dictionaries.items():
             if is_row_ids(name):
-                _append(graph.registry.tables[name], name, parts)
+                _append(graph.registry.dictionaries[name], name, parts)
         for name, arrangements in state.traces.items():
             try:
                 graph.traces[name].load(arrangements)
@@ -188,52 +189,53 @@ def load_state(graph: Graph, state: State) -> None:
                 raise SnapshotError(f"trace {name!r}: {error}") from error
         graph.registry.resume(state.plans)
     graph.steps = state.steps
-    graph.marks = dict(state.marks)
+    graph.watermarks = dict(state.watermarks)
 
 
 def _check_names(graph: Graph, state: State) -> None:
-    row_ids = {name for name in state.tables if is_row_ids(name)}
+    row_ids = {name for name in state.dictionaries if is_row_ids(name)}
     # A trace without arrangements has no state, so the stored state may lack it.
     needed = {name for name, trace in graph.traces.items() if trace.orders}
-    other = needed - state.traces.keys() | state.traces.keys() - graph.traces.keys()
-    other |= row_ids - graph.registry.tables.keys()
-    if other:
+    different = needed - state.traces.keys() | state.traces.keys() - graph.traces.keys()
+    different |= row_ids - graph.registry.dictionaries.keys()
+    if different:
         raise SnapshotError(
-            f"the state and the circuit differ in {', '.join(sorted(other))}: load it with the "
+            f"the state and the circuit differ in {', '.join(sorted(different))}: load it with the "
             "views and the version that wrote it"
         )
 
 
 def _append(table: Interner, name: str, parts: Sequence[Strings]) -> None:
     """Assign codes to the strings of all parts, in one call."""
-    ends = np.cumsum([0, *[int(offsets[-1]) for offsets, _ in parts]])
-    offsets = [piece[1:] + end for (piece, _), end in zip(parts, ends.tolist(), strict=False)]
-    data = [data[: int(offsets[-1])] for offsets, data in parts]
-    if not data:
+    if not parts:
         return
-    one = len(parts) == 1
+    lengths = [int(offsets[-1]) for offsets, _ in parts]
+    data = [part[:length] for (_, part), length in zip(parts, lengths, strict=True)]
+    all_offsets, all_data = parts[0][0], data[0]
+    if len(parts) > 1:  # the offsets of each part continue those of the previous parts
+        starts = np.cumsum([0, *lengths[:-1]]).tolist()
+        shifted = [part[1:] + start for (part, _), start in zip(parts, starts, strict=True)]
+        all_offsets = np.concatenate([np.zeros(1, np.int64), *shifted])
+        all_data = np.concatenate(data)
     try:
-        table.append(
-            parts[0][0] if one else np.concatenate([np.zeros(1, np.int64), *offsets]),
-            data[0] if one else np.concatenate(data),
-        )
+        table.append(all_offsets, all_data)
     except ColumnTypeError as error:
         raise SnapshotError(f"dictionary {name!r}: {error}") from error
 
 
-def _new_values(graph: Graph, stored: Mapping[str, int]) -> dict[str, Strings]:
-    """The values of the dictionaries beyond the stored lengths."""
+def _new_values(graph: Graph, stored_lengths: Mapping[str, int]) -> dict[str, Strings]:
+    """Return the values of the dictionaries beyond the stored lengths."""
     new_values = {}
-    tables = graph.registry.tables
-    for name, length in stored.items():
-        size = len(tables[name]) if name in tables else 0
+    dictionaries = graph.registry.dictionaries
+    for name, length in stored_lengths.items():
+        size = len(dictionaries[name]) if name in dictionaries else 0
         if not 0 <= length <= size:
             raise SnapshotError(
-                f"dictionary {name!r} has {size} values, so {length} cannot be a stored length: "
-                "give a length that it had at an earlier step"
+                f"stored length {length} of dictionary {name!r} must be from 0 to {size}, its "
+                "number of values: give a length that it had at an earlier step"
             )
-    for name, table in tables.items():
-        length = stored.get(name, 0)
+    for name, table in dictionaries.items():
+        length = stored_lengths.get(name, 0)
         if length < len(table):
             new_values[name] = table.arena(length)
     return new_values

@@ -1,15 +1,15 @@
-"""Migration: the state of operators, exported from one circuit and imported into another.
+"""Migration: move the state of operators from one circuit to another.
 
-The exported state is tables of values::
+The state is exported as tables of values::
 
     a join          the rows of each relation that it reads, with decoded row ids
     other operators the rows of each of their traces, in the column layout of the trace
 
 Codes of a dictionary (`circuits.types.codecs.codec`) are valid in their own circuit only. The
-export decodes them to values and the import assigns new codes. All other codes, sort columns and
-slots are the same in every circuit and are copied unchanged. The attribute ``coded`` of an operator
-lists the columns with codes of dictionaries. So state can be divided among circuits, or merged from
-several, by any of its columns. The cells of a grid exchange state in this way
+export decodes them to values and the import assigns new codes. All other numbers in a trace are the
+same in every circuit and are copied unchanged. The attribute ``coded_columns`` of an operator lists
+the columns with codes of dictionaries. So state can be divided among circuits, or merged from
+several, by any of its columns. The circuits on Spark executors exchange state in this way
 (`streaming.distributed.migration`).
 """
 
@@ -34,7 +34,8 @@ from circuits.state.registry import operator_trace, relation_trace
 from circuits.types.codecs.codec import Codec, dictionary_columns
 from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.generic_join import relation_to_zset
-from dbsp_wcoj.storage.trace import build_run
+from dbsp_wcoj.storage.run import Run
+from dbsp_wcoj.storage.trace import ColumnOrder, build_run
 from dbsp_wcoj.zset import consolidated_rows, to_storable
 
 __all__ = [
@@ -53,27 +54,27 @@ OperatorState = tuple[pa.Table | None, ...]
 
 
 def stateful_operator(circuit: Circuit) -> int:
-    """The node number of the only operator of a circuit that has state.
+    """Return the node number of the only operator of a circuit that has state.
 
     Raises:
         SnapshotError: The number of operators with state is not one.
     """
     nodes = circuit.graph.nodes
-    found = [
+    stateful = [
         number
         for number, node in enumerate(nodes)
         if isinstance(node.operator, JoinOperator) or len(_traces_of(node))
     ]
-    if len(found) != 1:
+    if len(stateful) != 1:
         raise SnapshotError(
-            f"{len(found)} operators of the circuit have state: give a circuit with exactly one "
+            f"{len(stateful)} operators of the circuit have state: give a circuit with exactly one "
             "such operator"
         )
-    return found[0]
+    return stateful[0]
 
 
 def export_state(circuit: Circuit, number: int) -> OperatorState:
-    """The state of an operator: rows and ``weight``, columns by position.
+    """Return the state of an operator as tables of rows with ``weight``, columns by position.
 
     Args:
         circuit: The circuit of the operator.
@@ -91,46 +92,46 @@ def export_state(circuit: Circuit, number: int) -> OperatorState:
 
 
 def export_relation(circuit: Circuit, name: str) -> pa.Table | None:
-    """The rows of an input, if a join or a constraint of the input stores them; else None."""
+    """Return the rows of an input if a join or an option of the input keeps them, else None."""
     (node,) = (n for n in circuit.graph.nodes if n.operator is None and n.name == name)
     return _relation_rows(circuit, node)
 
 
 def export_dictionaries(circuit: Circuit) -> dict[str, Strings]:
-    """The values of the codecs' dictionaries, in the order of their codes."""
+    """Return the values of the codecs' dictionaries, in the order of their codes."""
     interners = circuit.codecs.interners
     return {name: table.arena() for name, table in interners.items() if len(table)}
 
 
-def import_dictionaries(circuit: Circuit, tables: Mapping[str, Strings]) -> Circuit:
+def import_dictionaries(circuit: Circuit, dictionaries: Mapping[str, Strings]) -> Circuit:
     """Load dictionaries into a circuit without state; the values keep their codes."""
-    circuit.load(State(0, {}, {name: [strings] for name, strings in tables.items()}))
+    circuit.load(State(0, {}, {name: [strings] for name, strings in dictionaries.items()}))
     return circuit
 
 
 def coded_columns(circuit: Circuit, number: int) -> tuple[Mapping[int, Codec], ...]:
-    """For each trace of an operator, the columns whose codes belong to a dictionary."""
+    """Return, for each trace of an operator, the columns whose codes belong to a dictionary."""
     node = circuit.graph.nodes[number]
-    found = getattr(node.operator, "coded", None)
-    if found is not None:
-        return tuple(found)
+    columns = getattr(node.operator, "coded_columns", None)
+    if columns is not None:
+        return tuple(columns)
     # Distinct and similar operators store the rows of their input unchanged.
     return (dictionary_columns([circuit.codecs.codec(field.type) for field in node.plan.fields]),)
 
 
 class StateImport:
-    """Import of the states of operators, one by one, into a circuit without state.
+    """Imports the states of operators, one by one, into a circuit without state.
 
     Args:
         circuit: The circuit. Its dictionaries may have values, which keep their codes.
         steps: The number of steps to record for the state.
-        marks: The watermarks of the inputs.
+        watermarks: The watermarks of the inputs.
     """
 
-    def __init__(self, circuit: Circuit, *, steps: int, marks: Mapping[str, int]) -> None:
+    def __init__(self, circuit: Circuit, *, steps: int, watermarks: Mapping[str, int]) -> None:
         self._circuit = circuit
         self._steps = steps
-        self._marks = marks
+        self._watermarks = watermarks
         self._traces: dict[str, ZSet] = {}
 
     @property
@@ -176,18 +177,19 @@ class StateImport:
             raise SnapshotError(
                 f"the state lacks {', '.join(sorted(missing))}: add the states of all operators"
             )
-        traces = {}
+        traces: dict[str, dict[ColumnOrder, list[Run]]] = {}
         for name in self._graph.traces:
             zset = self._traces.get(name)
-            some = zset is not None and len(zset) and self._graph.traces[name].orders
             order = tuple(range(self._graph.traces[name].arity))
-            traces[name] = {order: [build_run(zset, order)]} if some and zset else {}
-        tables = {
+            traces[name] = {}
+            if zset is not None and len(zset) and self._graph.traces[name].orders:
+                traces[name] = {order: [build_run(zset, order)]}
+        dictionaries = {
             name: [table.arena()]
-            for name, table in self._graph.registry.tables.items()
+            for name, table in self._graph.registry.dictionaries.items()
             if len(table)
         }
-        self._circuit.load(State(max(self._steps - 1, 0), traces, tables, self._marks))
+        self._circuit.load(State(max(self._steps - 1, 0), traces, dictionaries, self._watermarks))
         return whole_state(self._graph)
 
     def _add_rows(self, node: Node, table: pa.Table | None) -> None:
@@ -202,11 +204,11 @@ class StateImport:
         if isinstance(operator, RowIdEncodeOperator):
             zset = operator.evaluate([zset])
         zset = to_storable(zset)
-        known = self._traces.setdefault(name, zset)
-        if known is not zset and known != zset:
+        added_before = self._traces.setdefault(name, zset)
+        if added_before is not zset and added_before != zset:
             raise SnapshotError(
-                f"{name} has {len(known)} rows in the state of one operator and {len(zset)}, or "
-                "different ones, in that of another: export all states at the same step"
+                f"two operators have different rows of {name} ({len(added_before)} and {len(zset)} "
+                "rows): export all states at the same step"
             )
 
 
@@ -234,16 +236,16 @@ def _schema(fields: Fields) -> Schema:
 def _trace_rows(trace: Trace, coded: Mapping[int, Codec]) -> pa.Table:
     zset = ZSet.empty(trace.arity) if trace.is_empty else trace.to_zset()
     columns = [
-        coded[place].decode(np.ascontiguousarray(row)) if place in coded else pa.array(row)
-        for place, row in enumerate(zset.rows)
+        coded[index].decode(np.ascontiguousarray(codes)) if index in coded else pa.array(codes)
+        for index, codes in enumerate(zset.rows)
     ]
-    names = [*(f"c{place}" for place in range(trace.arity)), WEIGHT]
+    names = [*(f"c{index}" for index in range(trace.arity)), WEIGHT]
     return pa.table([*columns, pa.array(zset.weights)], names)
 
 
 def _rows_of(table: pa.Table, coded: Mapping[int, Codec], arity: int) -> ZSet:
     rows = np.empty((arity, table.num_rows), np.int64)
-    for place in range(arity):
-        column = table.column(place)
-        rows[place] = coded[place].encode(column) if place in coded else column.to_numpy()
+    for index in range(arity):
+        column = table.column(index)
+        rows[index] = coded[index].encode(column) if index in coded else column.to_numpy()
     return consolidated_rows(rows, table.column(WEIGHT).to_numpy().copy())

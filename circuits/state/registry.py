@@ -1,11 +1,11 @@
-"""State registry: all state of a graph, by name.
+"""State registry: the names of all state of a graph.
 
 ::
 
     relation e               the trace of the rows of input e that joins read
-    relation #3f0c2a7d9b1e   the same of the operator with this structural hash
-    operator #3f0c2a7d9b1e 0 the first trace of that operator
-    row ids #3f0c2a7d9b1e    the dictionary of that operator's row ids
+    relation #3f0c2a7d9b1e   the trace of the rows that joins read from the operator with this hash
+    operator #3f0c2a7d9b1e 0 the first trace that this operator itself keeps
+    row ids #3f0c2a7d9b1e    the dictionary of this operator's row ids
     text                     a dictionary of values (`circuits.types.codecs.dictionaries`)
 
 The name of an operator's state is the structural hash of its plan
@@ -28,7 +28,7 @@ from dbsp_wcoj import Relations
 from dbsp_wcoj.planning.formula_candidates import FormulaName
 from dbsp_wcoj.values.interner import Interner
 
-__all__ = ["StateRegistry", "is_row_ids", "operator_trace", "relation_trace"]
+__all__ = ["StateRegistry", "is_row_ids", "operator_trace", "relation_trace", "row_ids_table"]
 
 _ROW_IDS: Final = "row ids "
 
@@ -42,7 +42,7 @@ class Node(Protocol):
 
 
 class StateRegistry:
-    """The state of operators and of the relations and codes that they share.
+    """The state of a graph: of its operators, of the relations that joins read, and of the codes.
 
     Args:
         nodes: The nodes of the graph.
@@ -76,14 +76,14 @@ class StateRegistry:
             for index, trace in enumerate(getattr(operator, "traces", ())):
                 self.traces[operator_trace(name, index)] = trace
             if isinstance(operator, RowIdEncodeOperator):
-                self._row_ids[f"{_ROW_IDS}{name}"] = operator.table
+                self._row_ids[row_ids_table(name)] = operator.table
             if isinstance(operator, JoinOperator):
                 self._queries[name] = operator.delta_query
         self.names: Mapping[int, str] = {id(trace): name for name, trace in self.traces.items()}
         self._relations = relations
         self._codecs = codecs
         self._formula = formula
-        # The plans of the joins when `plans` was last read, and its value.
+        # The plans of the joins at the last read of `plans`, and the value that it returned.
         self._planned: Sequence[object] = [None] * len(self._queries)
         self._plans: dict[str, Any] = {"formula": str(formula), "joins": {}}
 
@@ -93,17 +93,17 @@ class StateRegistry:
         return self._queries.keys()
 
     @property
-    def tables(self) -> dict[str, Interner]:
+    def dictionaries(self) -> dict[str, Interner]:
         """The dictionaries of values and of row ids."""
         return {**self._codecs.interners, **self._row_ids}
 
     def lengths(self) -> dict[str, int]:
         """The number of values of each dictionary."""
-        return {name: len(table) for name, table in self.tables.items()}
+        return {name: len(table) for name, table in self.dictionaries.items()}
 
     def truncate(self, lengths: Mapping[str, int]) -> None:
         """Remove the codes beyond these lengths; no reader may use them any more."""
-        for name, table in self.tables.items():
+        for name, table in self.dictionaries.items():
             table.truncate(lengths.get(name, 0))
 
     @property
@@ -112,13 +112,13 @@ class StateRegistry:
         planned = [query.plans for query in self._queries.values()]
         if any(now is not before for now, before in zip(planned, self._planned, strict=True)):
             self._planned = planned
-            found = zip(self._queries, planned, strict=True)
-            joins = {name: plans for name, plans in found if plans is not None}
+            plans_by_join = zip(self._queries, planned, strict=True)
+            joins = {name: plans for name, plans in plans_by_join if plans is not None}
             self._plans = {"formula": str(self._formula), "joins": joins}
         return self._plans
 
     def resume(self, plans: Any) -> None:
-        """Plan the joins after the traces have been loaded; build the arrangements that they lack.
+        """Plan the joins after the traces have been loaded; build missing arrangements.
 
         Args:
             plans: A value of `plans`, of any formula; None to plan by statistics.
@@ -127,28 +127,33 @@ class StateRegistry:
             SnapshotError: The value is not one of `plans`.
         """
         try:
-            same = plans is not None and plans["formula"] == str(self._formula)
-            joins = plans["joins"] if same else {}
+            is_same_formula = plans is not None and plans["formula"] == str(self._formula)
+            joins = plans["joins"] if is_same_formula else {}
             for name, query in self._queries.items():
                 query.resume(joins.get(name))
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise SnapshotError(
-                f"the plans of the joins cannot be read ({error!r}): give the plans of the step "
-                "that the state is of, or None"
+                f"the plans of the joins cannot be read ({error!r}): give the plans that were "
+                "stored with the state, or None"
             ) from error
         self._relations.drop_unread()
 
 
 def relation_trace(state_name: str) -> str:
-    """The name of the trace of a node's rows that joins read."""
+    """Return the name of the trace of the rows that joins read from a node."""
     return f"relation {state_name}"
 
 
 def operator_trace(state_name: str, index: int) -> str:
-    """The name of a trace of a node's operator."""
+    """Return the name of a trace that the operator of a node keeps."""
     return f"operator {state_name} {index}"
 
 
-def is_row_ids(table: str) -> bool:
-    """True for the name of a dictionary of row ids."""
-    return table.startswith(_ROW_IDS)
+def row_ids_table(state_name: str) -> str:
+    """The name of the dictionary of a node's row ids."""
+    return f"{_ROW_IDS}{state_name}"
+
+
+def is_row_ids(name: str) -> bool:
+    """Return True for the name of a dictionary of row ids."""
+    return name.startswith(_ROW_IDS)

@@ -1,10 +1,10 @@
 """Snapshot: all state of a circuit as one value, to restore later or in another process.
 
-A snapshot has the rows of every trace, the dictionaries, and a fingerprint of the views and inputs.
-The options of the joins (formula, arrangements, threads) are not part of it, because the same state
-is valid for all of them. So equal states have equal snapshots, regardless of their history.
-Restoring a snapshot builds the arrangements again. For large state, use
-`circuits.state.circuit_state`.
+A snapshot has the rows of every trace (each relation that operators keep), the dictionaries, and a
+fingerprint (hash) of the views and inputs. The options of the joins (formula, arrangements,
+threads) are not part of it, because the same state is valid for all of them. So equal states have
+equal snapshots, regardless of their history. Restoring a snapshot builds the arrangements again.
+For large state, use `circuits.state.circuit_state`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["Snapshot", "open_snapshot", "take_snapshot"]
 
-FORMAT_VERSION: Final = 4
+FORMAT_VERSION: Final = 5
 
 
 @dataclass(frozen=True)
@@ -34,65 +34,72 @@ class Snapshot:
         fingerprint: The fingerprint of the views and inputs (`circuits.circuit_spec`).
         steps: The number of steps that led to the state.
         traces: The rows, of shape ``(columns, n)``, and the weights of each trace.
-        tables: The values of each nonempty dictionary, in the order of their codes.
-        marks: The watermarks of the inputs.
+        dictionaries: The values of each nonempty dictionary, in the order of their codes.
+        watermarks: The watermarks of the inputs.
     """
 
     format: int
     fingerprint: str
     steps: int
     traces: Mapping[str, tuple[Int64Array, Int64Array]]
-    tables: Mapping[str, Strings]
-    marks: Mapping[str, int] = field(default_factory=dict)
+    dictionaries: Mapping[str, Strings]
+    watermarks: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:
         """The size of the rows, weights and values."""
         rows = sum(rows.nbytes + weights.nbytes for rows, weights in self.traces.values())
-        return rows + sum(offsets.nbytes + data.nbytes for offsets, data in self.tables.values())
+        return rows + sum(
+            offsets.nbytes + data.nbytes for offsets, data in self.dictionaries.values()
+        )
 
     def state(self) -> State:
-        """The same state in the form that a circuit loads, with one run per trace."""
+        """Return the state in the form that a circuit loads, with one run per trace."""
         traces = {}
         for name, (rows, weights) in self.traces.items():
             order = tuple(range(len(rows)))
-            some = len(weights) > 0
-            traces[name] = {order: [build_run(ZSet(rows, weights), order)]} if some else {}
-        tables = {name: [strings] for name, strings in self.tables.items()}
-        return State(self.steps, traces, tables, self.marks)
+            is_empty = len(weights) == 0
+            traces[name] = {} if is_empty else {order: [build_run(ZSet(rows, weights), order)]}
+        dictionaries = {name: [strings] for name, strings in self.dictionaries.items()}
+        return State(self.steps, traces, dictionaries, self.watermarks)
 
 
-def take_snapshot(state: CircuitVersion, fingerprint: str) -> Snapshot:
-    """The snapshot of a version."""
+def take_snapshot(version: CircuitVersion, fingerprint: str) -> Snapshot:
+    """Return the snapshot of a version of a circuit."""
     traces = {}
-    for name in state.traces:
-        trace = state.trace(name)
+    for name in version.traces:
+        trace = version.trace(name)
         zset = ZSet.empty(trace.arity) if trace.is_empty else trace.to_zset()
         traces[name] = (zset.row_array, zset.weight_array)
     return Snapshot(
-        FORMAT_VERSION, fingerprint, state.steps, traces, state.tables(), dict(state.marks)
+        FORMAT_VERSION,
+        fingerprint,
+        version.steps,
+        traces,
+        version.dictionaries(),
+        dict(version.watermarks),
     )
 
 
-def open_snapshot(snapshot: Snapshot, wanted: str) -> State:
-    """The state of a snapshot, after a check of its format and fingerprint.
+def open_snapshot(snapshot: Snapshot, fingerprint: str) -> State:
+    """Return the state of a snapshot, after a check of its format and fingerprint.
 
     Raises:
         SnapshotError: The snapshot has another format, or belongs to other views or inputs.
     """
     if not isinstance(snapshot, Snapshot):
         raise SnapshotError(
-            f"{type(snapshot).__name__} is no snapshot: give the value that snapshot() returned, "
-            "unpickled"
+            f"the argument must be a Snapshot, not {type(snapshot).__name__}: give the value that "
+            "snapshot() returned, unpickled"
         )
     if snapshot.format != FORMAT_VERSION:
         raise SnapshotError(
             f"the snapshot has format {snapshot.format}, this version reads {FORMAT_VERSION}: "
             "use the version that wrote it"
         )
-    if snapshot.fingerprint != wanted:
+    if snapshot.fingerprint != fingerprint:
         raise SnapshotError(
             f"the snapshot belongs to views with fingerprint {snapshot.fingerprint}, these have "
-            f"{wanted}: compile the text and schemas that it was taken with"
+            f"{fingerprint}: compile the text and schemas that it was taken with"
         )
     return snapshot.state()

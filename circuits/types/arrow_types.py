@@ -1,4 +1,4 @@
-"""The table of column types: one row per Arrow type, with everything that depends on the type.
+"""Arrow types: the table of column types, with everything that depends on the type.
 
 ::
 
@@ -7,16 +7,17 @@
     DDL_TYPES           name in a schema text -> type
     SQL_TYPES           name in a CAST -> type
 
-A new type is one row here, and a coding (`circuits.types.codecs.codec`) if its family has none. A
-type without a row, such as a list, cannot be the type of a column.
+To add a type, add one row here, and if its family is new also a coding, which maps its values to
+int64 codes (`circuits.types.codecs.codec`). A type without a row, such as a list, cannot be the
+type of a column.
 
-Several rows may have one type id, for example timestamps with different units: the first row has
-the properties, and every row has its own names. The names of DDL are those of Spark, together with
-Arrow's own names and DuckDB's names of unsigned integers. The names of SQL are those of sqlglot;
-the widths are DuckDB's.
+Several rows may have one type id, for example timestamps with different units: the first row
+decides the properties, and every row has its own names. The names of DDL are those of Spark,
+together with Arrow's own names and DuckDB's names of unsigned integers. The names of SQL are those
+of sqlglot; they mean types of the same width as in DuckDB.
 
-Layer rule: this package must not know Spark, so the Spark types are in
-`streaming.sources.change_feeds.physical_types`, by the ``lake`` type of this table.
+This package must not import Spark. `streaming.sources.change_feeds.physical_types` maps the
+``lake`` types of this table to Spark types.
 """
 
 from __future__ import annotations
@@ -76,10 +77,10 @@ class TypeRow:
         type: The type, or for a type with parameters one example of it.
         family: The family of the type.
         dtype: The numpy type of the values, for types whose codes are numbers of up to 64 bits.
-        digits: The precision of the decimal that holds every value, for integers.
-        plain: Returns the type that kernels compute in; Arrow has few kernels for some types.
-        lake: Returns the type of a column of Delta Lake or Spark that holds every value; for a
-            time of day it is a text, for a duration the number of its units.
+        digits: For integers, the precision of a decimal that can represent every value.
+        plain: Returns the type in which kernels compute; Arrow has few kernels for some types.
+        lake: Returns the type of a column in Delta Lake or Spark that can represent every value:
+            text for a time of day, an integer for a duration.
         ddl: The names in a schema text.
         sql: The names in a CAST, as sqlglot calls them.
     """
@@ -94,7 +95,8 @@ class TypeRow:
     sql: tuple[str, ...] = ()
 
 
-def _to(type: pa.DataType) -> TypeChange:
+def _always(type: pa.DataType) -> TypeChange:
+    """Return a function that returns ``type`` for every type."""
     return lambda _: type
 
 
@@ -112,15 +114,15 @@ def _lake_timestamp(type: pa.DataType) -> pa.DataType:
     return pa.timestamp("us", None if type.tz is None else "UTC")
 
 
-_TEXT, _BYTES, _DAY = _to(pa.string()), _to(pa.binary()), _to(pa.date32())
-_LARGE_TEXT, _LARGE_BYTES = _to(pa.large_string()), _to(pa.large_binary())
+_TEXT, _BYTES, _DAY = _always(pa.string()), _always(pa.binary()), _always(pa.date32())
+_LARGE_TEXT, _LARGE_BYTES = _always(pa.large_string()), _always(pa.large_binary())
 
 
 def _timestamp(type: pa.DataType, ddl: str, *sql: str) -> TypeRow:
     return TypeRow(type, Family.TIMESTAMP, "i8", lake=_lake_timestamp, ddl=(ddl,), sql=sql)
 
 
-# The order is that of the names in error messages.
+# Error messages list the names in this order.
 _ROWS: Final = (
     TypeRow(pa.int8(), Family.INTEGER, "i1", 3, ddl=("tinyint", "byte", "int8"), sql=("TINYINT",)),
     TypeRow(
@@ -133,7 +135,7 @@ _ROWS: Final = (
         Family.INTEGER,
         "u1",
         3,
-        lake=_to(pa.int16()),
+        lake=_always(pa.int16()),
         ddl=("utinyint", "uint8"),
         sql=("UTINYINT",),
     ),
@@ -142,7 +144,7 @@ _ROWS: Final = (
         Family.INTEGER,
         "u2",
         5,
-        lake=_to(pa.int32()),
+        lake=_always(pa.int32()),
         ddl=("usmallint", "uint16"),
         sql=("USMALLINT",),
     ),
@@ -151,7 +153,7 @@ _ROWS: Final = (
         Family.INTEGER,
         "u4",
         10,
-        lake=_to(pa.int64()),
+        lake=_always(pa.int64()),
         ddl=("uinteger", "uint32"),
         sql=("UINT",),
     ),
@@ -160,11 +162,13 @@ _ROWS: Final = (
         Family.INTEGER,
         "u8",
         20,
-        lake=_to(pa.decimal128(20, 0)),
+        lake=_always(pa.decimal128(20, 0)),
         ddl=("ubigint", "uint64"),
         sql=("UBIGINT",),
     ),
-    TypeRow(pa.float16(), Family.FLOAT, "f2", plain=_to(pa.float32()), lake=_to(pa.float32())),
+    TypeRow(
+        pa.float16(), Family.FLOAT, "f2", plain=_always(pa.float32()), lake=_always(pa.float32())
+    ),
     TypeRow(pa.float32(), Family.FLOAT, "f4", ddl=("float", "real", "float32"), sql=("FLOAT",)),
     TypeRow(pa.float64(), Family.FLOAT, "f8", ddl=("double", "float64"), sql=("DOUBLE",)),
     TypeRow(
@@ -197,7 +201,7 @@ _ROWS: Final = (
     _timestamp(pa.timestamp("s"), "timestamp_s", "TIMESTAMP_S"),
     _timestamp(pa.timestamp("ms"), "timestamp_ms", "TIMESTAMP_MS"),
     _timestamp(pa.timestamp("ns"), "timestamp_ns", "TIMESTAMP_NS"),
-    TypeRow(pa.duration("us"), Family.DURATION, "i8", lake=_to(pa.int64())),
+    TypeRow(pa.duration("us"), Family.DURATION, "i8", lake=_always(pa.int64())),
     TypeRow(pa.decimal32(9, 0), Family.DECIMAL, plain=_decimal128, lake=_lake_decimal),
     TypeRow(pa.decimal64(18, 0), Family.DECIMAL, plain=_decimal128, lake=_lake_decimal),
     TypeRow(pa.decimal128(38, 0), Family.DECIMAL, lake=_lake_decimal),
@@ -213,9 +217,9 @@ _ROWS: Final = (
 _BY_ID: Final[dict[int, TypeRow]] = {row.type.id: row for row in reversed(_ROWS)}
 _UNSUPPORTED: Final = TypeRow(pa.null(), Family.UNSUPPORTED)
 
-#: The types by their lower-case names in a schema text; decimals have parameters and are apart.
+#: The types by their lower-case names in a schema text, except decimals, which have parameters.
 DDL_TYPES: Final[dict[str, pa.DataType]] = {name: row.type for row in _ROWS for name in row.ddl}
-#: The types by sqlglot's names in a CAST; decimals have parameters and are apart.
+#: The types by sqlglot's names in a CAST, except decimals, which have parameters.
 SQL_TYPES: Final[dict[str, pa.DataType]] = {name: row.type for row in _ROWS for name in row.sql}
 
 
@@ -238,7 +242,7 @@ def family_of(type: pa.DataType) -> Family:
 
 
 def value_type(type: pa.DataType) -> pa.DataType:
-    """Return the type of the values: that of a dictionary's values, or the type itself.
+    """Return the type itself, or for a dictionary type the type of its values.
 
     >>> value_type(pa.dictionary(pa.int8(), pa.string()))
     DataType(string)

@@ -47,16 +47,16 @@ def schema_of_ddl(text: str) -> pa.Schema:
     price: decimal128(9, 2)
     the item: string
     """
-    place, fields = 0, []
-    while place < len(text):
-        found = _COLUMN.match(text, place)
-        if found is None:
+    position, fields = 0, []
+    while position < len(text):
+        column = _COLUMN.match(text, position)
+        if column is None:
             raise SchemaError(
-                f"schema {text!r}: {text[place:].strip()!r} is no column; write NAME TYPE, "
+                f"schema {text!r}: invalid column {text[position:].strip()!r}; write NAME TYPE, "
                 "NAME TYPE, as in 'src long, dst long'"
             )
-        fields.append(_field(text, found["quoted"] or found["name"], found))
-        place = found.end()
+        fields.append(_field(text, column["quoted"] or column["name"], column))
+        position = column.end()
     if not fields:
         raise SchemaError(f"schema {text!r} has no columns; write NAME TYPE, NAME TYPE")
     return pa.schema(fields)
@@ -71,37 +71,36 @@ def field_of(name: str, text: str) -> pa.Field:
     >>> field_of("price", "decimal(9, 2)"), field_of("nr", "BIGINT NOT NULL")
     (pyarrow.Field<price: decimal128(9, 2)>, pyarrow.Field<nr: int64 not null>)
     """
-    found = _ONE_TYPE.match(text)
-    if found is None:
+    match = _ONE_TYPE.match(text)
+    if match is None:
         raise SchemaError(
-            f"column {name!r}: {text!r} is no type; write the name of one, as in 'bigint' or "
+            f"column {name!r}: invalid type {text!r}; write the name of a type, as in 'bigint' or "
             "'decimal(9, 2)'"
         )
-    return _field(text, name, found)
+    return _field(text, name, match)
 
 
-def _field(text: str, name: str, found: re.Match[str]) -> pa.Field:
-    return pa.field(name, _type(text, found), nullable=found["required"] is None)
+def _field(text: str, name: str, match: re.Match[str]) -> pa.Field:
+    return pa.field(name, _type(text, match), nullable=match["required"] is None)
 
 
-def _type(text: str, found: re.Match[str]) -> pa.DataType:
-    name = found["type"].lower()
+def _type(text: str, match: re.Match[str]) -> pa.DataType:
+    name = match["type"].lower()
     if name in _DECIMALS:
-        precision, scale = int(found["precision"] or 10), int(found["scale"] or 0)
+        precision, scale = int(match["precision"] or 10), int(match["scale"] or 0)
         if not 0 <= scale <= precision <= _MAX_PRECISION or not precision:
             raise SchemaError(
-                f"schema {text!r}: there is no type {name}({precision}, {scale}); the precision is "
+                f"schema {text!r}: invalid type {name}({precision}, {scale}); the precision is "
                 f"1 to {_MAX_PRECISION}, the scale 0 to the precision"
             )
         return pa.decimal128(precision, scale)
     if name not in DDL_TYPES:
         raise SchemaError(
-            f"schema {text!r}: there is no type {found['type']!r}; there are "
-            f"{', '.join(DDL_TYPES)} and decimal(p, s)"
+            f"schema {text!r}: unknown type {match['type']!r}; types: "
+            f"{', '.join(DDL_TYPES)}, decimal(p, s)"
         )
-    if found["precision"] is not None and (name != "varchar" or found["scale"] is not None):
+    if match["precision"] is not None and (name != "varchar" or match["scale"] is not None):
         raise SchemaError(
-            f"schema {text!r}: the type {found['type']} takes no numbers in parentheses: leave "
-            "them out"
+            f"schema {text!r}: the type {match['type']} has no parameters: remove the parentheses"
         )
     return DDL_TYPES[name]

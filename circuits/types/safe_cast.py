@@ -1,8 +1,8 @@
-"""Casts that cannot change a value: how a table's column becomes one of the declared type.
+"""Safe casts: cast a column of a table to the declared type, without changing any value.
 
-Arrow's safe casts also read numbers from texts, round float64 to float32, and take a local time for
-one in UTC. Here a type is cast within its family only, or to a wider one, and the values decide
-where the type cannot:
+Arrow's own safe casts also parse texts as numbers, round float64 to float32, and treat a local time
+as one in UTC. Here a type is cast only within its family or to a wider family. Where the types
+alone do not show that all values fit, the values are checked:
 
 =====================  =======================================================================
 from                   to
@@ -12,8 +12,9 @@ float                  a float that is at least as wide
 decimal                any decimal, if all values fit
 string, binary         the same in another layout
 date, time, duration   another unit, if all values fit; a date also a timestamp without zone
-timestamp              another unit, if all values fit; another zone, but not with for without
-dictionary of T        what T goes to
+timestamp              another unit, if all values fit; another zone, but a time without a zone
+                       never gets one, and none is removed
+dictionary of T        the types to which T is cast
 null                   anything
 =====================  =======================================================================
 """
@@ -32,7 +33,7 @@ from circuits.types.codecs.arrow_buffers import plain
 
 __all__ = ["lossless"]
 
-# The families that a family is cast to; the width, unit and zone can still exclude a type.
+# The families to which each family is cast; the width, unit and zone can still exclude a type.
 _TARGETS: Final[dict[Family, frozenset[Family]]] = {
     Family.INTEGER: NUMBERS,
     Family.DATE: frozenset({Family.DATE, Family.TIMESTAMP}),
@@ -55,7 +56,7 @@ def lossless(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
     """Return the column as ``type``.
 
     Raises:
-        SchemaError: The types do not go together, or a value does not fit.
+        SchemaError: The cast is not in the table above, or a value does not fit.
 
     Complexity:
         O(n); nothing when the types are equal.
@@ -67,48 +68,49 @@ def lossless(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
     circuits.errors.SchemaError: the type is string, declared is int8, and a cast may change \
 values: cast it yourself, or declare string
     """
-    given = column.type
-    if given == type:
+    source = column.type
+    if source == type:
         return column
-    if not _is_allowed(value_type(given), value_type(type)):
+    if not _is_allowed(value_type(source), value_type(type)):
         raise SchemaError(
-            f"the type is {given}, declared is {type}, and a cast may change values: "
-            f"cast it yourself, or declare {given}"
+            f"the type is {source}, declared is {type}, and a cast may change values: "
+            f"cast it yourself, or declare {source}"
         )
     try:
         return _cast(column, type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowCapacityError) as error:
         raise SchemaError(
-            f"the type is {given}, declared is {type}, and not every value fits: {error}; "
-            f"declare {given}, or filter these rows out"
+            f"the type is {source}, declared is {type}, and not every value fits: {error}; "
+            f"declare {source}, or filter these rows out"
         ) from error
 
 
-def _is_allowed(given: pa.DataType, type: pa.DataType) -> bool:
-    source, target = family_of(given), family_of(type)
-    if given == type or source is Family.NULL:
+def _is_allowed(source: pa.DataType, target: pa.DataType) -> bool:
+    source_family, target_family = family_of(source), family_of(target)
+    if source == target or source_family is Family.NULL:
         return True
-    if target not in _TARGETS.get(source, ()):
+    if target_family not in _TARGETS.get(source_family, ()):
         return False
-    if target is Family.FLOAT:
-        # Arrow does not check integers that become a float16.
-        return bool(
-            type != pa.float16() if source is Family.INTEGER else given.bit_width <= type.bit_width
-        )
-    if target is Family.TIMESTAMP:
-        zone = given.tz if source is Family.TIMESTAMP else None
-        return (zone is None) == (type.tz is None)
+    if target_family is Family.FLOAT:
+        if source_family is Family.INTEGER:
+            # Arrow does not check that an integer fits a float16.
+            return bool(target != pa.float16())
+        return bool(source.bit_width <= target.bit_width)
+    if target_family is Family.TIMESTAMP:
+        zone = source.tz if source_family is Family.TIMESTAMP else None
+        return (zone is None) == (target.tz is None)
     return True
 
 
 def _cast(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
-    """Arrow's safe cast, by way of types that it has casts for."""
+    """Apply Arrow's safe cast, in several steps if Arrow has no direct cast."""
     target = value_type(type)
     if types.is_dictionary(column.type):
         pieces = [plain(chunk) for chunk in column.chunks]
         column = pa.chunked_array(pieces or [pa.array([], value_type(column.type))])
     if types.is_integer(column.type) and types.is_decimal(target):
-        # Arrow asks for room for all values of the type; whether these fit is decided next.
+        # Arrow casts an integer type only to a decimal that fits all its values. The last cast
+        # checks the values themselves.
         column = column.cast(pa.decimal256(76, max(target.scale, 0)))
     if types.is_fixed_size_binary(target) and target != column.type:
         column = _of_width(column, target)

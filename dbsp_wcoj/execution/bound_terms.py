@@ -1,10 +1,14 @@
-"""Bound terms: the terms of one kind of step, planned and bound to the runs that they read.
+"""Bound terms: the terms that a step runs, planned and bound to the data that they read.
 
+A term is one product of a delta formula: a join of old, new and delta versions of the relations.
 `dbsp_wcoj.execution.plan_cache` builds one `BoundTerms` for each set of changed relations and each
-formula; a step skips each `BoundTerm` that is zero and runs the others in order.
+formula. A step skips each `BoundTerm` that is zero and runs the others in order.
 
-If the view has an empty head and no term reads a partial delta, the result is one weight, and one
-call runs all terms (`dbsp_wcoj.kernels.join.small_batch`).
+Some formulas are recursions over partial deltas: ``D_i`` is the delta of the join of the first i
+atoms, and the terms of ``D_{i+1}`` read it.
+
+If the query has an empty head and no term reads a partial delta, the result is one weight, and one
+kernel call runs all terms (`dbsp_wcoj.kernels.join.small_batch`).
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ __all__ = ["BoundTerm", "BoundTerms", "Partial"]
 
 
 class Partial:
-    """A complete partial delta ``D_i`` of a recursion, arranged as its terms ask for."""
+    """A partial delta ``D_i`` after all of its terms have run, sorted as later terms need it."""
 
     def __init__(self, rows: ZSet) -> None:
         """Store the rows, whose columns are those of `TermPlanner.partial_columns`."""
@@ -39,7 +43,7 @@ class Partial:
         self._runs: dict[ColumnOrder, Run] = {}
 
     def address(self, order: ColumnOrder) -> int:
-        """The address of the run in a column order; this object keeps the run alive."""
+        """Return the address of the run in a column order; this object keeps the run alive."""
         if order not in self._runs:
             self._runs[order] = build_run(to_storable(self.rows), order)
         return self._runs[order].address
@@ -51,14 +55,15 @@ class BoundTerm:
 
     Attributes:
         term: The term.
-        physical: Its plan, bound to runs.
-        target: The partial delta that it adds to.
-        joins: Binary joins of the product.
-        old: Spines of old factors; if one is empty, the product is zero.
-        new: Spines of new factors with their relation; if one is empty and its relation does not
-            change in the step, the product is zero.
-        partial: The slot of the partial delta's address, if the term reads one.
-        split: Relation and column order of the delta by which the work can be split.
+        physical: Its compiled plan with the data that it reads.
+        target: The index of the partial delta to which the result is added.
+        joins: The number of binary joins in the term.
+        old: The spines of its old relations. If one is empty, the term is zero.
+        new: The spines of its new relations, with their names. If one is empty and the step does
+            not change the relation, the term is zero.
+        partial: The slot of the partial delta that the term reads; None if it reads none.
+        split: The relation and the column order of the delta whose rows can be divided among
+            parallel tasks; None if there is none.
     """
 
     term: DeltaTerm
@@ -71,7 +76,7 @@ class BoundTerm:
     split: tuple[str, ColumnOrder] | None
 
     def is_zero(self, changed: Collection[str], partial: Partial | None) -> bool:
-        """Return whether a factor is empty."""
+        """Return whether the term is zero because a factor is empty."""
         for spine in self.old:
             if spine.is_empty:
                 return True
@@ -85,9 +90,9 @@ class BoundTerms:
     """Bound terms in the order in which they run.
 
     Attributes:
-        address: The address of the words that describe the terms to the kernels.
+        address: The address of the array that describes the terms to the kernels.
         terms: The terms.
-        is_sum: True if the view's delta is the sum of the terms' totals, a single weight.
+        is_sum: True if the result is the sum of the totals of the terms, a single weight.
     """
 
     __slots__ = ("_buffers", "_words", "address", "is_sum", "terms")
@@ -99,13 +104,15 @@ class BoundTerms:
 
         Args:
             terms: The terms.
-            deltas: Addresses of the step's delta runs.
+            deltas: The addresses of the step's delta runs.
             buffers: The memory that the terms write to.
         """
         self.terms = tuple(terms)
-        self.is_sum = not any(term.partial is not None or term.physical.plan.head for term in terms)
-        self.is_sum &= len({term.target for term in terms}) <= 1
-        # Where no kernel reads the words, none is compiled for them.
+        has_rows = any(term.physical.plan.head for term in terms)
+        reads_partial = any(term.partial is not None for term in terms)
+        targets = {term.target for term in terms}
+        self.is_sum = not has_rows and not reads_partial and len(targets) <= 1
+        # If no kernel will read the words, the join kernel need not be compiled now.
         join_address = kernel_address(join) if self.is_sum else 0
         words = [len(terms), address_of(deltas), join_address]
         for term in terms:
@@ -124,13 +131,14 @@ class BoundTerms:
         return self._buffers.arguments
 
     def total(self) -> tuple[int, int] | None:
-        """The weight of the empty row and the number of joins; None to run the terms one by one.
+        """Run all terms in one kernel call; call this only if `is_sum`.
 
-        They run one by one if a weight leaves int64, and while an observer counts each of them.
-        Valid only if `is_sum`.
+        Returns:
+            The weight of the empty row and the number of joins; None if the caller must run the
+            terms one by one: a weight exceeds int64, or an observer counts each term.
         """
         if OBSERVERS and current_observer() is not None:
             return None
-        state, _, marks, sums = self._buffers.arguments
-        total, joins = sum_batch(self.address, state, marks, sums)
+        state, _, bitmap, sums = self._buffers.arguments
+        total, joins = sum_batch(self.address, state, bitmap, sums)
         return None if total == OVERFLOWED else (total, joins)

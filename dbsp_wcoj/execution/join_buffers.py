@@ -1,8 +1,9 @@
-"""Join buffers: the memory that a running join writes to, shared by all terms of a view.
+"""Join buffers: the memory that a running join writes to, shared by all terms of a query.
 
-A join needs memory for its cursors, for one chunk of output rows, and for a bitmap of marked lists.
-All of it is reserved at the size of the largest term and only touched where it is used. One set of
-buffers serves one join at a time; each part of a join that runs in parallel has its own set.
+A join needs memory for its cursors (its position in each run), for one chunk of output rows, for a
+bitmap that marks the values of a list, and for memoized sums. All of it is reserved at the size of
+the largest term; the operating system provides pages only where it is used. One set of buffers
+serves one join at a time; each parallel task of a join has its own set.
 """
 
 from __future__ import annotations
@@ -27,21 +28,21 @@ class JoinBuffers:
     """The buffers of one running join, large enough for each program passed to `reserve`.
 
     Attributes:
-        arguments: The addresses that the kernel is called with: cursors, output, bitmap and
+        arguments: The addresses that the kernel is called with: cursors, output rows, bitmap and
             memoized sums.
     """
 
-    __slots__ = ("_marks", "_out", "_packed", "_spare", "_state", "_sums", "arguments")
+    __slots__ = ("_bitmap", "_out", "_packed", "_spare", "_state", "_sums", "arguments")
 
     def __init__(self) -> None:
         """Create empty buffers."""
         self._state: Int64Array = np.empty(0, np.int64)
         self._out: Int64Array = np.empty(1, np.int64)
-        self._marks: Int64Array = np.zeros(join_layout.BITMAP_BUFFER_WORDS, np.int64)
+        self._bitmap: Int64Array = np.zeros(join_layout.BITMAP_BUFFER_WORDS, np.int64)
         self._sums: Int64Array = np.zeros(0, np.int64)
-        # A packed run; the reference keeps it alive while the kernel reads it.
+        # The run passed to `set_packed_run`; the reference keeps it alive for the kernel.
         self._packed: Int64Array | None = None
-        # Buffers of earlier parallel parts, for reuse.
+        # Buffers of earlier parallel tasks, for reuse.
         self._spare: list[JoinBuffers] = []
         self.arguments: tuple[int, int, int, int] = (0, 0, 0, 0)
 
@@ -67,17 +68,20 @@ class JoinBuffers:
         if not len(self._sums) and (program[blocks + join_layout.MEMO_KEY_LEVEL] >= 0).any():
             self._sums = np.zeros(join_layout.MEMO_WORDS, np.int64)
         sums = address_of(self._sums) if len(self._sums) else 0
-        parts = address_of(self._state), address_of(self._out), address_of(self._marks)
+        parts = address_of(self._state), address_of(self._out), address_of(self._bitmap)
         self.arguments = (*parts, sums)
 
     def set_packed_run(self, packed: Int64Array) -> None:
-        """Pass a run of `dbsp_wcoj.kernels.join.packed_lists` to the kernel, before any join."""
+        """Let the kernel read a run of packed lists (`dbsp_wcoj.kernels.join.packed_lists`).
+
+        Call this before the first join.
+        """
         self._packed = packed
-        self._marks[join_layout.PACKED_RUN] = address_of(packed)
+        self._bitmap[join_layout.PACKED_RUN] = address_of(packed)
 
     @contextmanager
     def borrow(self, program: Int64Array) -> Iterator[JoinBuffers]:
-        """Lend separate buffers, large enough for a program, to one parallel part at a time."""
+        """Lend separate buffers, large enough for a program, to one parallel task at a time."""
         try:
             buffers = self._spare.pop()
         except IndexError:
@@ -90,12 +94,12 @@ class JoinBuffers:
         self._spare.append(buffers)
 
     def output(self, head: int, rows: int) -> tuple[Int64Array, Int64Array]:
-        """Copies of the rows, shape ``(head, rows)``, and of the weights, shape ``(rows,)``."""
+        """Return copies of the rows, shape ``(head, rows)``, and weights, shape ``(rows,)``."""
         out = self._out[: (head + 1) * CHUNK_ROWS].reshape(head + 1, CHUNK_ROWS)
         return out[:-1, :rows].copy(), out[-1, :rows].copy()
 
 
 def address_of(array: Int64Array) -> int:
-    """The address of an array's first word; the caller keeps the array alive while it is used."""
+    """Return the address of an array's first word; the caller keeps the array alive."""
     address: int = array.__array_interface__["data"][0]
     return address

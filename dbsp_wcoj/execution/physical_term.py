@@ -1,18 +1,23 @@
-"""A physical term: one planned term bound to the data that it reads, ready for the join kernel.
+"""Physical term: one term of a delta formula, compiled, and bound to the data that it reads.
 
-A delta formula expands the change of a join into a sum of terms. A term is a join of factors; each
-factor is a relation before or after the step (old or new), or its delta. A run is a sorted array of
-rows. A relation is stored as a spine: a list of runs of growing size, as in an LSM tree. A delta is
-one run.
+A delta formula computes the change of a join as a sum of terms, for example for two relations::
 
-A physical term is built once and used in every step. It stores only addresses of the data that
-changes from step to step: the tables of the spines, which list their runs, and the array of the
-addresses of the step's delta runs. It returns its result in chunks of at most `CHUNK_ROWS` rows,
-because one inserted row can match millions.
+    delta of R ⋈ S   =   (delta of R) ⋈ (old S)  +  (new R) ⋈ (delta of S)
 
-An executor executes the term in parallel: each range of the values of one variable is a task with
-its own buffers. All tasks have ended when a method returns or raises, because they read the runs of
-the step.
+Each term is a join of factors. A factor is an atom of the query with one version of its relation:
+old (before the step), new (after it), or its delta. A delta is one run: a sorted array of rows. A
+relation is stored as a spine: a list of runs of growing size, as in an LSM tree.
+
+A physical term is built once and executed in every step. The runs change from step to step, so it
+contains no runs. It contains the addresses of two kinds of tables, which list the current runs: one
+table per spine, and one array with the delta runs of the step.
+
+The result is one weight (`PhysicalTerm.total`) or rows (`PhysicalTerm.chunks`). Rows are returned
+in chunks of at most `CHUNK_ROWS`, because one inserted row can match millions.
+
+A term can be executed in parallel: the values of one variable are divided into ranges, and each
+range is a task with its own buffers. All tasks have ended when a method returns or raises an error,
+because they read the runs of the step.
 """
 
 from __future__ import annotations
@@ -22,7 +27,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Executor, wait
 from contextlib import closing
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -42,9 +47,21 @@ from dbsp_wcoj.zset import MAX_INT64, Int64Array, ZSet, consolidated_rows
 
 __all__ = ["PhysicalTerm", "Source"]
 
-# The input of a factor: (its spine or None, the slot of its delta or -1). A slot is an index of the
-# array of delta addresses.
-Source = tuple[Spine | None, int]
+
+class Source(NamedTuple):
+    """The data that a factor reads: a spine, a delta, or both (the new version of a relation).
+
+    Attributes:
+        spine: The relation before the step; None if the factor is a delta.
+        delta_slot: The index of the delta in the array of delta addresses; -1 if the factor is the
+            relation before the step.
+    """
+
+    spine: Spine | None
+    delta_slot: int
+
+
+# A result and the counters of the work, of one parallel task.
 Result = TypeVar("Result")
 
 
@@ -52,99 +69,98 @@ class PhysicalTerm:
     """One term: a plan, the program compiled from it, and the sources of its factors.
 
     Attributes:
-        plan: The order of the variables, and the column order of each factor.
-        counters: The numbers of proposals and intersections since the term was built, one row per
-            level (variable) of the plan.
+        plan: The order in which the variables are bound, and the column order of each factor.
+        counters: The numbers of proposals and of intersections since the term was built, one row
+            per level. Level i binds variable i of the plan.
         buffers: The memory that the join writes to.
-        sources: Three arrays or lists: three words per factor (the address of the spine's table or
-            0, 1 if the factor reads a delta, the slot of the delta); the delta addresses by slot;
-            and the spines.
     """
 
     __slots__ = (
         "_arguments",
-        "_call",
-        "_count",
+        "_counters_address",
+        "_execution_count",
+        "_full_arguments",
         "_is_linked",
         "_program",
-        "_runs",
+        "_referenced",
         "buffers",
         "counters",
         "plan",
-        "sources",
     )
 
     def __init__(
         self,
         plan: TermPlan,
         sources: Sequence[Source],
-        deltas: Int64Array,
+        delta_addresses: Int64Array,
         buffers: JoinBuffers,
         *,
-        driven_by: Sequence[int] = (),
+        delta_factors: Sequence[int] = (),
     ) -> None:
-        """Bind a plan.
+        """Compile a plan and bind it to its sources.
 
         Args:
             plan: The plan.
             sources: The source of each factor.
-            deltas: The addresses of the step's delta runs, by slot. The owner of the array writes
-                them before each execution.
+            delta_addresses: The addresses of the step's delta runs, by slot. The owner of the array
+                writes them before each execution.
             buffers: The memory that the join writes to. Several terms can share it, but only one of
                 them may be executing at a time.
-            driven_by: The factors that are deltas. The join may start from the rows of one of them.
+            delta_factors: The factors that are deltas. The join may start from the rows of one of
+                them.
         """
         self.plan = plan
         self.counters: Int64Array = _zero_counters(plan)
-        self._runs: Int64Array = np.zeros(1, np.int64)
-        self._program = compile_program(plan, driven_by)
+        self._execution_count: Int64Array = np.zeros(1, np.int64)
+        self._program = compile_program(plan, delta_factors)
         self._is_linked = False
-        flat: list[int] = []
-        for spine, delta in sources:
-            flat += [spine.table_address if spine is not None else 0, int(delta >= 0), delta]
-        views = np.array(flat, np.int64)
+        source_table = _source_table(sources)
         # The kernel reads these objects by their addresses; this reference keeps them alive.
-        self.sources = (views, deltas, [spine for spine, _ in sources])
-        self._arguments = (address_of(self._program), address_of(views), address_of(deltas))
-        self._count = address_of(self.counters)
-        # The addresses of the buffers, and the kernel call that uses them.
-        self._call: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+        self._referenced = (source_table, delta_addresses, [source.spine for source in sources])
+        self._arguments = (
+            address_of(self._program),
+            address_of(source_table),
+            address_of(delta_addresses),
+        )
+        self._counters_address = address_of(self.counters)
+        # The addresses of the buffers, and the arguments of a join over all values with them.
+        self._full_arguments: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
         self.buffers = buffers
         buffers.reserve(self._program)
 
     @property
-    def run_count(self) -> int:
+    def execution_count(self) -> int:
         """The number of executions of the term."""
-        return int(self._runs[0])
+        return int(self._execution_count[0])
 
     @property
     def closing_factor(self) -> int | None:
-        """The factor that binds both of the last two variables of a cycle, such as a triangle.
+        """The factor that contains the last two variables, if these close a cycle; else None.
 
-        None if the last two variables do not close a cycle.
+        In the triangle R(a, b), S(b, c), T(a, c), bound in the order a, b, c, it is S.
         """
         program = self._program
         level = int(program[join_layout.LEVELS]) - 2
         if level < 0:
             return None
         starts = int(program[join_layout.BLOCKS]) + level
-        block, inner = (int(start) for start in program[starts : starts + 2])
+        block, last_block = (int(start) for start in program[starts : starts + 2])
         if program[block + join_layout.SUM_KIND] != join_layout.SUM_CYCLE:
             return None
-        (moving,) = self._factors(block) & self._factors(inner)
-        return moving
+        (closing_factor,) = self._factors(block) & self._factors(last_block)
+        return closing_factor
 
     def count_prefixes(self) -> list[list[int]]:
-        """By factor, the number of prefixes of each length in the runs that the next step reads.
+        """Count, for each factor, the prefixes of each length in the runs that the next step reads.
 
-        A prefix that is in two runs counts twice. The length goes up to the number of columns that
-        the join binds. Valid while the runs of the step exist.
+        A prefix that is in two runs counts twice. The greatest length is the number of columns that
+        the join binds. Call this only while the runs of the step exist.
         """
-        views, deltas, spines = self.sources
+        source_table, deltas, spines = self._referenced
         counts = []
         for index, (factor, spine) in enumerate(zip(self.plan.factors, spines, strict=True)):
             headers = [run.buffer for run in spine.runs] if spine is not None else []
-            _, has_delta, slot = views[3 * index : 3 * index + 3].tolist()
+            _, has_delta, slot = source_table[3 * index : 3 * index + 3].tolist()
             if has_delta and deltas[slot]:
                 words = run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * len(factor.order)
                 header = (ctypes.c_int64 * words).from_address(int(deltas[slot]))
@@ -165,7 +181,7 @@ class PhysicalTerm:
             self._is_linked = True
 
     def pack_closing_run(self, run: Run) -> None:
-        """Pack the lists of the run of `closing_factor` into bitmap words.
+        """Convert the sorted lists in the run of `closing_factor` to bitmaps, for the cycle kernel.
 
         This pays off in a join of whole relations (`dbsp_wcoj.kernels.join.packed_lists`).
 
@@ -178,15 +194,16 @@ class PhysicalTerm:
             self.buffers.set_packed_run(packed)
 
     def _factors(self, block: int) -> set[int]:
+        """Return the factors that bind the variable of the level that a program block describes."""
         first = block + join_layout.PARTICIPANTS + 1
         last = first + join_layout.PARTICIPANT_WORDS * int(self._program[first - 1])
         return set(self._program[first : last : join_layout.PARTICIPANT_WORDS].tolist())
 
     @property
     def addresses(self) -> tuple[int, int, int, int]:
-        """The addresses of the program, the sources, the counters and the execution count."""
-        program, sources, _ = self._arguments
-        return program, sources, self._count, address_of(self._runs)
+        """The addresses of the program, the source table, the counters and the execution count."""
+        program, source_table, _ = self._arguments
+        return program, source_table, self._counters_address, address_of(self._execution_count)
 
     def total(
         self,
@@ -197,16 +214,16 @@ class PhysicalTerm:
         """Return the exact weight of the empty row, for a term with an empty head.
 
         Args:
-            ranges: Disjoint inclusive ranges of the split variable, the variable whose values
-                divide the join into parts.
-            executor: Executes the ranges in parallel; the kernel does not hold the GIL.
+            ranges: Disjoint inclusive ranges of the values of the split variable, the variable by
+                which the plan divides the join into parts.
+            executor: Executes the ranges in parallel; the kernel releases the GIL.
             budget: Limits the time; the join checks it at intervals.
 
         Raises:
             WeightOverflowError: The weight, or a part of it, exceeds int64.
-            LimitError: The join takes too long.
+            LimitError: The join takes longer than the budget allows.
         """
-        self._runs[0] += 1
+        self._execution_count[0] += 1
         observer = current_observer() if OBSERVERS else None
         if observer is not None:
             observer.begin_term(self, resumed=False)
@@ -215,11 +232,13 @@ class PhysicalTerm:
             finally:
                 observer.end_term()
         if executor is None and ranges is ALL_VALUES and budget is None:
-            result = join(*self._whole())
+            result = join(*self._arguments_of_full_join())
             if result[0] != join_layout.PAUSED:
                 return self._check_total(result)
             ((low, high),) = ALL_VALUES
-            return self._total(low, high, self.buffers, self._count, budget, resumed=1)
+            return self._range_total(
+                low, high, self.buffers, self._counters_address, budget, is_resumed=1
+            )
         return self._total_of_ranges(ranges, executor, budget)
 
     def _total_of_ranges(
@@ -229,11 +248,11 @@ class PhysicalTerm:
         total = 0
         if executor is None:
             for low, high in ranges:
-                total += self._total(low, high, self.buffers, self._count, budget)
+                total += self._range_total(low, high, self.buffers, self._counters_address, budget)
             return total
-        function = partial(self._total_in_thread, budget)
-        for part, counters in _run_parallel(executor, function, ranges):
-            total += part
+        function = partial(self._range_total_in_thread, budget)
+        for range_total, counters in _run_parallel(executor, function, ranges):
+            total += range_total
             self.counters += counters
         return total
 
@@ -258,9 +277,9 @@ class PhysicalTerm:
             )
         elif executor is None and ranges is ALL_VALUES:
             self.link()
-            self._runs[0] += 1
+            self._execution_count[0] += 1
             ((low, high),) = ALL_VALUES
-            yield from self._chunks(low, high, self.buffers, self._count, budget)
+            yield from self._range_chunks(low, high, self.buffers, self._counters_address, budget)
         else:
             yield from self._chunks_of_ranges(ranges, executor, budget)
 
@@ -268,15 +287,17 @@ class PhysicalTerm:
         self, ranges: Ranges, executor: Executor | None, budget: Budget | None
     ) -> Generator[ZSet, None, None]:
         self.link()
-        self._runs[0] += 1
+        self._execution_count[0] += 1
         if executor is None:
             for low, high in ranges:
-                yield from self._chunks(low, high, self.buffers, self._count, budget)
+                yield from self._range_chunks(
+                    low, high, self.buffers, self._counters_address, budget
+                )
             return
-        function = partial(self._chunks_in_thread, budget)
-        for pieces, counters in _run_parallel(executor, function, ranges):
+        function = partial(self._range_chunks_in_thread, budget)
+        for chunks, counters in _run_parallel(executor, function, ranges):
             self.counters += counters
-            yield from pieces
+            yield from chunks
 
     def _observe_chunks(
         self, chunks: Generator[ZSet, None, None], observer: Observer
@@ -295,7 +316,7 @@ class PhysicalTerm:
                 yield chunk
                 resumed = True
 
-    def _total(
+    def _range_total(
         self,
         low: int,
         high: int,
@@ -303,22 +324,22 @@ class PhysicalTerm:
         counters: int,
         budget: Budget | None,
         *,
-        resumed: int = 0,
+        is_resumed: int = 0,
     ) -> int:
-        state, out, marks, sums = buffers.arguments
-        room = (state, out, CHUNK_ROWS, marks, sums, counters, join_layout.MAX_WORK_PER_CALL)
+        """Return the total of one range; check the time whenever the kernel pauses."""
+        memory = _memory_arguments(buffers, counters)
         observer = current_observer() if OBSERVERS else None
         while True:
             if observer is not None:
                 observer.begin_kernel(buffers.state)
-            result = join(*self._arguments, low, high, resumed, *room)
+            result = join(*self._arguments, low, high, is_resumed, *memory)
             if observer is not None:
                 observer.end_kernel()
             if result[0] != join_layout.PAUSED:
                 return self._check_total(result)
             if budget is not None:
                 budget.check_time()
-            resumed = 1
+            is_resumed = 1
 
     def _check_total(self, result: tuple[int, int, int]) -> int:
         status, _, total = result
@@ -326,32 +347,32 @@ class PhysicalTerm:
             raise _overflow_error(self.plan)
         return total
 
-    def _whole(self) -> tuple[int, ...]:
+    def _arguments_of_full_join(self) -> tuple[int, ...]:
         """Return the kernel arguments for a join over all values.
 
         They stay the same from step to step until the buffers grow, so they are cached.
         """
-        addresses, arguments = self._call
-        if addresses is not self.buffers.arguments:
+        buffer_addresses, arguments = self._full_arguments
+        if buffer_addresses is not self.buffers.arguments:
             self.link()
-            addresses = state, out, marks, sums = self.buffers.arguments
             ((low, high),) = ALL_VALUES
-            room = (state, out, CHUNK_ROWS, marks, sums, self._count, join_layout.MAX_WORK_PER_CALL)
-            arguments = (*self._arguments, low, high, 0, *room)
-            self._call = (addresses, arguments)
+            memory = _memory_arguments(self.buffers, self._counters_address)
+            arguments = (*self._arguments, low, high, 0, *memory)
+            self._full_arguments = (self.buffers.arguments, arguments)
         return arguments
 
-    def _chunks(
+    def _range_chunks(
         self, low: int, high: int, buffers: JoinBuffers, counters: int, budget: Budget | None
     ) -> Iterator[ZSet]:
-        state, out, marks, sums = buffers.arguments
-        room = (state, out, CHUNK_ROWS, marks, sums, counters, join_layout.MAX_WORK_PER_CALL)
-        resumed, status = 0, join_layout.FULL
+        """Yield the rows of one range, one Z-set for each time that the output buffer is full."""
+        memory = _memory_arguments(buffers, counters)
+        is_resumed = 0
+        status = join_layout.FULL
         observer = current_observer() if OBSERVERS else None
         while status in (join_layout.FULL, join_layout.PAUSED):
             if observer is not None:
                 observer.begin_kernel(buffers.state)
-            status, written, _ = join(*self._arguments, low, high, resumed, *room)
+            status, written, _ = join(*self._arguments, low, high, is_resumed, *memory)
             if observer is not None:
                 observer.end_kernel()
             if status == join_layout.OVERFLOW:
@@ -360,31 +381,52 @@ class PhysicalTerm:
                 budget.add_rows(written, len(self.plan.head))
             if written:
                 yield consolidated_rows(*buffers.output(len(self.plan.head), written))
-            resumed = 1
+            is_resumed = 1
 
-    def _total_in_thread(
+    def _range_total_in_thread(
         self, budget: Budget | None, bounds: tuple[int, int]
     ) -> tuple[int, Int64Array]:
         counters = _zero_counters(self.plan)
         with self.buffers.borrow(self._program) as buffers:
-            return self._total(*bounds, buffers, address_of(counters), budget), counters
+            return self._range_total(*bounds, buffers, address_of(counters), budget), counters
 
-    def _chunks_in_thread(
+    def _range_chunks_in_thread(
         self, budget: Budget | None, bounds: tuple[int, int]
     ) -> tuple[list[ZSet], Int64Array]:
         counters = _zero_counters(self.plan)
         with self.buffers.borrow(self._program) as buffers:
-            return list(self._chunks(*bounds, buffers, address_of(counters), budget)), counters
+            chunks = list(self._range_chunks(*bounds, buffers, address_of(counters), budget))
+            return chunks, counters
+
+
+def _source_table(sources: Sequence[Source]) -> Int64Array:
+    """Return the sources as the kernel reads them, three words per factor.
+
+    The words are: the address of the spine's table of runs, or 0; 1 if the factor reads a delta,
+    else 0; the slot of the delta.
+    """
+    words: list[int] = []
+    for spine, delta_slot in sources:
+        spine_address = 0 if spine is None else spine.table_address
+        words += [spine_address, int(delta_slot >= 0), delta_slot]
+    return np.array(words, np.int64)
+
+
+def _memory_arguments(buffers: JoinBuffers, counters: int) -> tuple[int, ...]:
+    """Return the kernel arguments after ``is_resumed``: memory to write to, and limits."""
+    state, out, bitmap, sums = buffers.arguments
+    return state, out, CHUNK_ROWS, bitmap, sums, counters, join_layout.MAX_WORK_PER_CALL
 
 
 def _zero_counters(plan: TermPlan) -> Int64Array:
+    """Return counters of proposals and intersections, one row per level."""
     return np.zeros((max(len(plan.order), 1), join_layout.COUNTER_WORDS), np.int64)
 
 
 def _run_parallel(
     executor: Executor, function: Callable[[tuple[int, int]], Result], ranges: Ranges
 ) -> Iterator[Result]:
-    """Yield the results of all ranges in order; when this ends, all tasks have ended."""
+    """Yield the results of all ranges in order; all tasks have ended when the iterator ends."""
     futures = [executor.submit(function, bounds) for bounds in ranges]
     try:
         for future in futures:

@@ -1,14 +1,18 @@
-"""The plan cache: the terms of a view, planned and bound to the arrangements that they read.
+"""Plan cache: the terms of a query, planned and bound to the data that they read, for all steps.
 
-The cache requests the arrangements of the relations' traces that its terms need, and owns the slots
-into which a step writes the addresses of its delta runs. For each set of changed relations it keeps
-the list of terms to run, so that a step decides nothing that does not depend on its data.
+A term is one product of a delta formula: a join of old, new and delta versions of the relations. A
+step runs the terms that read a changed relation. For each set of changed relations the cache keeps
+the list of these terms, so a step only makes decisions that depend on its data.
 
-Terms are planned before anything is known of the relations, and planned again with statistics each
-time the number of changed rows has grown eightfold: O(log rows) times. Arrangements that no plan
-reads any more are dropped. Results do not depend on the plans. Where relations are loaded from
-storage, terms are planned as they were when the relations were stored (`PlanCache.plans`,
-`PlanCache.resume`), so that they need exactly the arrangements that were stored.
+The terms read the relations in several column orders. A trace stores a relation; an arrangement is
+the trace in one column order. The cache requests the arrangements that its terms need. It also owns
+the array with the addresses of the delta runs of a step. A slot is an index of this array.
+
+Terms are planned first without statistics of the relations, and again with statistics each time the
+number of changed rows has grown eightfold: O(log rows) times. Arrangements that no plan reads any
+more are dropped. Results do not depend on the plans. When relations are loaded from storage, terms
+are planned as they were when the relations were stored (`PlanCache.plans`, `PlanCache.resume`), so
+that they need exactly the stored arrangements.
 """
 
 from __future__ import annotations
@@ -45,13 +49,14 @@ from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["PlanCache"]
 
-# The terms of formulas with more joins per atom (expanded over many) are planned on first use.
+# If a formula has more joins per atom (`expanded` with many atoms), its terms are planned only when
+# a step needs them.
 MAX_JOINS_PER_ATOM_AHEAD: Final = 512
 MAX_DELTA_SLOTS: Final = 4096
 # Changed rows before the first plan with statistics, and the growth before the next one.
 FIRST_REPLAN_ROWS: Final = 1024
 REPLAN_GROWTH_FACTOR: Final = 8
-# More terms are not planned again, because it takes too long. Two atoms leave no choice.
+# If there are more terms, they are not planned again, because it takes too long.
 MAX_REPLAN_TERMS: Final = 128
 NEVER: Final = 1 << 62
 
@@ -62,7 +67,7 @@ class PlanCache:
     Attributes:
         deltas: The addresses of the delta runs of the current step, by slot.
         traces: The trace of each relation of the query.
-        retired_counters: Proposals and intersections of terms that have been planned again.
+        retired_counters: The proposals and intersections of terms that were planned again since.
     """
 
     def __init__(
@@ -78,9 +83,9 @@ class PlanCache:
         )
         self._bound: dict[DeltaTerm, BoundTerm] = {}
         self._by_change: dict[tuple[str, ...], AdaptiveFormula] = {}
-        # The selection that measures the running step.
+        # The formula selection that measures the current step; None if the step is not measured.
         self._measuring: AdaptiveFormula | None = None
-        # The slot of each (relation or partial delta, order) in `deltas`.
+        # The slot of each (relation or index of a partial delta, column order) in `deltas`.
         self._slots: dict[tuple[str | int, ColumnOrder], int] = {}
         self._slots_of: dict[str | int, list[tuple[ColumnOrder, int]]] = {}
         self._buffers = JoinBuffers()
@@ -89,16 +94,17 @@ class PlanCache:
         self.deltas: Int64Array = np.zeros(MAX_DELTA_SLOTS, np.int64)
         atoms = len(query.body)
         is_planned_ahead = count_joins(self._formulas[0], atoms) <= MAX_JOINS_PER_ATOM_AHEAD * atoms
-        # If every term is planned, the arrangements are known; else rows are kept to build them.
+        # Arrangements for terms that are planned later are built from the rows of the trace.
         self.traces = {
             name: relations.declare(name, arity, keep_rows=not is_planned_ahead)
             for name, arity in query.relations.items()
         }
         self._statistics: Statistics | None = None
         self._changes = 0
+        # With two atoms, statistics would not change a plan.
         self._replan_at = FIRST_REPLAN_ROWS if atoms > 2 else NEVER
         self._is_planned_ahead = is_planned_ahead
-        # The value of `plans`, and whether the plans differ from those of a new cache.
+        # The cached value of `plans`; and whether the plans differ from those of a new cache.
         self._plans: dict[str, Any] | None = None
         self._has_own_plans = False
         # Variable orders that `resume` prescribes while it binds the terms.
@@ -106,29 +112,29 @@ class PlanCache:
         self.retired_counters: Int64Array = np.zeros(2, np.int64)
         relations.add_reader(self._column_orders)
         self._relations = relations
-        for one in self._formulas:
-            for term in self._terms_ahead(one):
+        for candidate in self._formulas:
+            for term in self._terms_ahead(candidate):
                 self._bind(term)
-        # The terms after the last planning, for other threads.
+        # A copy for other threads, replaced whenever terms have been planned.
         self._published_terms: tuple[BoundTerm, ...] = tuple(self._bound.values())
 
     @property
     def terms(self) -> tuple[BoundTerm, ...]:
-        """The terms planned so far; any thread may ask, while another one plans."""
+        """The terms planned so far; any thread may read this while another one plans."""
         return self._published_terms
 
     @property
     def formula(self) -> str:
         """The formula, or the candidates and the reason for them; for `explain`."""
-        chosen = tuple(self._by_change.items())  # at once: another thread may be planning
+        chosen = tuple(self._by_change.items())  # a copy, because another thread may be planning
         return describe_choice(self._formula, self._formulas, self._reason, chosen)
 
     @property
     def plans(self) -> dict[str, Any] | None:
-        """The variable orders of the terms as lists, dicts, numbers and strings; for `resume`.
+        """The variable orders of the terms, as JSON values; the argument of `resume`.
 
-        None while all terms are planned as in a new cache. The same object until a term is planned
-        again.
+        None while all terms are planned as in a new cache. The same object is returned until a term
+        is planned again.
         """
         if self._plans is None and self._has_own_plans:
             positions = {name: position for position, name in enumerate(self._variables)}
@@ -147,7 +153,7 @@ class PlanCache:
                 formula; or None.
 
         Complexity:
-            That of planning; and O(rows) for each arrangement that was not loaded.
+            That of planning, plus O(rows) for each arrangement that was not loaded.
         """
         if not self._is_planned_ahead:
             for trace in self.traces.values():
@@ -162,12 +168,12 @@ class PlanCache:
         if plans is not None:
             self._replan_at = plans["again"]
             names = self._variables
-            found = {
+            stored_orders = {
                 DeltaTerm.parse(text): tuple(names[position] for position in order)
                 for text, order in plans["orders"].items()
             }
-            replanned += [term for term in found if term not in self._bound]
-            self._prescribed_orders = self._variable_orders() | found
+            replanned += [term for term in stored_orders if term not in self._bound]
+            self._prescribed_orders = self._variable_orders() | stored_orders
         elif self._changes < self._replan_at:
             self._prescribed_orders = self._variable_orders()
         elif len(replanned) <= MAX_REPLAN_TERMS:
@@ -195,9 +201,9 @@ class PlanCache:
             self._changes += rows
             if self._changes >= self._replan_at:
                 self._replan(steps)
-            found = self._by_change.get(changed)
-            if found is None:
-                found = self._by_change[changed] = self._adaptive_formula(changed)
+            selection = self._by_change.get(changed)
+            if selection is None:
+                selection = self._by_change[changed] = self._adaptive_formula(changed)
             deltas = self.deltas
             if changed != self._filled:
                 self._switch_slots(changed)
@@ -205,34 +211,40 @@ class PlanCache:
                 run = steps[name].run
                 for order, slot in self._slots_of.get(name, ()):
                     deltas[slot] = run(order).address
-            if found.fixed_terms is not None:
-                return found.fixed_terms
-            chosen = found.choose(rows, steps)
-            if found.is_measuring:
-                self._measuring = found
+            if selection.fixed_terms is not None:
+                return selection.fixed_terms
+            chosen = selection.choose(rows, steps)
+            if selection.is_measuring:
+                self._measuring = selection
             return chosen
         finally:
             if observer is not None:
                 observer.end_phase(0)
 
     def bind_single(self, name: str, rows: int) -> BoundTerms | None:
-        """Return the terms of a step of ``rows`` rows of one relation; the caller fills the slots.
+        """Return the terms of a step that changes ``rows`` rows of one relation.
 
-        None if the step needs `bind_step`, because terms have to be planned or chosen.
+        The caller writes the addresses of the delta runs to the slots of the relation.
+
+        Returns:
+            The terms; None if the caller must use `bind_step`, because terms must be planned or a
+            formula must be selected.
         """
-        found = self._by_change.get((name,))
-        if found is None or found.fixed_terms is None or self._changes + rows >= self._replan_at:
+        selection = self._by_change.get((name,))
+        if selection is None or selection.fixed_terms is None:
+            return None
+        if self._changes + rows >= self._replan_at:
             return None
         if self._filled != (name,):
             self._switch_slots((name,))
-        return found.fixed_terms
+        return selection.fixed_terms
 
     def record_rows(self, rows: int) -> None:
-        """Record that a step of ``rows`` rows has run with the terms of `bind_single`."""
+        """Record that a step with ``rows`` changed rows has run the terms of `bind_single`."""
         self._changes += rows
 
     def slots_of(self, name: str) -> Mapping[ColumnOrder, int]:
-        """The slot of a relation's delta, by column order."""
+        """Return the slot of a relation's delta in each column order."""
         return dict(self._slots_of.get(name, ()))
 
     def record_cost(self) -> None:
@@ -242,18 +254,18 @@ class PlanCache:
             self._measuring = None
 
     def _terms_ahead(self, formula: Formula | CustomFormula) -> Iterator[DeltaTerm]:
-        """The terms to plan before the first step.
+        """Yield the terms to plan before the first step.
 
-        All terms, unless there are too many; and the terms of steps that change one relation which
-        only one atom reads, if these differ or not all terms are planned.
+        These are all terms, unless there are too many. In addition, steps that change only one
+        relation may have other terms; these are yielded for each relation that one atom reads.
         """
-        readers = [atom.relation for atom in self._query.body]
+        relations = [atom.relation for atom in self._query.body]
         if self._is_planned_ahead:
-            yield from delta_terms(formula, len(readers))
+            yield from delta_terms(formula, len(relations))
         if self._planner.is_ring or not self._is_planned_ahead:
-            for i, name in enumerate(readers):
-                if readers.count(name) == 1:
-                    for term in delta_terms(formula, len(readers), changed=[i]):
+            for i, name in enumerate(relations):
+                if relations.count(name) == 1:
+                    for term in delta_terms(formula, len(relations), changed=[i]):
                         yield term.simplify_for([i])
 
     def _switch_slots(self, changed: tuple[str, ...]) -> None:
@@ -268,14 +280,14 @@ class PlanCache:
         body = self._query.body
         atoms = [i for i, atom in enumerate(body) if atom.relation in changed]
         candidates = []
-        known = len(self._bound)
+        term_count = len(self._bound)
         for formula in self._formulas:
-            own = delta_terms(formula, len(body), changed=atoms)
+            terms = delta_terms(formula, len(body), changed=atoms)
             if self._planner.is_ring:
-                own = tuple(term.simplify_for(atoms) for term in own)
-            bound = [self._bind(term) for term in own]
-            candidates.append(BoundTerms(bound, self.deltas, self._buffers))
-        if len(self._bound) > known:
+                terms = tuple(term.simplify_for(atoms) for term in terms)
+            bound_terms = [self._bind(term) for term in terms]
+            candidates.append(BoundTerms(bound_terms, self.deltas, self._buffers))
+        if len(self._bound) > term_count:
             self._plans, self._has_own_plans = None, True
             self._published_terms = tuple(self._bound.values())
         return AdaptiveFormula(candidates)
@@ -302,7 +314,7 @@ class PlanCache:
         )
 
     def _rebind(self, terms: Sequence[DeltaTerm]) -> None:
-        """Plan and bind these terms and forget all others."""
+        """Plan and bind these terms, and discard all others."""
         self._measuring = None
         for bound in self._bound.values():
             self.retired_counters += bound.physical.counters.sum(axis=0)
@@ -317,7 +329,7 @@ class PlanCache:
         self._published_terms = tuple(self._bound.values())
 
     def _variable_orders(self) -> dict[DeltaTerm, tuple[str, ...]]:
-        """The variable orders of the terms planned so far."""
+        """Return the variable orders of the terms planned so far."""
         return {term: bound.physical.plan.order for term, bound in self._bound.items()}
 
     @property
@@ -325,7 +337,7 @@ class PlanCache:
         return tuple(dict.fromkeys(name for columns in self._body.columns for name in columns))
 
     def _column_orders(self) -> dict[str, set[ColumnOrder]]:
-        """The column orders that the terms read, by relation."""
+        """Return the column orders in which the terms read each relation."""
         orders: dict[str, set[ColumnOrder]] = {name: set() for name in self.traces}
         for term, bound in self._bound.items():
             for factor, planned in zip(term.factors, bound.physical.plan.factors, strict=True):
@@ -349,6 +361,7 @@ class PlanCache:
         )
 
     def _bind_new(self, term: DeltaTerm) -> BoundTerm:
+        """Plan a term, request the arrangements and slots that it needs, and bind it to them."""
         names, _ = self._planner.resolve_factors(term)
         plan = self._term_plan(term)
         sources: list[Source] = []
@@ -363,7 +376,7 @@ class PlanCache:
                 spine = self.traces[name].arrange(planned.order).spine
             if factor.version is not Version.old:
                 slot = self._slot(name, planned.order)
-            sources.append((spine, slot))
+            sources.append(Source(spine, slot))
             if isinstance(name, int):
                 partial = slot
             elif factor.version is Version.old and spine is not None:
@@ -373,23 +386,26 @@ class PlanCache:
             elif plan.is_split_factor(planned):
                 split = (name, planned.order)
         deltas = [i for i, factor in enumerate(term.factors) if factor.version is Version.delta]
-        physical = PhysicalTerm(plan, sources, self.deltas, self._buffers, driven_by=deltas)
+        physical = PhysicalTerm(plan, sources, self.deltas, self._buffers, delta_factors=deltas)
         return BoundTerm(
             term, physical, term.target, term.joins, tuple(old), tuple(new), partial, split
         )
 
     def _is_arranged(self, name: str | int, order: ColumnOrder) -> bool:
+        """Return whether a relation or partial delta is already available in a column order."""
         return (name, order) in self._slots or (
             isinstance(name, str) and self.traces[name].has_arrangement(order)
         )
 
     def _slot(self, name: str | int, order: ColumnOrder) -> int:
+        """Return the slot of a delta or partial delta in a column order; assign one if needed."""
         slot = self._slots.get((name, order))
         if slot is None:
             slot = len(self._slots)
             if slot == MAX_DELTA_SLOTS:
                 raise FormulaError(
-                    f"the terms need more than {MAX_DELTA_SLOTS} arranged deltas; use 'collapsed'"
+                    f"the terms of the formula need more than {MAX_DELTA_SLOTS} arranged deltas; "
+                    "use formula='collapsed'"
                 )
             self._slots[name, order] = slot
             self._slots_of.setdefault(name, []).append((order, slot))

@@ -1,6 +1,16 @@
-"""The program compiler: compiles a term's plan to the program that the join kernel runs.
+"""Program compiler: compiles the plan of a term to the program that the join kernel interprets.
 
-It also names the kernels that the program calls.
+A program is an int64 array (`dbsp_wcoj.kernels.join.join_layout`): a header, and one block for each
+level of the join, which binds one variable. A block lists the factors that contain the variable and
+the comparisons that bound it. An example, the triangles R(a, b), S(b, c), T(a, c)::
+
+    level 0    binds a    factors R, T
+    level 1    binds b    factors R, S
+    level 2    binds c    factors S, T
+
+If the query only needs the sum of the weights over its last variables, a special kernel computes
+the sum instead of enumerating their values. The block of the level then contains its address, which
+`link` writes.
 """
 
 from __future__ import annotations
@@ -35,7 +45,8 @@ OPERATORS: Final = {
     "!=": join_layout.UNEQUAL,
 }
 
-#: The kernels that sum a level and those after it; a level with one atom is summed without any.
+#: The kernels that sum over the variable of a level and over those of the levels after it. The sum
+#: over the last level with one atom needs no kernel.
 SUM_KERNELS: Final = {
     join_layout.SUM_LAST: sum_last,
     join_layout.SUM_PAIRS: sum_pairs,
@@ -45,65 +56,66 @@ SUM_KERNELS: Final = {
 
 
 def link(program: Int64Array) -> None:
-    """Write to a program the addresses of the kernels that it calls; it runs only then.
+    """Write the addresses of the kernels that a program calls into the program.
 
-    They are compiled, or loaded from the cache: so this is left until a program runs.
+    This must happen before the program runs for the first time. It is not part of `compile_program`
+    because it compiles these kernels or loads them from the cache, and many programs never run.
     """
     starts = int(program[join_layout.BLOCKS])
     for block in program[starts : starts + int(program[join_layout.LEVELS])].tolist():
-        summed = int(program[block + join_layout.SUM_KIND])
-        if summed == join_layout.SUM_NONE:
+        sum_kind = int(program[block + join_layout.SUM_KIND])
+        if sum_kind == join_layout.SUM_NONE:
             continue
-        if summed != join_layout.SUM_LAST or program[block + join_layout.PARTICIPANTS] > 1:
-            program[block + join_layout.SUM_KERNEL] = address_of(SUM_KERNELS[summed])
+        if sum_kind != join_layout.SUM_LAST or program[block + join_layout.PARTICIPANTS] > 1:
+            program[block + join_layout.SUM_KERNEL] = address_of(SUM_KERNELS[sum_kind])
 
 
-def compile_program(plan: TermPlan, deltas: Sequence[int] = ()) -> Int64Array:
-    """Return the program of a plan; its layout is in `dbsp_wcoj.kernels.join.join_layout`.
+def compile_program(plan: TermPlan, delta_factors: Sequence[int] = ()) -> Int64Array:
+    """Compile a plan to a program.
 
     Args:
         plan: The plan.
-        deltas: The factors that are deltas; the rows of one of them may drive the join.
+        delta_factors: The factors that are deltas. The join may start from the rows of one of them.
     """
     levels = len(plan.order)
     shape = _Shape(plan)
-    depths = max((factor.depth for factor in plan.factors), default=0)
-    fixed = [
+    max_depth = max((factor.depth for factor in plan.factors), default=0)
+    header = [
         len(plan.factors),
         levels,
         shape.emitted_levels,
         len(plan.head),
         0,
-        depths,
+        max_depth,
         shape.split_level,
         0,
         0,
-        *_driving_delta(plan, deltas),
+        *_driving_delta(plan, delta_factors),
     ]
     head_start = join_layout.PROGRAM_WORDS
     blocks_start = head_start + len(plan.head)
     depths_start = blocks_start + levels + 1
-    fixed[join_layout.HEAD_LEVELS] = head_start
-    fixed[join_layout.BLOCKS] = blocks_start
-    fixed[join_layout.ATOM_DEPTHS] = depths_start
-    position = depths_start + len(plan.factors)
+    header[join_layout.HEAD_LEVELS] = head_start
+    header[join_layout.BLOCKS] = blocks_start
+    header[join_layout.ATOM_DEPTHS] = depths_start
+    first_block = depths_start + len(plan.factors)
     starts: list[int] = []
     blocks: list[int] = []
-    summed = _sum_of_last_two(shape)
+    pair_sum = _sum_of_last_two(shape)
     memoization_keys = shape.memoization_keys
     for level in range(levels):
         block = _block(shape, level)
-        if summed and level == levels - 2:
-            block[join_layout.SUM_KIND] = summed
-        if not (summed and level == levels - 1):
+        if pair_sum and level == levels - 2:
+            block[join_layout.SUM_KIND] = pair_sum
+        if not (pair_sum and level == levels - 1):
             block[join_layout.MEMO_KEY_LEVEL] = memoization_keys[level]
-        starts.append(position + len(blocks))
+        starts.append(first_block + len(blocks))
         blocks += block
-    starts.append(position + len(blocks))
-    if summed == join_layout.SUM_CLIQUE:
+    starts.append(first_block + len(blocks))
+    if pair_sum == join_layout.SUM_CLIQUE:
         blocks += _block(shape, levels - 1, without=plan.order[-2])
     return np.array(
-        fixed
+        header
         + [shape.level[name] for name in plan.head]
         + starts
         + [factor.depth for factor in plan.factors]
@@ -113,14 +125,15 @@ def compile_program(plan: TermPlan, deltas: Sequence[int] = ()) -> Int64Array:
 
 
 class _Shape:
-    """A plan's variables by level, computed once for all levels.
+    """The variables, factors and comparisons of a plan by level.
 
     Attributes:
         plan: The plan.
         level: The level of each variable.
-        bound: The variables that each factor binds, in its order.
-        holders: By level, the factors that bind its variable, each with the depth.
-        compared: By level, the comparisons that read its variable.
+        bound: The variables that each factor binds, in its column order.
+        holders: For each level, the factors that contain its variable, each with the position of
+            the variable in its column order (the depth).
+        compared: For each level, the comparisons that read its variable.
         emitted_levels: As `TermPlan.emitted_levels`.
         split_level: As `TermPlan.split_level`.
     """
@@ -142,46 +155,54 @@ class _Shape:
 
     @cached_property
     def memoization_keys(self) -> list[int]:
-        """For each level, the level of the one variable that the sum from there on depends on.
+        """For each level, the level of the variable that is the key for memoization; or `NONE`.
 
-        `NONE` where the sum depends on several variables, where rows are still emitted, where the
-        work is split, and where each value occurs once, so that memoization is useless: this holds
-        for the first variable, and for a sum that depends on it alone.
+        The sum over the variables of a level and of all later levels is memoized if it depends on
+        only one earlier variable, the key. It is not memoized where rows are emitted or where the
+        work is split, nor if the key is the first variable, because each of its values occurs once.
 
-        The sum from a level on depends on the earlier variables that share a factor or a comparison
-        with a variable from there on. A variable at level p whose last such partner is at level q
-        counts for the levels p + 1 to q. So running sums of differences at these two ends give, for
-        each level, the number of such variables and the sum of their levels.
+        The sum depends on an earlier variable if this shares a factor or a comparison with one of
+        the summed variables. Let p be the level of a variable, and q the last level of a variable
+        with which it shares a factor or a comparison. Then the sums of levels p + 1 to q depend on
+        it. For each level, running sums over these intervals give the number of such variables and
+        the sum of their levels: if the number is 1, that sum is the level of the key.
 
         Complexity:
             O(levels + columns of the factors).
         """
         levels = len(self.plan.order)
-        last = list(range(levels))
+        last_partner = list(range(levels))
         groups = [*self.bound, *(c.variables for c in self.plan.comparisons)]
         for names in groups:
-            furthest = max((self.level[name] for name in names), default=0)
+            last = max((self.level[name] for name in names), default=0)
             for name in names:
-                last[self.level[name]] = max(last[self.level[name]], furthest)
-        ends = [(0, 0)] * (levels + 1)
-        for place, furthest in enumerate(last):
-            for at, sign in ((place + 1, 1), (furthest + 1, -1)):
-                count, total = ends[at]
-                ends[at] = count + sign, total + sign * place
-        open_at = list(accumulate(ends, lambda a, b: (a[0] + b[0], a[1] + b[1])))
+                level = self.level[name]
+                last_partner[level] = max(last_partner[level], last)
+        # The change at each level of the number of variables, and of the sum of their levels.
+        count_changes = [0] * (levels + 1)
+        level_sum_changes = [0] * (levels + 1)
+        for level, last in enumerate(last_partner):
+            count_changes[level + 1] += 1
+            level_sum_changes[level + 1] += level
+            count_changes[last + 1] -= 1
+            level_sum_changes[last + 1] -= level
+        counts = list(accumulate(count_changes))
+        level_sums = list(accumulate(level_sum_changes))
         first = max(self.emitted_levels, self.split_level + 1, 2)
-        return [
-            total if level >= first and count == 1 and total else NONE
-            for level, (count, total) in enumerate(open_at[:levels])
-        ]
+        keys = [NONE] * levels
+        for level in range(first, levels):
+            if counts[level] == 1 and level_sums[level] > 0:
+                keys[level] = level_sums[level]
+        return keys
 
 
-def _driving_delta(plan: TermPlan, deltas: Sequence[int]) -> tuple[int, int]:
-    """The delta whose rows bind the first variables, and their number; (0, 0) if there is none.
+def _driving_delta(plan: TermPlan, delta_factors: Sequence[int]) -> tuple[int, int]:
+    """Return the delta factor from whose rows the join starts, and the number of its variables.
 
-    No delta drives the join if several of its rows contribute to one row of the head.
+    Its variables must be the first ones of the plan. If several of its rows can contribute to one
+    row of the head, the join cannot start from it. The result is (0, 0) if there is no such factor.
     """
-    for index in deltas:
+    for index in delta_factors:
         factor = plan.factors[index]
         bound = tuple(factor.variables[k] for k in factor.order[: factor.depth])
         if bound and plan.order[: len(bound)] == bound and not 0 < plan.emitted_levels < len(bound):
@@ -190,56 +211,59 @@ def _driving_delta(plan: TermPlan, deltas: Sequence[int]) -> tuple[int, int]:
 
 
 def _sum_of_last_two(shape: _Shape) -> int:
-    """The method that sums the last two variables together; `SUM_NONE` if none applies.
+    """Return which kernel sums over the last two variables together; `SUM_NONE` if none does.
 
-    ``SUM_PAIRS`` if two atoms contain the last variable. ``SUM_CYCLE`` if one of these two also
-    contains the variable before, together with one other atom, and there are no comparisons.
-    ``SUM_CLIQUE`` if more than two atoms contain the last variable and exactly one of them also
-    contains the variable before.
+    Let y be the last variable and x the one before it:
+
+    - ``SUM_PAIRS`` if two factors contain y;
+    - ``SUM_CYCLE`` if two factors contain y, two contain x, exactly one contains both, and no
+      comparison reads y: such as the triangle R(a, x), S(x, y), T(a, y);
+    - ``SUM_CLIQUE`` if more than two factors contain y, and exactly one of them contains x.
     """
     plan = shape.plan
     last = len(plan.order) - 1
     # The join then does not iterate over the last variable, so it cannot be the split one.
     if last < 1 or last - 1 < shape.emitted_levels or shape.split_level == last:
         return join_layout.SUM_NONE
-    before = plan.order[-2]
-    at_last = {i for i, _ in shape.holders[last]}
-    if any(plan.factors[i].depth < len(plan.factors[i].variables) for i in at_last):
+    x = plan.order[-2]
+    with_y = {i for i, _ in shape.holders[last]}
+    if any(plan.factors[i].depth < len(plan.factors[i].variables) for i in with_y):
         return join_layout.SUM_NONE
-    meeting = {i for i, _ in shape.holders[last - 1]}
-    moving = meeting & at_last
-    compared = shape.compared[last]
-    if len(at_last) == 2:
-        if any(c.op == "!=" for c in compared):
+    with_x = {i for i, _ in shape.holders[last - 1]}
+    with_both = with_x & with_y
+    comparisons = shape.compared[last]
+    if len(with_y) == 2:
+        if any(comparison.op == "!=" for comparison in comparisons):
             return join_layout.SUM_NONE
-        closes = len(meeting) == 2 and len(moving) == 1 and not compared
-        return join_layout.SUM_CYCLE if closes else join_layout.SUM_PAIRS
-    if len(at_last) > 2 and len(moving) == 1 and not any(before in c.variables for c in compared):
+        is_cycle = len(with_x) == 2 and len(with_both) == 1 and not comparisons
+        return join_layout.SUM_CYCLE if is_cycle else join_layout.SUM_PAIRS
+    reads_x = any(x in comparison.variables for comparison in comparisons)
+    if len(with_y) > 2 and len(with_both) == 1 and not reads_x:
         return join_layout.SUM_CLIQUE
     return join_layout.SUM_NONE
 
 
 def _block(shape: _Shape, level: int, *, without: str | None = None) -> list[int]:
-    """The program block of a level, without the atoms that bind ``without``."""
+    """Return the program block of a level, without the factors that contain ``without``."""
     plan = shape.plan
     name = plan.order[level]
     participants: list[int] = []
-    count = 0
-    at_leaves = True
+    factor_count = 0
+    are_last_columns = True
     for index, depth in shape.holders[level]:
         if without in shape.bound[index]:
             continue
         factor = plan.factors[index]
         participants += [index, depth, int(depth == factor.depth - 1)]
-        at_leaves &= depth == len(factor.variables) - 1
-        count += 1
+        are_last_columns &= depth == len(factor.variables) - 1
+        factor_count += 1
     comparisons: list[int] = []
-    unequal = False
+    has_unequal = False
     for comparison in shape.compared[level]:
         op, other = _orient(comparison, name)
         if isinstance(other, Constant):
             comparisons += [OPERATORS[op], join_layout.CONSTANT, int(other.value)]  # type: ignore[call-overload]
-            unequal |= op == "!="
+            has_unequal |= op == "!="
             continue
         assert isinstance(other, Variable)
         if other.name == name:
@@ -250,14 +274,15 @@ def _block(shape: _Shape, level: int, *, without: str | None = None) -> list[int
             comparisons += [OPERATORS[op], join_layout.VARIABLE, shape.level[other.name]]
         else:
             continue
-        unequal |= op == "!="
+        has_unequal |= op == "!="
     innermost = level == len(plan.order) - 1 and level >= shape.emitted_levels
-    summed = innermost and not unequal and (count == 1 or (count == 2 and at_leaves))
+    has_fast_sum = factor_count == 1 or (factor_count == 2 and are_last_columns)
+    is_summed = innermost and not has_unequal and has_fast_sum
     return [
         NONE,
-        join_layout.SUM_LAST if summed else join_layout.SUM_NONE,
+        join_layout.SUM_LAST if is_summed else join_layout.SUM_NONE,
         NOT_LINKED,
-        count,
+        factor_count,
         *participants,
         len(comparisons) // join_layout.COMPARISON_WORDS,
         *comparisons,
@@ -265,7 +290,7 @@ def _block(shape: _Shape, level: int, *, without: str | None = None) -> list[int
 
 
 def _orient(comparison: Comparison, name: str) -> tuple[str, Term]:
-    """The operator and the other side of a comparison that reads ``name``, with it on the left."""
+    """Return the operator and the right side of a comparison, turned so that ``name`` is left."""
     if isinstance(comparison.left, Variable) and comparison.left.name == name:
         return comparison.op, comparison.right
     return FLIPPED[comparison.op], comparison.left

@@ -1,8 +1,9 @@
-"""Small steps: a few rows of one relation, in a view whose result is a single weight.
+"""Small steps: a fast path for a few changed rows of one relation, if the result is one weight.
 
-The cost of such a step is the number of calls, so one kernel call does all of it: it builds the
-delta's runs, runs the terms, and appends the runs to the spines. All other steps take the general
-path, and so do a step that may overflow and a step that is observed.
+An example is the count of all triangles of a graph, after one edge has been inserted. Such a step
+takes microseconds, so the overhead of Python calls dominates. Therefore one kernel call does
+everything: it builds the runs of the delta, runs the terms, and appends the runs to the spines. All
+other steps take the general path, and so do steps that may overflow int64 or that are observed.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ class _KernelArguments:
     """Cached kernel arguments of one relation, valid until its terms or arrangements change.
 
     Attributes:
-        terms: The terms.
-        arena: The memory of the relation's runs.
+        terms: The terms that a step of the relation runs.
+        arena: The memory in which the kernel builds runs of the relation.
         buffers: The addresses of the join buffers.
-        words: The words that the kernel reads; None if the steps take the general path.
-        address: The address of the words.
+        words: The array that the kernel reads; None if the steps take the general path.
+        address: The address of ``words``.
     """
 
     terms: BoundTerms
@@ -44,21 +45,22 @@ class _KernelArguments:
 
 
 class SmallSteps:
-    """The fast path for small steps of a view that owns its relations."""
+    """The fast path for small steps of a delta query that shares its relations with no other."""
 
-    __slots__ = ("_bound", "_plan_cache", "_relations")
+    __slots__ = ("_arguments", "_plan_cache", "_relations")
 
     def __init__(self, plan_cache: PlanCache, relations: Relations) -> None:
         """Run the terms of ``plan_cache`` on ``relations``."""
         self._plan_cache = plan_cache
         self._relations = relations
-        self._bound: dict[str, _KernelArguments] = {}
+        self._arguments: dict[str, _KernelArguments] = {}
 
     def step(self, deltas: Mapping[str, ZSet]) -> tuple[int, int] | None:
         """Apply the deltas if they are a small step.
 
         Returns:
-            The weight of the empty row and the number of joins; None if the step was not applied.
+            The weight of the empty row and the number of joins; None if nothing was applied and the
+            step must take the general path.
         """
         if OBSERVERS and current_observer() is not None:
             return None
@@ -79,20 +81,21 @@ class SmallSteps:
         arena = trace.arena
         if terms is None or arena is None:
             return None
-        bound = self._bound.get(name)
+        arguments = self._arguments.get(name)
         if (
-            bound is None
-            or bound.terms is not terms
-            or bound.arena is not arena
-            or bound.buffers is not terms.arguments
+            arguments is None
+            or arguments.terms is not terms
+            or arguments.arena is not arena
+            or arguments.buffers is not terms.arguments
         ):
-            bound = self._bound[name] = self._bind(name, terms, arena)
-        if bound.words is None:
+            arguments = self._arguments[name] = self._bind(name, terms, arena)
+        if arguments.words is None:
             return None
-        status, total, joins = small_step(bound.address, delta.row_array, delta.weight_array)
+        address = arguments.address
+        status, total, joins = small_step(address, delta.row_array, delta.weight_array)
         if status == ARENA_FULL:
             arena.start_buffer(rows)
-            status, total, joins = small_step(bound.address, delta.row_array, delta.weight_array)
+            status, total, joins = small_step(address, delta.row_array, delta.weight_array)
         if status == MAY_OVERFLOW:
             return None
         trace.version += 1
@@ -105,12 +108,12 @@ class SmallSteps:
     def _bind(self, name: str, terms: BoundTerms, arena: Arena) -> _KernelArguments:
         """Build the kernel arguments of a relation."""
         slots = self._plan_cache.slots_of(name)
-        arguments = terms.arguments
+        buffers = terms.arguments
         if not terms.is_sum or not slots.keys() <= set(arena.orders):
-            return _KernelArguments(terms, arena, arguments, None, 0)
-        state, _, marks, sums = arguments
+            return _KernelArguments(terms, arena, buffers, None, 0)
+        state, _, bitmap, sums = buffers
         deltas = address_of(self._plan_cache.deltas)
-        wanted = [slots.get(order, -1) for order in arena.orders]
-        addresses = [arena.address, terms.address, deltas, state, marks, sums]
-        words = np.array([*addresses, *wanted], np.int64)
-        return _KernelArguments(terms, arena, arguments, words, address_of(words))
+        slot_by_order = [slots.get(order, -1) for order in arena.orders]
+        addresses = [arena.address, terms.address, deltas, state, bitmap, sums]
+        words = np.array([*addresses, *slot_by_order], np.int64)
+        return _KernelArguments(terms, arena, buffers, words, address_of(words))

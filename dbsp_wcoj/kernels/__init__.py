@@ -1,4 +1,4 @@
-"""Compiled kernels: they take arrays and return arrays, and the caller validates the input.
+"""Kernels: functions compiled by numba, which loop over rows. The caller validates their input.
 
 Every kernel runs without the GIL, is cached on disk, and works on int64 arrays and on *run
 buffers* (see `dbsp_wcoj.storage.run`). A kernel is compiled once for all queries: queries differ

@@ -1,4 +1,4 @@
-"""The decorators of kernels: compile once, release the GIL, cache on disk.
+"""Compilation: the decorators that make a function a kernel, compiled once and cached on disk.
 
 numba invalidates a cached kernel when the file that defines it changes, but not when a file that it
 calls into changes. Therefore the source stamp of every cached kernel is a hash of all kernel files.

@@ -60,7 +60,7 @@ def explain(
         if plan.comparisons:
             lines.append(f"    where {', '.join(map(str, plan.comparisons))}")
         lines.append(
-            f"    ran {physical.run_count:,} times: {proposals:,} proposals, "
+            f"    ran {physical.execution_count:,} times: {proposals:,} proposals, "
             f"{intersections:,} intersections"
         )
     lines.append("arrangements")

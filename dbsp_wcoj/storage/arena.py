@@ -135,8 +135,8 @@ class Arena:
         for spine in self._spines:
             spine.write_tails_to(self._buffer)
         words = self._words
-        words[arena_kernels.ROOM] = self._buffer_address
-        words[arena_kernels.ROOM_WORDS] = len(self._buffer)
+        words[arena_kernels.MEMORY] = self._buffer_address
+        words[arena_kernels.MEMORY_WORDS] = len(self._buffer)
         words[arena_kernels.FREE] = 0
 
     @property

@@ -1,4 +1,4 @@
-"""The sub-commands of ``dbsp-wcoj``."""
+"""The command ``dbsp-wcoj``: its sub-commands, examples and colours."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ rich_utils.STYLE_USAGE = rich_utils.STYLE_HELPTEXT_FIRST_LINE = ""
 rich_utils.STYLE_REQUIRED_LONG = rich_utils.STYLE_REQUIRED_SHORT = "yellow"
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(is_requested: bool) -> None:
+    if is_requested:
         from importlib.metadata import version
 
         typer.echo(version("dbsp-wcoj"))

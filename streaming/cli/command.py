@@ -5,7 +5,7 @@ seconds. Therefore a module without such imports declares the arguments of a sub
 function of the same name that does the work is imported when it is called.
 
 An error that the user can fix is one line on standard error, and an exit status. Only ``--debug``
-shows the traceback:
+shows the traceback. The exit status tells what happened:
 
 ===  =================================================================================
   0  done
@@ -59,18 +59,18 @@ def implemented_in(module: str) -> Callable[[Callable[..., None]], Callable[...,
     """Declare a sub-command; the function of the same name in ``module`` does its work.
 
     That function receives the arguments by name, without ``debug`` and ``REMOVED_OPTIONS``. If the
-    declaration has a ``context``, it receives ``explicit`` instead: the names of the options that
-    are given on the command line.
+    declaration has a ``context``, the function receives ``explicit`` instead: the names of the
+    options that the user wrote on the command line.
     """
 
     def declare(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
-        def run(**words: Any) -> None:
-            for word in REMOVED_OPTIONS:
-                words.pop(word, None)
-            if (context := words.pop("context", None)) is not None:
-                words["explicit"] = _explicit_options(context)
-            getattr(importlib.import_module(module), function.__name__)(**words)
+        def run(**arguments: Any) -> None:
+            for name in REMOVED_OPTIONS:
+                arguments.pop(name, None)
+            if (context := arguments.pop("context", None)) is not None:
+                arguments["explicit"] = _explicit_options(context)
+            getattr(importlib.import_module(module), function.__name__)(**arguments)
 
         return report_errors(run)
 
@@ -78,7 +78,7 @@ def implemented_in(module: str) -> Callable[[Callable[..., None]], Callable[...,
 
 
 def _explicit_options(context: typer.Context) -> set[str]:
-    """The names of the options that are given on the command line."""
+    """Return the names of the options that the user wrote on the command line."""
     sources = {name: context.get_parameter_source(name) for name in context.params}
     return {
         name for name, source in sources.items() if source and not source.name.startswith("DEFAULT")
@@ -89,13 +89,13 @@ def report_errors(function: Callable[..., None]) -> Callable[..., None]:
     """Wrap a command: report its errors in one line, and handle its option ``debug``."""
 
     @functools.wraps(function)
-    def command(*, debug: bool = False, **words: Any) -> None:
+    def command(*, debug: bool = False, **arguments: Any) -> None:
         try:
-            function(**words)
+            function(**arguments)
         except typer.Exit:
             raise
         except KeyboardInterrupt:
-            _print_interrupted(as_json=words.get("log_format") == "json")
+            _print_interrupted(as_json=arguments.get("log_format") == "json")
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:  # the reader of the output has closed it
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -107,7 +107,7 @@ def report_errors(function: Callable[..., None]) -> Callable[..., None]:
                 sys.stderr.write(redacted("".join(traceback.format_exception(error))))
             status, text = _describe(error)
             for problem in getattr(error, "problems", (text,)):
-                print_error(problem, as_json=words.get("log_format") == "json", status=status)
+                print_error(problem, as_json=arguments.get("log_format") == "json", status=status)
             raise typer.Exit(status) from None
 
     return command
@@ -132,19 +132,19 @@ def _describe(error: Exception) -> tuple[int, str]:
     if isinstance(error, FailedError):
         return FAILED, text
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in INSTALLS:
-        name = (error.name or "").partition(".")[0]
+        package = (error.name or "").partition(".")[0]
         return REFUSED, (
-            f"this needs the package {name}, which is not installed: run pip install "
-            f"{INSTALLS[name]}"
+            f"this needs the package {package}, which is not installed: run pip install "
+            f"{INSTALLS[package]}"
         )
     if isinstance(error, DbspWcojError | OSError | pa.ArrowException):
         return REFUSED, text
     if is_spark_error(error):
         return FAILED, spark_reason(error)
-    kind = type(error).__name__
+    type_name = type(error).__name__
     return FAILED, (
-        f"{kind}: {text or 'no message'}: this is a bug of this program; please report it with "
-        "the output of --debug"
+        f"{type_name}: {text or 'no message'}: this is a bug of this program; please report it "
+        "with the output of --debug"
     )
 
 
@@ -157,7 +157,7 @@ def error_message(error: Exception) -> str:
     lines = str(error).splitlines()
     if isinstance(error, OSError) and error.strerror and isinstance(error.filename, str):
         lines = [f"{error.filename}: {error.strerror}"]
-    if lines and lines[-1].strip() == "^":  # a pointer into the line above, useless in one line
+    if lines and lines[-1].strip() == "^":  # it points into the line above: useless in one line
         lines = lines[:-2] or lines
     notes = "; ".join(getattr(error, "__notes__", []))
     return " ".join(" ".join(lines).split()) + (f" ({notes})" if notes else "")
@@ -175,5 +175,5 @@ def print_error(text: str, *, as_json: bool = False, status: int = REFUSED) -> N
 
         terminal.file.write(f"{error_line(text, status)}\n")
         return
-    terminal.print("[wrong]error:[/]", end=" ")
+    terminal.print("[error]error:[/]", end=" ")
     terminal.print(text, markup=False, soft_wrap=True)

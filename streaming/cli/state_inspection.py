@@ -1,9 +1,12 @@
-"""Inspection: what is in a state directory, read from its files alone.
+"""State inspection: describe the contents of a state directory, from its files alone.
 
-Neither views nor Spark are needed, no lock is taken and nothing is changed, so a directory can be
-looked at while a job writes to it. What a version is, is in its manifest (`streaming.state`); what
-is damaged is told and not an error, for that is what one comes to see. With ``check`` every file of
-every version is read and compared with its checksum.
+The command works without Spark, takes no lock and changes nothing, so it can describe a directory
+while a query writes to it. The manifest of a version lists the files of this version
+(`streaming.state`). A damaged version is part of the description, not an error. With ``check``,
+every file of every version is read and compared with its checksum.
+
+The state of an operator is stored under a hash. If the directory contains the text of the views,
+the description also has the operator and the views (`streaming.state.state_labels`).
 """
 
 from __future__ import annotations
@@ -18,10 +21,14 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from circuits import Circuit
+from circuits.runtime.incrementalize import incrementalize
+from streaming.distributed.planning.stages import cut_stages
 from streaming.errors import StateDamagedError, StateError
 from streaming.sources.dead_letters import DEAD_LETTER_SCHEMA
 from streaming.state.checksums import decode_checked, parse_items, parse_text
-from streaming.state.files import LOCK_FILE, LocalFiles, read_small
+from streaming.state.files import read_small_file
+from streaming.state.local_files import LOCK_FILE, LocalFiles
 from streaming.state.manifest import (
     MANIFESTS,
     FileChecksum,
@@ -32,23 +39,28 @@ from streaming.state.manifest import (
     read_manifest,
 )
 from streaming.state.parquet import read_parquet
+from streaming.state.segment_references import SegmentReference
+from streaming.state.state_labels import StateLabel, operator_labels, state_labels
 from streaming.state.store import DEAD_LETTERS_FOLDER, METRICS_FILE
 from streaming.state.verified_files import read_verified
+from streaming.state.view_definitions import read_definition
 
 __all__ = ["inspect_state", "writer_of"]
 
 STATE_FILE: Final = "state.json"
-MAX_METRICS_BYTES: Final = 1 << 18  # bytes of the metrics that are looked at
-MAX_LETTER_FILES: Final = 1000  # files of letters that are read
+#: The last line of metrics is searched in this number of bytes at the end of the file.
+MAX_METRICS_BYTES: Final = 1 << 18
+#: The number of files with dead letters that are read, the newest.
+MAX_DEAD_LETTER_FILES: Final = 1000
 
 
 def inspect_state(folder: Path, *, check: bool = False, letters: int = 5) -> dict[str, Any]:
-    """Describe the content of a state directory, for JSON.
+    """Describe the contents of a state directory as JSON values.
 
     Args:
         folder: The directory.
         check: True to read all files and compare checksums.
-        letters: How many dead letters are shown, the newest.
+        letters: The maximum number of dead letters to show, the newest first.
 
     Raises:
         StateError: The folder is not a state directory.
@@ -56,132 +68,177 @@ def inspect_state(folder: Path, *, check: bool = False, letters: int = 5) -> dic
     if folder.exists() and not folder.is_dir():
         raise StateError(f"{folder} is a file: name the folder that was given as --state")
     files = LocalFiles(folder)
-    numbers = list_batch_ids(files)
-    if not numbers and files.size(STATE_FILE) is None:
+    batch_ids = list_batch_ids(files)
+    if not batch_ids and files.size(STATE_FILE) is None:
         raise StateError(
-            f"{folder} is not a state directory: it has neither {STATE_FILE} nor {MANIFESTS}/; "
-            "name the folder that was given as state_dir or --state"
+            f"{folder} is not a state directory: it contains neither {STATE_FILE} nor "
+            f"{MANIFESTS}/; name the folder that was given as state_dir or --state"
         )
-    versions = [_version(files, number, check) for number in numbers]
-    whole = [one for one in versions if one["damage"] is None]
-    newest = whole[-1]["manifest"] if whole else None
-    identity = _identity(files)
-    for one in versions:
-        del one["manifest"]
+    manifests: dict[int, Manifest] = {}
+    versions = [_describe_version(files, id, check, manifests) for id in batch_ids]
+    intact = [version["batch"] for version in versions if version["damage"] is None]
+    newest = manifests[intact[-1]] if intact else None
     return {
         "location": str(folder),
-        **identity,
+        **_identity(files),
         "writer": writer_of(folder),
         "versions": versions,
-        "arrangements": [] if newest is None else _pieces(newest),
-        "bytes": _bytes_of(files, newest),
-        "views_give": {}
+        "arrangements": [] if newest is None else _describe_state(files, newest),
+        "bytes": _disk_usage(files, newest),
+        "output_files": {}
         if newest is None
-        else {v: len(names) for v, names in newest.outputs.items()},
-        "letters": _letters(files, letters, 0 if newest is None else newest.dead_letters),
+        else {view: len(names) for view, names in newest.outputs.items()},
+        "dead_letters": _dead_letters(files, letters, 0 if newest is None else newest.dead_letters),
         "last_batch": _last_metrics(files),
     }
 
 
-def _version(files: LocalFiles, number: int, check: bool) -> dict[str, Any]:
-    name = manifest_name(number)
-    found: dict[str, Any] = {"batch": number, "damage": None, "manifest": None}
+def _describe_version(
+    files: LocalFiles, batch_id: int, check: bool, manifests: dict[int, Manifest]
+) -> dict[str, Any]:
+    """Describe a version, and add its manifest to ``manifests``; ``damage`` is None if intact."""
+    version: dict[str, Any] = {"batch": batch_id, "damage": None}
     try:
-        manifest = read_manifest(files, number)
+        manifest = manifests[batch_id] = read_manifest(files, batch_id)
     except (StateDamagedError, OSError) as error:
-        return {**found, "damage": _reason(error)}
-    marks = _marks(manifest)
-    found |= {
-        "manifest": manifest,
-        "written": (Path(files.location) / name).stat().st_mtime,
+        return {**version, "damage": _reason(error)}
+    checksums = _all_files(manifest)
+    version |= {
+        "written": (Path(files.location) / manifest_name(batch_id)).stat().st_mtime,
         "query": manifest.query_id,
         "steps": manifest.steps,
         "cells": None if manifest.cells is None else manifest.cells.count,
-        "files": len(marks),
-        "bytes": sum(mark.size for mark in marks.values()),
-        "letters": manifest.dead_letters,
+        "files": len(checksums),
+        "bytes": sum(checksum.size for checksum in checksums.values()),
+        "dead_letters": manifest.dead_letters,
     }
-    for file, mark in marks.items():
+    for name, checksum in checksums.items():
         try:
             if check:
-                read_verified(files, file, mark)
-            elif files.size(file) != mark.size:
-                size = files.size(file)
-                what = "is missing" if size is None else f"has {size:,} bytes, not {mark.size:,}"
-                raise StateDamagedError(f"{file} {what}")
+                read_verified(files, name, checksum)
+            else:
+                _check_size(files, name, checksum.size)
         except (StateDamagedError, OSError) as error:
-            return {**found, "damage": _reason(error)}
-    return found
+            return {**version, "damage": _reason(error)}
+    return version
 
 
-def _cells(manifest: Manifest) -> Mapping[tuple[int, int], bytes]:
+def _check_size(files: LocalFiles, name: str, expected: int) -> None:
+    size = files.size(name)
+    if size is None:
+        raise StateDamagedError(f"{name} is missing")
+    if size != expected:
+        raise StateDamagedError(f"{name} has {size:,} bytes, not {expected:,}")
+
+
+def _cell_manifests(manifest: Manifest) -> Mapping[tuple[int, int], bytes]:
+    """Return the manifests of the cells of a distributed state, by stage and cell."""
     return {} if manifest.cells is None else manifest.cells.manifests
 
 
-def _marks(manifest: Manifest) -> dict[str, FileChecksum]:
-    """Every file that a version needs, those of its cells among them."""
-    marks = dict(manifest.files)
-    for sealed in _cells(manifest).values():
-        marks |= read_cell_manifest(sealed).files
-    return marks
+def _all_files(manifest: Manifest) -> dict[str, FileChecksum]:
+    """Return the checksums of all files of a version, with those of its cells."""
+    checksums = dict(manifest.files)
+    for cell_manifest in _cell_manifests(manifest).values():
+        checksums |= read_cell_manifest(cell_manifest).files
+    return checksums
 
 
-def _pieces(manifest: Manifest) -> list[dict[str, Any]]:
-    """Describe a version; the same arrangement in the cells of one stage is added up."""
-    found = _own_pieces(manifest, "")
-    known: dict[tuple[str, str], dict[str, Any]] = {}
-    for (stage, _), sealed in _cells(manifest).items():
-        for piece in _own_pieces(read_cell_manifest(sealed), f"stage {stage} "):
-            same = known.setdefault((piece["name"], str(piece["order"])), piece)
-            if same is not piece:
-                for what in ("rows", "pieces", "bytes"):
-                    same[what] += piece[what]
-    return [*found, *known.values()]
+def _describe_state(files: LocalFiles, manifest: Manifest) -> list[dict[str, Any]]:
+    """Describe the arrangements and dictionaries of a version, with labels if possible.
+
+    Equal arrangements in the cells of one stage are added up.
+    """
+    entries = _describe_manifest(manifest, "")
+    entry_of: dict[tuple[str, str], dict[str, Any]] = {}
+    for (stage, _), cell_manifest in _cell_manifests(manifest).items():
+        for entry in _describe_manifest(read_cell_manifest(cell_manifest), f"stage {stage} "):
+            total = entry_of.setdefault((entry["name"], str(entry["order"])), entry)
+            if total is not entry:
+                for key in ("rows", "segments", "bytes"):
+                    total[key] += entry[key]
+    entries += entry_of.values()
+    labels = _labels(files, is_distributed=manifest.cells is not None)
+    for entry in entries:
+        prefix = " ".join(entry["name"].split(" ")[:2])
+        label = labels.get(entry["name"]) or labels.get(prefix)
+        entry["label"], entry["views"] = (None, []) if label is None else label
+    return entries
 
 
-def _own_pieces(manifest: Manifest, prefix: str) -> list[dict[str, Any]]:
-    found = [
+def _labels(files: LocalFiles, *, is_distributed: bool) -> Mapping[str, StateLabel]:
+    """Return labels by the name of the state; empty if the directory has no usable query text.
+
+    In a distributed state, the circuits of the cells name the state, so there is one label for all
+    state of a stage, by ``stage N``.
+    """
+    try:
+        circuit = Circuit(read_definition(files))
+        if not is_distributed:
+            return state_labels(circuit)
+        operators = operator_labels(circuit)
+        fields = {name: schema.fields for name, schema in circuit.inputs.items()}
+        stages = cut_stages(incrementalize(circuit.plans, fields)).stages
+        return {f"stage {stage.number}": operators[stage.node] for stage in stages}
+    except Exception:  # the labels are optional, whatever a damaged file contains
+        return {}
+
+
+def _describe_manifest(manifest: Manifest, prefix: str) -> list[dict[str, Any]]:
+    """Describe the arrangements and dictionaries of one manifest."""
+    arrangements = [
         {
             "name": f"{prefix}{name}",
             "order": list(order),
             "kind": "arrangement",
-            "rows": sum(piece.rows for piece in placed),
-            "pieces": len(placed),
-            "bytes": sum(piece.size for piece in placed),
+            **_count_segments(segments),
         }
         for name, orders in manifest.traces.items()
-        for order, placed in orders.items()
+        for order, segments in orders.items()
     ]
-    return found + [
+    dictionaries = [
         {
             "name": f"{prefix}{name}",
             "order": None,
-            "kind": "values",
+            "kind": "dictionary",
+            **_count_segments(segments),
             "rows": manifest.lengths.get(name, 0),
-            "pieces": len(placed),
-            "bytes": sum(piece.size for piece in placed),
         }
-        for name, placed in manifest.tables.items()
+        for name, segments in manifest.tables.items()
     ]
+    return arrangements + dictionaries
 
 
-def _bytes_of(files: LocalFiles, newest: Manifest | None) -> dict[str, int]:
-    def on_disk(folder: str) -> int:
-        try:
-            return sum(_size(files, name) for name in files.names(folder))
-        except StateDamagedError:  # a link in its place
-            return 0
-
-    outputs = {name for names in (newest.outputs.values() if newest else ()) for name in names}
-    marks = {} if newest is None else _marks(newest)
+def _count_segments(segments: tuple[SegmentReference, ...]) -> dict[str, int]:
     return {
-        "state": sum(mark.size for name, mark in marks.items() if name not in outputs),
-        **{folder: on_disk(folder) for folder in ("data", "outputs", DEAD_LETTERS_FOLDER)},
+        "rows": sum(segment.rows for segment in segments),
+        "segments": len(segments),
+        "bytes": sum(segment.size for segment in segments),
     }
 
 
-def _size(files: LocalFiles, name: str) -> int:
-    """The bytes of a file; none of what is no file."""
+def _disk_usage(files: LocalFiles, newest: Manifest | None) -> dict[str, int]:
+    """Return the bytes of the newest version's state, and of each folder of the directory."""
+    if newest is None:
+        state = 0
+    else:
+        outputs = {name for names in newest.outputs.values() for name in names}
+        state = sum(
+            checksum.size for name, checksum in _all_files(newest).items() if name not in outputs
+        )
+    folders = ("data", "outputs", DEAD_LETTERS_FOLDER)
+    return {"state": state, **{folder: _size_of_folder(files, folder) for folder in folders}}
+
+
+def _size_of_folder(files: LocalFiles, folder: str) -> int:
+    try:
+        return sum(_size_of_file(files, name) for name in files.names(folder))
+    except StateDamagedError:  # the folder is a link
+        return 0
+
+
+def _size_of_file(files: LocalFiles, name: str) -> int:
+    """Return the bytes of a file; 0 if it is not a regular file."""
     try:
         return files.size(name) or 0
     except StateDamagedError:
@@ -189,28 +246,31 @@ def _size(files: LocalFiles, name: str) -> int:
 
 
 def _identity(files: LocalFiles) -> dict[str, Any]:
-    """Inputs and views by the directory's identity."""
+    """Return the id, the inputs and the views of the directory, from `STATE_FILE`."""
     try:
-        body = decode_checked(read_small(files, STATE_FILE), STATE_FILE)
+        body = decode_checked(read_small_file(files, STATE_FILE), STATE_FILE)
         names = [name for name, _ in parse_items(body["fingerprints"])]
-        inputs = {name: parse_text(one) for name, one in parse_items(body["inputs"])}
+        inputs = {name: parse_text(columns) for name, columns in parse_items(body["inputs"])}
         identity = parse_text(body["id"])
     except (OSError, StateDamagedError, KeyError, ValueError, TypeError):
         return {"id": None, "inputs": {}, "views": []}
     views = [name.removeprefix("view ") for name in names if name.startswith("view ")]
-    return {"id": identity, "inputs": dict(inputs), "views": views}
+    return {"id": identity, "inputs": inputs, "views": views}
 
 
-def _letters(files: LocalFiles, most: int, total: int) -> dict[str, Any]:
-    """Dead letters: how many for which reason, and the newest; of the last files."""
-    reasons: dict[tuple[str | None, str], int] = {}
+def _dead_letters(files: LocalFiles, max_shown: int, total: int) -> dict[str, Any]:
+    """Describe the dead letters: the newest, and the number of rows for each reason.
+
+    Only the newest `MAX_DEAD_LETTER_FILES` files are read.
+    """
+    rows_by_reason: dict[tuple[str | None, str], int] = {}
     newest: list[dict[str, Any]] = []
     unreadable = 0
     try:
         names = files.names(DEAD_LETTERS_FOLDER)
-    except StateDamagedError:  # a link in its place
+    except StateDamagedError:  # the folder is a link
         names, unreadable = [], 1
-    for name in reversed(names[-MAX_LETTER_FILES:]):
+    for name in reversed(names[-MAX_DEAD_LETTER_FILES:]):
         try:
             table = read_parquet(files.read(name), name).select(DEAD_LETTER_SCHEMA.names)
             table = table.cast(DEAD_LETTER_SCHEMA)
@@ -220,30 +280,36 @@ def _letters(files: LocalFiles, most: int, total: int) -> dict[str, Any]:
         grouped = table.group_by(["relation", "reason"]).aggregate([([], "count_all")])
         for row in grouped.to_pylist():
             key = row["relation"], row["reason"]
-            reasons[key] = reasons.get(key, 0) + row["count_all"]
-        room = max(0, most - len(newest))
-        newest += table.slice(max(0, table.num_rows - room)).to_pylist()[::-1]
-    ordered = sorted(reasons.items(), key=lambda item: -item[1])
+            rows_by_reason[key] = rows_by_reason.get(key, 0) + row["count_all"]
+        missing = max(0, max_shown - len(newest))
+        newest += table.slice(max(0, table.num_rows - missing)).to_pylist()[::-1]
+    most_frequent_first = sorted(rows_by_reason.items(), key=lambda item: -item[1])
     return {
         "total": total,
-        "reasons": [{"relation": r, "reason": why, "rows": rows} for (r, why), rows in ordered],
-        "newest": newest[:most],
+        "reasons": [
+            {"relation": relation, "reason": reason, "rows": rows}
+            for (relation, reason), rows in most_frequent_first
+        ],
+        "newest": newest[:max_shown],
         "unreadable_files": unreadable,
     }
 
 
 def _last_metrics(files: LocalFiles) -> dict[str, Any] | None:
-    """The metrics of the last micro-batch, if the line is whole."""
+    """Return the metrics of the last micro-batch; None if their line is missing or incomplete."""
     try:
         lines = bytes(files.read(METRICS_FILE)[-MAX_METRICS_BYTES:]).splitlines()
-        found = json.loads(lines[-1])
+        metrics = json.loads(lines[-1])
     except (OSError, StateDamagedError, ValueError, IndexError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return metrics if isinstance(metrics, dict) else None
 
 
 def writer_of(folder: Path) -> int | None:
-    """The process that writes to the directory now, if any."""
+    """Return the id of the process that holds the directory's lock; None if there is no writer.
+
+    The result is 0 if the directory is locked and the id cannot be read.
+    """
     try:
         handle = os.open(
             folder / LOCK_FILE, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -258,11 +324,12 @@ def writer_of(folder: Path) -> int | None:
         text = os.read(handle, 32).decode(errors="replace").strip()
         return int(text) if text.isdecimal() else 0
     finally:
-        os.close(handle)  # gives the lock back as well
+        os.close(handle)  # this also releases the lock
     return None
 
 
 def _reason(error: Exception) -> str:
+    """Return the message of an error without the advice to restore the directory."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}"
     return str(error).partition(": restore the state")[0].partition("; restore the state")[0]

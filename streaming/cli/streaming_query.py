@@ -1,8 +1,8 @@
 """Run one streaming query of Spark until it ends or is interrupted, and report why it ended.
 
-Spark wraps an error of the sink into a page of plans; this module keeps the original error. A
-signal must not interrupt a call to Java, because that breaks the connection, so another thread
-waits for Spark.
+Spark wraps an error of the sink (the function that processes each micro-batch) into a page of
+plans; this module keeps the original error. A signal must not interrupt a call to Java, because
+that breaks the connection, so another thread waits for Spark.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from streaming.errors import EventsError, FailedError
 
 __all__ = ["parse_interval", "run_query", "signals_deferred"]
 
-#: Time between two reads of Spark's progress.
+#: Seconds between two reads of Spark's progress.
 PROGRESS_INTERVAL_S: Final = 1
 _INTERVAL: Final = re.compile(r"(\d+)\s*([a-z]+)")
 _UNITS: Final = {
@@ -36,18 +36,18 @@ _UNITS: Final = {
 
 
 def parse_interval(text: str, label: str = "--every") -> str:
-    """Convert a length of time to Spark's notation.
+    """Convert a duration to Spark's notation.
 
     Raises:
-        EventsError: The text is not a length of time.
+        EventsError: The text is not a duration.
 
     >>> parse_interval("500ms"), parse_interval("5 Seconds")
     ('500 milliseconds', '5 seconds')
     """
-    found = _INTERVAL.fullmatch(text.strip().lower())
-    if found is None or found[2] not in _UNITS:
+    match = _INTERVAL.fullmatch(text.strip().lower())
+    if match is None or match[2] not in _UNITS:
         raise EventsError(f"{label} {text!r}: write a number and a unit, as in '5 seconds'")
-    return f"{found[1]} {_UNITS[found[2]]}"
+    return f"{match[1]} {_UNITS[match[2]]}"
 
 
 def run_query(
@@ -61,17 +61,18 @@ def run_query(
     on_stop: Callable[[], object] = lambda: None,
     on_progress: Callable[[Any], object] | None = None,
 ) -> bool:
-    """Run a query; return whether it ended by itself, and not by a signal.
+    """Run a query; return True if it ended by itself, and False if a signal ended it.
 
     Args:
         stream: A streaming DataFrame.
-        function: For ``foreachBatch``.
+        function: The function for ``foreachBatch``.
         checkpoint: The directory of Spark's checkpoint.
         name: The query's name.
-        every: How often a micro-batch begins, ``5 seconds``; as soon as there are rows, if None.
-        once: True to end when all that is there has been read.
-        on_stop: Called when a signal asks to end, before the micro-batch under way is waited for.
-        on_progress: Called with each progress that Spark reports, in a thread of its own.
+        every: The time between two micro-batches, as in ``5 seconds``. If None, a micro-batch
+            begins as soon as there are rows.
+        once: True to end the query when it has read all existing rows.
+        on_stop: Called after a signal to end, while the current micro-batch still runs.
+        on_progress: Called with each progress report of Spark, in a separate thread.
 
     Raises:
         FailedError: The query failed; the message is that of the first cause.
@@ -87,13 +88,15 @@ def run_query(
 
     stop_event = threading.Event()
 
-    def ask(number: int, frame: FrameType | None) -> None:
+    def request_stop(number: int, frame: FrameType | None) -> None:
         stop_event.set()
 
     trigger: dict[str, Any] = (
         {"availableNow": True} if once else {"processingTime": every or "0 seconds"}
     )
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    previous_handlers = {
+        number: signal.signal(number, request_stop) for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         query = (
             stream.writeStream.foreachBatch(call)
@@ -102,7 +105,7 @@ def run_query(
             .queryName(name)
             .start()
         )
-        stopped: list[StreamingQueryException] = []
+        query_errors: list[StreamingQueryException] = []
 
         def wait() -> None:
             try:
@@ -114,59 +117,61 @@ def run_query(
                     last = _report_progress(query, last, on_progress)
                 _report_progress(query, last, on_progress)
             except StreamingQueryException as error:
-                stopped.append(error)
+                query_errors.append(error)
 
-        waiting = threading.Thread(target=wait, daemon=True)
-        waiting.start()
-        while waiting.is_alive() and not stop_event.is_set():
-            waiting.join(0.1)
+        waiter = threading.Thread(target=wait, daemon=True)
+        waiter.start()
+        while waiter.is_alive() and not stop_event.is_set():
+            waiter.join(0.1)
         if stop_event.is_set():
             on_stop()
         if query.isActive:
             query.stop()
     finally:
-        for number, handler in before.items():
+        for number, handler in previous_handlers.items():
             signal.signal(number, handler)
-    if stopped and not stop_event.is_set():
-        cause = failures[-1] if failures else stopped[0]
+    if query_errors and not stop_event.is_set():
+        cause = failures[-1] if failures else query_errors[0]
         raise FailedError(spark_reason(cause) if is_spark_error(cause) else str(cause)) from cause
     return not stop_event.is_set()
 
 
 @contextmanager
-def signals_deferred(say: Callable[[], object]) -> Iterator[None]:
+def signals_deferred(on_first_signal: Callable[[], object]) -> Iterator[None]:
     """Defer signals that arrive in the context to its end.
 
     Spark's launcher leaves a JVM behind when it is interrupted, so it must finish its start.
 
     Args:
-        say: Called at the first signal; a second one interrupts at once.
+        on_first_signal: Called at the first signal; a second one interrupts at once.
 
     Raises:
         KeyboardInterrupt: Ctrl-C or SIGTERM arrived in the context.
     """
     signals: list[int] = []
 
-    def note(number: int, frame: FrameType | None) -> None:
+    def record_signal(number: int, frame: FrameType | None) -> None:
         if signals:
             raise KeyboardInterrupt
         signals.append(number)
-        say()
+        on_first_signal()
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    previous_handlers = {
+        number: signal.signal(number, record_signal) for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in previous_handlers.items():
             signal.signal(number, handler)
     if signals:
         raise KeyboardInterrupt
 
 
-def _report_progress(query: Any, last: int, on_progress: Callable[[Any], object]) -> int:
-    """Report the progress of micro-batches after ``last``; return the number of the last one."""
-    for one in query.recentProgress:
-        if one.batchId > last:
-            last = one.batchId
-            on_progress(one)
-    return last
+def _report_progress(query: Any, last_batch_id: int, on_progress: Callable[[Any], object]) -> int:
+    """Report the progress of later micro-batches; return the id of the last one."""
+    for progress in query.recentProgress:
+        if progress.batchId > last_batch_id:
+            last_batch_id = progress.batchId
+            on_progress(progress)
+    return last_batch_id

@@ -27,13 +27,13 @@ class Difference:
     against: str
     position: int
     total: str
-    found: object
+    actual: object
     expected: object
 
     def __str__(self) -> str:
         return (
-            f"after {self.position:,} changes {self.total} is {self.found}, "
-            f"the {self.against} says {self.expected}"
+            f"after {self.position:,} changes {self.total} is {self.actual}, "
+            f"but {self.expected} according to the {self.against}"
         )
 
 
@@ -59,54 +59,62 @@ class Checks:
     recounts: int = 0
 
     def after(self, position: int, totals: Totals) -> None:
-        """Compare the totals after a number of changes with all values known for it."""
-        found = asdict(totals.counts)
+        """Compare the totals after a number of changes with all expected values."""
+        actual = asdict(totals.counts)
         if position in self.moments:
-            self._recount(position, found, totals)
+            self._recount(position, actual, totals)
         if self.oracle is not None:
             for total, expected in self.oracle.at(position).items():
-                self._compare("oracle", position, total, found[total], expected)
+                self._compare("oracle", position, total, actual[total], expected)
         if position == len(self.stream):
             for total, expected in self.published.items():
-                self._compare("published figure", position, total, found[total], expected)
+                self._compare("published figure", position, total, actual[total], expected)
 
     @property
     def total(self) -> int:
         """The number of comparisons."""
         return sum(self.compared.values())
 
-    def _recount(self, position: int, found: Mapping[str, int], totals: Totals) -> None:
+    def _recount(self, position: int, actual: Mapping[str, int], totals: Totals) -> None:
         expected = recount(*self.stream.live_after(position))
-        for total, value in found.items():
+        for total, value in actual.items():
             self._compare("recount", position, total, value, getattr(expected, total))
         for view in PER_NODE:
-            mine = totals.per_node(view)
-            self._compare_nodes(position, view, mine, getattr(expected, view))
+            counts = totals.per_node(view)
+            self._compare_nodes(position, view, counts, getattr(expected, view))
         self.recounts += 1
 
     def _compare(
-        self, against: str, position: int, total: str, found: object, expected: object
+        self, against: str, position: int, total: str, actual: object, expected: object
     ) -> None:
         self.compared[against] = self.compared.get(against, 0) + 1
-        if found != expected:
-            self.differences.append(Difference(against, position, total, found, expected))
+        if actual != expected:
+            self.differences.append(Difference(against, position, total, actual, expected))
 
     def _compare_nodes(
         self,
         position: int,
         view: str,
-        found: tuple[Integers, Integers],
+        actual: tuple[Integers, Integers],
         expected: tuple[Integers, Integers],
     ) -> None:
-        if all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True)):
+        if all(np.array_equal(a, b) for a, b in zip(actual, expected, strict=True)):
             self._compare("recount", position, view, True, True)
             return
-        mine, other = (
-            {int(k): int(v) for k, v in zip(*counts, strict=True)} for counts in (found, expected)
+        actual_counts, expected_counts = (
+            {int(k): int(v) for k, v in zip(*counts, strict=True)} for counts in (actual, expected)
         )
-        first = min(node for node in {*mine, *other} if mine.get(node) != other.get(node))
+        first_node = min(
+            node
+            for node in {*actual_counts, *expected_counts}
+            if actual_counts.get(node) != expected_counts.get(node)
+        )
         self._compare(
-            "recount", position, f"{view} of {first}", mine.get(first, 0), other.get(first, 0)
+            "recount",
+            position,
+            f"{view} of {first_node}",
+            actual_counts.get(first_node, 0),
+            expected_counts.get(first_node, 0),
         )
 
 

@@ -74,15 +74,15 @@ def demo(
         str | None,
         typer.Option(
             help="How long a message is live: 7d, 36h, none. For messages only; "
-            f"{DEFAULT_WINDOW} when not given.",
+            f"{DEFAULT_WINDOW} by default.",
             show_default=False,
         ),
     ] = None,
     events: Annotated[
         Path | None,
         typer.Option(
-            help="Parquet file of changes (src, dst, ts, op 1 or -1, perhaps tx) or of "
-            "messages (src, dst, ts); CollegeMsg when not given.",
+            help="Parquet file of changes (src, dst, ts, op 1 or -1, and optionally tx) or of "
+            "messages (src, dst, ts); CollegeMsg by default.",
             show_default=False,
         ),
     ] = None,
@@ -101,9 +101,7 @@ def demo(
     picture: Annotated[Path, typer.Option("--plot", help="Where to write the plot, a PNG.")] = Path(
         "triangles.png"
     ),
-    batches: Annotated[
-        int, typer.Option(min=1, help="About how many micro-batches the stream is cut into.")
-    ] = 240,
+    batches: Annotated[int, typer.Option(min=1, help="Approximate number of micro-batches.")] = 240,
     formula: Annotated[
         str, typer.Option(help="Delta formula of the joins, or auto.")
     ] = "collapsed",
@@ -111,30 +109,31 @@ def demo(
         Path | None,
         typer.Option(
             help="New directory for the replayed files, the checkpoint and Spark's log; "
-            "a temporary one when not given.",
+            "a temporary one by default.",
             show_default=False,
         ),
     ] = None,
     ui: Annotated[bool, typer.Option("--ui", help="Serve a live page on this machine.")] = False,
     ui_port: Annotated[
-        int, typer.Option("--ui-port", min=0, max=65535, help="0: any that is free.")
+        int, typer.Option("--ui-port", min=0, max=65535, help="Port of the live page; 0 for any.")
     ] = PORT,
     ui_token_file: TokenFile = None,
     ui_token: OldToken = None,
     json: Annotated[
-        bool, typer.Option("--json", help="The outcome as JSON; all else to the error output.")
+        bool, typer.Option("--json", help="Print the results as JSON, and all else to stderr.")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """Replay a stream through Spark and maintain its triangles and 3-cycles, live.
 
-    By default 59,835 messages among 1,899 people (CollegeMsg); a message leaves after seven days.
-    All counts are compared with recounts from scratch; the exit status is 0 only if all are equal.
+    The default is 59,835 messages among 1,899 people (CollegeMsg); a message is deleted after seven
+    days. All counts are compared with recounts from scratch; the exit status is 0 only if all are
+    equal.
     """
     console = Console(stderr=json)
     begin = time.perf_counter()
     if not picture.resolve().parent.is_dir():
-        raise EventsError(f"--plot: no directory {str(picture.resolve().parent)!r}: make it")
+        raise EventsError(f"--plot: no directory {str(picture.resolve().parent)!r}: create it")
     token = find_token(ui_token_file) if ui else None
     secret = None if token is None else token.value
     if ui:
@@ -192,7 +191,7 @@ def demo(
         highlight=False,
         soft_wrap=True,
     )
-    status = _verdict(console, checks)
+    status = _report_checks(console, checks)
     if json:
         print_json(
             {
@@ -253,28 +252,28 @@ def _new_directory(path: Path | None) -> Path:
     return path
 
 
-def _verdict(console: Console, checks: Checks) -> int:
-    """Say what was compared with what; the exit status."""
-    against = {
+def _report_checks(console: Console, checks: Checks) -> int:
+    """Print the comparisons and their results; return the exit status."""
+    descriptions = {
         "recount": f"with recounts by sparse matrix products at {checks.recounts} moments",
         "oracle": "with the oracle after micro-batches",
         "published figure": "with published figures",
     }
     parts = [
         f"{checks.compared[key]:,} {text}"
-        for key, text in against.items()
+        for key, text in descriptions.items()
         if key in checks.compared
     ]
-    differ = checks.differences
+    differences = checks.differences
     console.print(
         f"Checked: {checks.total:,} comparisons: {', '.join(parts)}.",
         highlight=False,
         soft_wrap=True,
     )
-    if not differ and checks.total:
+    if not differences and checks.total:
         console.print("All equal.", highlight=False, soft_wrap=True)
         return 0
-    for difference in differ[:MAX_DIFFERENCES]:
+    for difference in differences[:MAX_DIFFERENCES]:
         console.print(f"DIFFERENT: {difference}", highlight=False, soft_wrap=True)
-    console.print(f"{len(differ):,} comparisons differ.", highlight=False, soft_wrap=True)
+    console.print(f"{len(differences):,} comparisons differ.", highlight=False, soft_wrap=True)
     return DIFFERENT

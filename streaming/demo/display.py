@@ -70,15 +70,17 @@ class Display(LiveTable):
             self.console.print(self._line(), highlight=False, soft_wrap=True)
 
     def summary(self) -> str:
-        """The peak of the directed triangles, and the leading nodes at that time."""
+        """Return the peak of the directed triangles, and the leading nodes at that time."""
         history = self.history
         if not history.counts:
             return "nothing was replayed"
-        value, at = history.peak["triangles"]
-        lines = [f"Most directed triangles: {value:,}, {self._time(at)}."]
+        value, batch = history.peak["triangles"]
+        lines = [f"Most directed triangles: {value:,}, {self._time(batch)}."]
         for view, label in LEADERS:
-            best = [f"{self._name(node)} ({count:,})" for node, count in history.busiest[view]]
-            lines.append(f"Then {label}: {', '.join(best) or 'none'}.")
+            leading_nodes = [
+                f"{self._name(node)} ({count:,})" for node, count in history.busiest[view]
+            ]
+            lines.append(f"Then {label}: {', '.join(leading_nodes) or 'none'}.")
         return "\n".join(lines)
 
     def _time(self, batch: int) -> str:
@@ -86,36 +88,36 @@ class Display(LiveTable):
 
     def _line(self) -> str:
         history = self.history
-        now = history.counts[-1]
-        share = history.position / len(history.stream)
+        counts = history.counts[-1]
+        fraction = history.position / len(history.stream)
         leaders = history.totals.top("corners", 1)
-        most = f"; most: {self._name(leaders[0][0])} in {leaders[0][1]:,}" if leaders else ""
+        leader_text = f"; most: {self._name(leaders[0][0])} in {leaders[0][1]:,}" if leaders else ""
         return (
-            f"{share:4.0%}  {self._time(len(history.counts) - 1)}"
-            f"  links {now.links:,}, pairs {now.edges:,}, triangles {now.triangles:,}"
-            f" (weighted {now.weighted:,}, undirected {now.simple:,})"
-            f", 3-cycles {now.cycles:,}{most}"
+            f"{fraction:4.0%}  {self._time(len(history.counts) - 1)}"
+            f"  links {counts.links:,}, pairs {counts.edges:,}, triangles {counts.triangles:,}"
+            f" (weighted {counts.weighted:,}, undirected {counts.simple:,})"
+            f", 3-cycles {counts.cycles:,}{leader_text}"
         )
 
     def frame(self) -> RenderableType:
         history = self.history
-        done = len(history.counts)
-        if not done:
+        completed = len(history.counts)
+        if not completed:
             return Text(
                 "waiting for the first micro-batch; a first run compiles the join kernel ..."
             )
-        table = Table(title=f"{self._time(done - 1)}", title_justify="left", expand=False)
+        table = Table(title=f"{self._time(completed - 1)}", title_justify="left", expand=False)
         table.add_column("live", no_wrap=True)
         table.add_column("now", justify="right", no_wrap=True)
         table.add_column("peak", justify="right", no_wrap=True)
         table.add_column("peak at", no_wrap=True)
         for name, label in ROWS:
-            value, at = history.peak[name]
-            now = getattr(history.counts[-1], name)
-            table.add_row(label, f"{now:,}", f"{value:,}", self._time(at))
-        bar = ProgressBar(total=len(history.cuts), completed=done, width=40)
+            value, batch = history.peak[name]
+            current = getattr(history.counts[-1], name)
+            table.add_row(label, f"{current:,}", f"{value:,}", self._time(batch))
+        bar = ProgressBar(total=len(history.cuts), completed=completed, width=40)
         text = Text(
-            f"{history.position:,} of {len(history.stream):,} changes, micro-batch {done} of "
+            f"{history.position:,} of {len(history.stream):,} changes, micro-batch {completed} of "
             f"{len(history.cuts)}; {history.checks.total} comparisons, "
             f"{len(history.checks.differences)} differ"
         )

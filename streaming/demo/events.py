@@ -104,13 +104,13 @@ def college_messages() -> pa.Table:
 
 
 def parse_window(window: str) -> int | None:
-    """Convert a length of time, such as 7d, 36h or none, to seconds.
+    """Convert a duration, such as 7d, 36h or none, to seconds.
 
     >>> parse_window("7d"), parse_window("90m"), parse_window("none")
     (604800, 5400, None)
 
     Raises:
-        EventsError: The text is not a length of time.
+        EventsError: The text is not a duration.
     """
     match = re.fullmatch(r"([1-9][0-9]{0,8})([smhdw])", window)
     if match:
@@ -140,12 +140,12 @@ def read_events(path: Path, window: str | None = None) -> ChangeStream:
     except (pa.ArrowInvalid, OSError) as error:
         raise EventsError(f"{str(path)!r} cannot be read as Parquet: {error}") from error
     if table.num_rows == 0:
-        raise EventsError(f"{str(path)!r} holds no rows: there is nothing to replay")
+        raise EventsError(f"{str(path)!r} has no rows: name a file with changes")
     if "op" in table.column_names:
         if window not in (None, "none"):
             raise EventsError(
-                f"--window {window!r}: {str(path)!r} has a column op, so its retractions "
-                "are its own: leave --window out, or name a file of messages (src, dst, ts)"
+                f"--window {window!r}: {str(path)!r} has a column op, so the file contains its "
+                "deletions: remove --window, or name a file of messages (src, dst, ts)"
             )
         return _changes(table, str(path))
     return replay_messages(table, parse_window(window or DEFAULT_WINDOW), str(path))
@@ -156,34 +156,36 @@ def replay_messages(table: pa.Table, window: int | None, origin: str = "messages
     source, target, time = (integers(table, name, origin) for name in ("src", "dst", "ts"))
     order = np.argsort(time, kind="stable")
     source, target, time = source[order], target[order], time[order]
-    enters = np.ones(len(time), dtype=np.int64)
+    ones = np.ones(len(time), dtype=np.int64)
     if window is None:
-        at, weight, rows = time, enters, np.arange(len(time))
+        change_time, weight, rows = time, ones, np.arange(len(time))
     else:
-        at = np.concatenate([time, time + window])
-        weight = np.concatenate([enters, -enters])
+        change_time = np.concatenate([time, time + window])
+        weight = np.concatenate([ones, -ones])
         rows = np.tile(np.arange(len(time)), 2)
-        order = np.lexsort((weight, at))  # deletions first; stable within each
-        at, weight, rows = at[order], weight[order], rows[order]
+        order = np.lexsort((weight, change_time))  # deletions first; stable within each
+        change_time, weight, rows = change_time[order], weight[order], rows[order]
 
     def live_after(position: int) -> Links:
-        now = at[position - 1]
-        live = time <= now
+        current_time = change_time[position - 1]
+        live = time <= current_time
         if window is not None:
-            live &= time > now - window
-        return source[live], target[live], enters[live]
+            live &= time > current_time - window
+        return source[live], target[live], ones[live]
 
-    return ChangeStream(source[rows], target[rows], weight, at, at, _ends(at), live_after)
+    return ChangeStream(
+        source[rows], target[rows], weight, change_time, change_time, _ends(change_time), live_after
+    )
 
 
 def _changes(table: pa.Table, origin: str) -> ChangeStream:
     source, target, time, weight = (
         integers(table, name, origin) for name in ("src", "dst", "ts", "op")
     )
-    wrong = (weight != 1) & (weight != -1)
-    if wrong.any():
-        at = int(np.argmax(wrong))
-        raise EventsError(f"{origin!r}, row {at}: op is {weight[at]}, it must be 1 or -1")
+    is_invalid = (weight != 1) & (weight != -1)
+    if is_invalid.any():
+        row = int(np.argmax(is_invalid))
+        raise EventsError(f"{origin!r}, row {row}: op is {weight[row]}, it must be 1 or -1")
     key = integers(table, "tx", origin) if "tx" in table.column_names else time
     order = np.argsort(key, kind="stable")  # keeps the order of the file within a transaction
     source, target, time, weight, key = (a[order] for a in (source, target, time, weight, key))
@@ -209,8 +211,8 @@ def integers(table: pa.Table, name: str, origin: str) -> Integers:
     if column.null_count:
         row = pc.index(pc.is_null(column), True).as_py()
         raise EventsError(
-            f"{origin!r}, row {row}: {name} is NULL, {column.null_count} times in all: remove "
-            "these rows or give them a value"
+            f"{origin!r}, row {row}: {name} is NULL in {column.null_count} rows: remove these rows "
+            "or give them a value"
         )
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("s"), safe=False)

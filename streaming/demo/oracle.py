@@ -91,15 +91,15 @@ def read_oracle(path: Path, stream: ChangeStream) -> Oracle:
         key = "tx" if "tx" in table.column_names else "ts"
         last = integers(table, key, str(path))
         positions = np.searchsorted(stream.transaction, last, side="right").astype(np.int64)
-        stray = np.flatnonzero(stream.transaction[np.maximum(positions, 1) - 1] != last)
-        if len(stray):
+        unmatched = np.flatnonzero(stream.transaction[np.maximum(positions, 1) - 1] != last)
+        if len(unmatched):
             raise EventsError(
-                f"{str(path)!r} has a row for {key} {last[stray[0]]}, when nothing changes in the "
-                "events: it belongs to another stream"
+                f"{str(path)!r} has a row for {key} {last[unmatched[0]]}, which no change has: it "
+                "belongs to another stream"
             )
     if len(positions) == 0 or positions[-1] != len(stream) or (np.diff(positions) <= 0).any():
         raise EventsError(
-            f"{str(path)!r} does not end with the {len(stream)} changes of the events, or goes "
-            "back: it belongs to another stream"
+            f"{str(path)!r} is not ascending, or does not end after the {len(stream)} changes of "
+            "the events: it belongs to another stream"
         )
     return Oracle(positions, expected)

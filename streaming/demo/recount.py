@@ -39,7 +39,7 @@ class Recount:
 
 
 def recount(source: Integers, target: Integers, weight: Integers) -> Recount:
-    """Count everything in the graph of these links; weights of equal links add up."""
+    """Compute all counts of the graph of these links; the weights of equal links are added."""
     nodes, ends = np.unique(np.concatenate([source, target]), return_inverse=True)
     shape = (len(nodes), len(nodes))
     split = len(source)
@@ -49,24 +49,24 @@ def recount(source: Integers, target: Integers, weight: Integers) -> Recount:
     edges = int((all_links.data > 0).sum())
     weights = all_links - sparse.diags_array(all_links.diagonal(), dtype=np.int64).tocsr()
     weights.eliminate_zeros()
-    one = (weights > 0).astype(np.int64)
-    both = ((one + one.T) > 0).astype(np.int64)
-    closed = (one @ one) * one
-    turning = (one @ one) * one.T
-    middle = (one.T @ one) * one
-    corners = closed.sum(axis=1) + middle.sum(axis=1) + closed.sum(axis=0)
+    adjacency = (weights > 0).astype(np.int64)
+    undirected = ((adjacency + adjacency.T) > 0).astype(np.int64)
+    triangles = (adjacency @ adjacency) * adjacency
+    cycles = (adjacency @ adjacency) * adjacency.T
+    triangles_by_b = (adjacency.T @ adjacency) * adjacency
+    corners = triangles.sum(axis=1) + triangles_by_b.sum(axis=1) + triangles.sum(axis=0)
     return Recount(
         links=int(weight.sum()),
         edges=edges,
-        triangles=int(closed.sum()),
+        triangles=int(triangles.sum()),
         weighted=int(((weights @ weights) * weights).sum()),
-        cycles=int(turning.sum()) // 3,
-        simple=int(((both @ both) * both).sum()) // 6,
+        cycles=int(cycles.sum()) // 3,
+        simple=int(((undirected @ undirected) * undirected).sum()) // 6,
         corners=_without_zeros(nodes, corners),
-        turning=_without_zeros(nodes, turning.sum(axis=1)),
+        turning=_without_zeros(nodes, cycles.sum(axis=1)),
     )
 
 
 def _without_zeros(nodes: Integers, counts: Integers) -> tuple[Integers, Integers]:
-    kept = np.flatnonzero(counts)
-    return nodes[kept], counts[kept]
+    nonzero = np.flatnonzero(counts)
+    return nodes[nonzero], counts[nonzero]

@@ -1,20 +1,23 @@
 """The views of the demo: triangles and cycles of a changing directed graph, as one circuit.
 
-What each counts, where ``link`` holds the rows of the stream with their weights:
+A circuit is a compiled set of views that are maintained together. The input ``link`` contains the
+rows of the stream with their weights. These are the views:
 
 =================== ===========================================================================
-links               rows: the live messages
-linked, edges       distinct pairs (src, dst), loops included, and their number
-e                   distinct pairs without loops: all triangles below are over these ...
-triangles           directed: ``e(a,b), e(b,c), e(a,c)``
-cycles              3-cycles ``e(a,b), e(b,c), e(c,a)``; the join finds each three times, once
-                    from each corner, so the total is divided by three
-simple              undirected triangles: over ``u``, which holds every connected pair once as
-                    (smaller, larger), ``u(a,b), u(b,c), u(a,c)`` finds each exactly once
-corners             for each node the directed triangles that it is part of
-turning             for each node the 3-cycles that it is part of
-weighted            ... but this one: directed triangles over ``w``, all links without loops: the
-                    number of ways to choose three messages that form one
+linked              the distinct pairs (src, dst), with loops (links from a node to itself)
+e                   the distinct pairs without loops
+u                   every connected pair once, as (smaller node, larger node)
+w                   all links without loops, with their weights
+links               the number of rows: the live messages
+edges               the number of pairs in ``linked``
+triangles           the number of directed triangles: ``e(a,b), e(b,c), e(a,c)``
+weighted            the number of ways to choose three messages that form a directed triangle:
+                    the same join over ``w``
+cycles              the number of 3-cycles ``e(a,b), e(b,c), e(c,a)``; the join finds each three
+                    times, once from each node, so the total is divided by three
+simple              the number of undirected triangles: ``u(a,b), u(b,c), u(a,c)``
+corners             for each node, the number of directed triangles that contain it
+turning             for each node, the number of 3-cycles that contain it
 =================== ===========================================================================
 """
 
@@ -121,25 +124,26 @@ class Totals:
         """Add the deltas of one micro-batch."""
         for name in self._sums:
             counted, weight = (column.to_numpy() for column in outputs[name].columns)
-            self._sums[name] += int(
-                counted @ weight
-            )  # the old count is deleted, the new one inserted
+            # The old count is deleted (weight -1), and the new count is inserted (weight 1).
+            self._sums[name] += int(counted @ weight)
         for name, nodes in self._nodes.items():
             node, counted, weight = (column.to_numpy() for column in outputs[name].columns)
             self._nodes[name] = nodes + ZSet.from_columns([node], counted * weight)
 
     @property
     def counts(self) -> Counts:
-        cycles, rest = divmod(self._sums["cycles"], CYCLE_CORNERS)
-        assert rest == 0, f"{self._sums['cycles']} rows of 3-cycles are no multiple of three"
+        cycles, remainder = divmod(self._sums["cycles"], CYCLE_CORNERS)
+        assert remainder == 0, (
+            f"{self._sums['cycles']} rows of 3-cycles are not a multiple of three"
+        )
         return Counts(**{**self._sums, "cycles": cycles})
 
     def per_node(self, view: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Nodes, ascending, and their counts in ``corners`` or ``turning``, without zeros."""
+        """Return the nodes, ascending, and their counts in a view, without zeros."""
         return self._nodes[view].columns[0], self._nodes[view].weights
 
     def top(self, view: str, length: int) -> list[tuple[int, int]]:
-        """The nodes with the highest counts; among equals the smaller node first."""
+        """Return the nodes with the highest counts; of equal counts, the smaller node first."""
         nodes, counts = self.per_node(view)
         best = np.lexsort((nodes, -counts))[:length]
         return [(int(nodes[i]), int(counts[i])) for i in best]

@@ -71,8 +71,8 @@ class DistributedEngine(Engine):
         self._limits = circuit.limits
         self._pipeline: Pipeline | None = None
         self._pipeline_id = ""
-        driver = Circuit(driver_spec(circuit.definition, self._stages))
-        self._store = Store(files, driver, keep=keep, owner=circuit, cells=cells)
+        driver = Circuit(driver_spec(circuit.spec, self._stages))
+        self._store = Store(files, driver, keep=keep, directory_circuit=circuit, cells=cells)
         super().__init__(driver, self._store)
 
     def evaluate(self, step: CircuitStep, batch_id: int, frame: DataFrame) -> StepOutput:
@@ -83,10 +83,10 @@ class DistributedEngine(Engine):
             StateMismatchError: The state belongs to other stages.
             PySparkException: A task failed, also after Spark's retries.
         """
-        known = self._store.cells
-        pipeline = self._pipeline_for(known)
+        cells = self._store.cells
+        pipeline = self._pipeline_for(cells)
         session = _session_of(frame)
-        before = {} if known is None else pipeline.rebalance(batch_id, known.manifests)
+        before = {} if cells is None else pipeline.rebalance(batch_id, cells.manifests)
         result = pipeline.step(session, step.outputs, batch_id, before)
         deltas = {
             view: sum_tables(schema, result.outputs[view]) for view, schema in self._schemas.items()
@@ -98,10 +98,10 @@ class DistributedEngine(Engine):
         )
 
     def check_readable(self, view: str) -> None:
-        """Refuse: the cells keep parts of views, and no process has a whole one."""
+        """Raise an error: each cell has a part of the views, and no process has a whole view."""
         raise UnknownViewError(
-            f"{view!r} is not kept whole, as nothing is in mode 'distributed': give outputs a "
-            "target that holds the view"
+            f"view {view!r} cannot be read in mode 'distributed', because its rows are divided "
+            "among cells: write it to a target, and read that"
         )
 
     def explain(self) -> str:
@@ -113,24 +113,24 @@ class DistributedEngine(Engine):
             StateDamagedError: The newest version cannot be read.
             StateMismatchError: It belongs to other stages.
         """
-        known = read_newest_cells(self._files)
-        if known is None:
+        cells = read_newest_cells(self._files)
+        if cells is None:
             return explain_stages(self._stages, self._default_layout.grids)
-        layout = GridLayout.of(known.layout, self._stages, known.count)
+        layout = GridLayout.of(cells.layout, self._stages, cells.count)
         loads = {
-            stage.number: count_loads(stage, known.of_stage(stage.number))
+            stage.number: count_loads(stage, cells.stage_manifests(stage.number))
             for stage in self._stages.stages
         }
         return explain_stages(self._stages, layout.grids, loads=loads)
 
-    def _pipeline_for(self, known: CellVersions | None) -> Pipeline:
+    def _pipeline_for(self, cells: CellVersions | None) -> Pipeline:
         """The cached pipeline for the grids of the state."""
-        found, id = self._pipeline, self.versions.id
-        if found is None or self._pipeline_id != id or not _has_grids(found.layout, known):
+        pipeline, id = self._pipeline, self.versions.id
+        if pipeline is None or self._pipeline_id != id or not _has_grids(pipeline.layout, cells):
             layout = None
-            if known is not None:
-                layout = GridLayout.of(known.layout, self._stages, self._cells)
-            found = Pipeline(
+            if cells is not None:
+                layout = GridLayout.of(cells.layout, self._stages, self._cells)
+            pipeline = Pipeline(
                 self._stages,
                 cells=self._cells,
                 files=self._files,
@@ -138,10 +138,10 @@ class DistributedEngine(Engine):
                 layout=layout,
                 limits=self._limits,
             )
-            if known is not None:
-                _check_cells(known, found)
-            self._pipeline, self._pipeline_id = found, id
-        return found
+            if cells is not None:
+                _check_cells(cells, pipeline)
+            self._pipeline, self._pipeline_id = pipeline, id
+        return pipeline
 
 
 def read_newest_cells(files: Files) -> CellVersions | None:
@@ -161,26 +161,26 @@ def check_distributable(circuit: Circuit) -> None:
         StreamingError: A view is materialized or recursive, or an input keeps the results of
             expired rows.
     """
-    kept = [
+    inputs = [
         name
         for name, rules in circuit.input_options.items()
         if rules.retain and rules.retain.keeps_results
     ]
-    if kept:
+    if inputs:
         raise StreamingError(
-            f"input {kept[0]!r} has on_expiry='keep', and cells cannot drop expired rows without "
-            "deleting their results: take mode='embedded', or on_expiry='retract'"
+            f"input {inputs[0]!r} has on_expiry='keep', and cells cannot drop expired rows without "
+            "deleting their results: use mode='embedded', or on_expiry='retract'"
         )
     if circuit.recursions:
-        names = ", ".join(repr(name) for of in circuit.recursions for name in of)
+        names = ", ".join(repr(name) for views in circuit.recursions for name in views)
         raise StreamingError(
-            f"the recursion of {names} is not spread over cells: take mode='embedded'"
+            f"the recursion of {names} cannot be distributed over cells: use mode='embedded'"
         )
     if circuit.materialized:
         raise StreamingError(
-            f"{', '.join(circuit.materialized)}: to be materialized, and in mode 'distributed' "
-            "nothing is kept whole in one place: compile the views without materialize=, and give "
-            "outputs a target that holds them, or take mode='embedded'"
+            f"{', '.join(circuit.materialized)}: materialized views are not available in mode "
+            "'distributed', because rows are divided among cells: compile the views without "
+            "materialize= and write them to a target, or use mode='embedded'"
         )
 
 
@@ -202,30 +202,30 @@ def sum_tables(schema: Schema, tables: Sequence[pa.Table]) -> pa.Table:
     >>> sum_tables(schema, [one, two]).to_pylist()
     [{'x': 7, 'weight': 2}]
     """
-    there = [table.rename_columns(schema.arrow.names) for table in tables if table.num_rows]
-    if not there:
+    nonempty = [table.rename_columns(schema.arrow.names) for table in tables if table.num_rows]
+    if not nonempty:
         return schema.arrow.empty_table()
     codecs = Codecs()
-    if len(there) == 1 and there[0].schema.types == schema.arrow.types:
-        return there[0].cast(schema.arrow)
-    zset = schema.to_zset(there[0], codecs)
-    for table in there[1:]:
+    if len(nonempty) == 1 and nonempty[0].schema.types == schema.arrow.types:
+        return nonempty[0].cast(schema.arrow)
+    zset = schema.to_zset(nonempty[0], codecs)
+    for table in nonempty[1:]:
         zset = zset + schema.to_zset(table, codecs)
     return schema.to_table(zset, codecs)
 
 
-def _has_grids(layout: GridLayout, known: CellVersions | None) -> bool:
+def _has_grids(layout: GridLayout, cells: CellVersions | None) -> bool:
     """Return whether the layout is that of the state, if there is a state."""
-    return known is None or known.layout == layout.body
+    return cells is None or cells.layout == layout.body
 
 
-def _check_cells(known: CellVersions, pipeline: Pipeline) -> None:
+def _check_cells(cells: CellVersions, pipeline: Pipeline) -> None:
     """Check the circuits of the cells: another version of this library may cut other stages."""
     expected: Mapping[int, str] = {
-        number: definition.fingerprint for number, definition in enumerate(pipeline.definitions)
+        number: spec.fingerprint for number, spec in enumerate(pipeline.specs)
     }
-    for (stage, _), sealed in known.manifests.items():
-        if read_cell_manifest(sealed).fingerprint != expected.get(stage):
+    for (stage, _), manifest in cells.manifests.items():
+        if read_cell_manifest(manifest).fingerprint != expected.get(stage):
             raise StateMismatchError(
                 f"the cells of stage {stage} belong to another circuit than this version "
                 "compiles the views to: use the version that wrote the state, or delete the "
@@ -239,8 +239,8 @@ def _session_of(frame: DataFrame) -> SparkSession:
         session.sparkContext  # noqa: B018 - Spark Connect has none, and says so when asked
     except PySparkException as error:
         raise StreamingError(
-            "mode='distributed' needs the classic Spark driver, and this is Spark Connect: run the "
-            "query there, or take mode='embedded'"
+            "mode='distributed' needs the classic Spark driver, not Spark Connect: run the query "
+            "with the classic driver, or use mode='embedded'"
         ) from error
     return session
 

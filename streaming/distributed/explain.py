@@ -35,19 +35,19 @@ def explain_stages(
     Args:
         stages: The stages.
         grids: The grid of each stage.
-        rows: The number of rows of each relation, if known; otherwise loads are fractions.
-        loads: By stage the rows of each cell, if there is a state.
+        rows: The number of rows of each relation, if available; otherwise loads are fractions.
+        loads: For each stage the number of rows of each cell, if there is a state.
 
     >>> import pyarrow as pa
     >>> from circuits import compile_sql
     >>> from circuits.runtime.incrementalize import incrementalize
     >>> from streaming.distributed.planning.grid_planning import stage_grid
     >>> from streaming.distributed.planning.stages import cut_stages
-    >>> e = pa.schema([("src", pa.int64()), ("dst", pa.int64())])
+    >>> edges = pa.schema([("src", pa.int64()), ("dst", pa.int64())])
     >>> text = "SELECT x.src, count(*) AS n FROM e x JOIN e y ON x.dst = y.src GROUP BY x.src"
-    >>> circuit = compile_sql(text, {"e": e})
-    >>> cut = cut_stages(incrementalize(circuit.plans, {"e": circuit.inputs["e"].fields}))
-    >>> print(explain_stages(cut, [stage_grid(stage, 4) for stage in cut.stages]))
+    >>> circuit = compile_sql(text, {"e": edges})
+    >>> stages = cut_stages(incrementalize(circuit.plans, {"e": circuit.inputs["e"].fields}))
+    >>> print(explain_stages(stages, [stage_grid(stage, 4) for stage in stages.stages]))
     2 stages
     stage 0: join r0(v0 = src, v1 = dst), r1(v1 = src)
       r0      from e
@@ -68,7 +68,7 @@ def explain_stages(
     for stage, grid in zip(stages.stages, grids, strict=True):
         lines += _stage(stage, grid, rows or {})
         lines += _load_lines(loads.get(stage.number, ()))
-        lines += [_line("heavy", _heavy(one, grid)) for one in grid.heavy]
+        lines += [_line("heavy", _heavy(heavy, grid)) for heavy in grid.heavy]
     for name, parts in stages.outputs.items():
         lines.append(f"view {name}: {_sources([part.source for part in parts])}")
     return "\n".join(lines)
@@ -139,39 +139,39 @@ def _heavy_copies(grid: Grid, relation: Relation) -> str:
 
 def _load(grid: Grid, rows: Mapping[str, float]) -> str:
     atoms = grid.shares.atoms
-    known = all(atom.relation in rows for atom in atoms)
-    sizes = [rows[atom.relation] if known else atom.rows for atom in atoms]
-    kept = sum(
-        size * grid.shares.replication(atom) * grid.replication_factor(place)
-        for place, (atom, size) in enumerate(zip(atoms, sizes, strict=True))
+    has_sizes = all(atom.relation in rows for atom in atoms)
+    sizes = [rows[atom.relation] if has_sizes else atom.rows for atom in atoms]
+    sent = sum(
+        size * grid.shares.replication(atom) * grid.replication_factor(number)
+        for number, (atom, size) in enumerate(zip(atoms, sizes, strict=True))
     )
-    whole = sum(sizes)
-    if not whole:
+    total = sum(sizes)
+    if not total:
         return "nothing is kept yet"
-    times = f"{kept / whole:.2f} times the ideal"
-    if known:
-        return f"a cell keeps {kept / grid.cells:,.0f} of {whole:,.0f} rows of all atoms, {times}"
-    return f"a cell keeps {100 * kept / whole / grid.cells:.3g} % of the rows of all atoms, {times}"
+    times = f"{sent / total:.2f} times the ideal"
+    if has_sizes:
+        return f"a cell keeps {sent / grid.cells:,.0f} of {total:,.0f} rows of all atoms, {times}"
+    return f"a cell keeps {100 * sent / total / grid.cells:.3g} % of the rows of all atoms, {times}"
 
 
 def _load_lines(loads: Sequence[int]) -> list[str]:
     """Describe the actual number of rows in the cells, as opposed to the expected load."""
-    whole = sum(loads)
-    if not whole:
+    total = sum(loads)
+    if not total:
         return []
-    times = f"{max(loads) * len(loads) / whole:.2f} times the mean"
-    return [_line("kept", f"{whole:,} rows in all cells, {max(loads):,} in the fullest, {times}")]
+    times = f"{max(loads) * len(loads) / total:.2f} times the mean"
+    return [_line("kept", f"{total:,} rows in all cells, {max(loads):,} in the fullest, {times}")]
 
 
 def _heavy(heavy: Heavy, grid: Grid) -> str:
     names = ", ".join(heavy.names[:MAX_HEAVY_NAMES]) or f"{len(heavy.hashes)} values"
-    more = len(heavy.names) - MAX_HEAVY_NAMES
-    names += f" and {more:,} more" if more > 0 else ""
+    remaining = len(heavy.names) - MAX_HEAVY_NAMES
+    names += f" and {remaining:,} more" if remaining > 0 else ""
     split = []
-    for place, (atom, parts) in enumerate(zip(grid.shares.atoms, heavy.parts, strict=True)):
+    for number, (atom, parts) in enumerate(zip(grid.shares.atoms, heavy.parts, strict=True)):
         if heavy.variable in atom.columns:
-            part = f"{100 * heavy.rows[place]:.3g} % of its rows " if heavy.rows else ""
-            way = f"split into {parts}" if parts > 1 else "sent to all"
-            split.append(f"atom {place} {atom.relation}: {part}{way}")
+            part = f"{100 * heavy.rows[number]:.3g} % of its rows " if heavy.rows else ""
+            how = f"split into {parts}" if parts > 1 else "sent to all"
+            split.append(f"atom {number} {atom.relation}: {part}{how}")
     variable = "+".join(grid.shares.together[heavy.variable])
     return f"{variable} = {names}; {'; '.join(split)}"

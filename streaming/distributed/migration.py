@@ -54,18 +54,18 @@ def gather_state(stage: Stage, grid: Grid, states: Mapping[int, OperatorState]) 
         O(rows in all cells), and sorting the pairs of a row and a cell.
     """
     parts = len(next(iter(states.values())))
-    found: dict[int, pa.Table | None] = {}
+    gathered: dict[int, pa.Table | None] = {}
     for part in range(parts):
-        kept = {cell: state[part] for cell, state in states.items()}
-        tables = {cell: table for cell, table in kept.items() if table is not None}
+        state_of_cell = {cell: state[part] for cell, state in states.items()}
+        tables = {cell: table for cell, table in state_of_cell.items() if table is not None}
         if not tables:
-            found[part] = None
+            gathered[part] = None
             continue
         cells = np.repeat([*tables], [table.num_rows for table in tables.values()])
         rows = pa.concat_tables(tables.values())
         places = _places(stage, part, rows, grid)
-        found[part] = rows.take(pa.array(_first_copies(stage, places, cells)))
-    return tuple(found[part] for part in range(parts))
+        gathered[part] = rows.take(pa.array(_first_copies(stage, places, cells)))
+    return tuple(gathered[part] for part in range(parts))
 
 
 def scatter_state(stage: Stage, grid: Grid, whole: OperatorState) -> Iterable[OperatorState]:
@@ -116,11 +116,11 @@ def _places(stage: Stage, part: int, rows: pa.Table, grid: Grid) -> PlacedRows:
         return place_relation(relation.name, _keyed_columns(relation, rows), grid, rows.num_rows)
     atom = stage.atoms[part]
     (relation,) = (one for one in stage.relations if one.name == atom.relation)
-    columns = [encode_column(rows.column(place)) for place in range(len(relation.fields))]
-    found = place_relation(relation.name, columns, grid, rows.num_rows)
-    bit = [n for n, one in enumerate(stage.atoms) if one.relation == atom.relation].index(part)
-    matches = (found.roles >> bit & 1) == 1
-    return PlacedRows(found.rows[matches], found.cells[matches], found.roles[matches])
+    columns = [encode_column(rows.column(position)) for position in range(len(relation.fields))]
+    placed = place_relation(relation.name, columns, grid, rows.num_rows)
+    role_bit = [n for n, one in enumerate(stage.atoms) if one.relation == atom.relation].index(part)
+    matches = (placed.roles >> role_bit & 1) == 1
+    return PlacedRows(placed.rows[matches], placed.cells[matches], placed.roles[matches])
 
 
 def _keyed_columns(relation: Relation, rows: pa.Table) -> list[pa.ChunkedArray]:
@@ -131,9 +131,9 @@ def _keyed_columns(relation: Relation, rows: pa.Table) -> list[pa.ChunkedArray]:
     assert relation.keys is not None
     nulls = pa.chunked_array([pa.nulls(rows.num_rows, pa.int64())])
     columns = [nulls] * len(relation.fields)
-    for place, key in enumerate(relation.keys):
+    for position, key in enumerate(relation.keys):
         # The transport encoding keeps ordered codes; dictionary codes are values here.
-        columns[key] = encode_column(rows.column(place))
+        columns[key] = encode_column(rows.column(position))
     return columns
 
 
@@ -152,12 +152,13 @@ def _first_copies(stage: Stage, places: PlacedRows, cells: Integers) -> Integers
     np.minimum.at(first, places.rows, places.cells)
     copies = np.bincount(places.rows, minlength=len(cells))
     matches = np.bincount(places.rows, places.cells == cells[places.rows], minlength=len(cells))
-    kept = np.flatnonzero(first == cells)
-    if not (matches == 1).all() or int(copies[kept].sum()) != len(cells):
+    first_copies = np.flatnonzero(first == cells)
+    if not (matches == 1).all() or int(copies[first_copies].sum()) != len(cells):
+        expected_copies = int(copies[first_copies].sum())
         raise StateDamagedError(
             f"stage {stage.number}: {int((matches != 1).sum())} of {len(cells)} rows are in the "
-            f"wrong cells, and there are {len(cells)} copies of {len(kept)} rows instead of "
-            f"{int(copies[kept].sum())}: the state does not match its layout; restore the state "
+            f"wrong cells, and there are {len(cells)} copies of {len(first_copies)} rows instead "
+            f"of {expected_copies}: the state does not match its layout; restore the state "
             "directory from a copy"
         )
-    return kept
+    return first_copies

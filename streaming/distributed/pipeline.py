@@ -118,7 +118,7 @@ class Pipeline:
         self.stages = stages
         self._layout = layout or GridLayout.default(stages, cells)
         self._is_open = layout is None
-        self.definitions = [cell_spec(stage, stages, limits=limits) for stage in stages.stages]
+        self.specs = [cell_spec(stage, stages, limits=limits) for stage in stages.stages]
         self._files = files
         self._state_id = state_id
         self._session: SparkSession | None = None
@@ -153,8 +153,8 @@ class Pipeline:
             own = _stage_manifests(stage, cells)
             if not self._load_balance.is_due(stage, own):
                 continue
-            definition = self.definitions[stage.number]
-            stage_cells = StageCells(self._files, self._state_id, stage, definition)
+            spec = self.specs[stage.number]
+            stage_cells = StageCells(self._files, self._state_id, stage, spec)
             grid = self.grids[stage.number]
             try:
                 grid, moved = self._load_balance.rebalance(
@@ -188,27 +188,31 @@ class Pipeline:
             DbspWcojError: The step of a cell failed.
             PySparkException: A task failed, also after Spark's retries.
         """
-        sent: dict[str, list[pa.Table]] = group_by_destination(inputs)
+        tables_by_destination: dict[str, list[pa.Table]] = group_by_destination(inputs)
         cells = dict(before)
         for stage in self.stages.stages:
             tables = {
-                relation.name: sent.get(f"relation {relation.name}", [])
+                relation.name: tables_by_destination.get(f"relation {relation.name}", [])
                 for relation in stage.relations
             }
-            own = _stage_manifests(stage, before)
+            manifests = _stage_manifests(stage, before)
             # The first step of a cell may produce output without any input row.
-            is_first = len(own) < self.grids[stage.number].cells
+            is_first = len(manifests) < self.grids[stage.number].cells
             if not is_first and not any(t.num_rows for some in tables.values() for t in some):
                 continue
-            for cell, name, content in self._stage(session, stage, tables, batch_id, own):
+            for cell, name, content in self._stage(session, stage, tables, batch_id, manifests):
                 if name == ERROR:
                     raise _name_view(parse_error(content), self.stages, stage.number, cell)
                 if name == MANIFEST:
                     cells[stage.number, cell] = content
                 else:
-                    for what, tables_ in group_by_destination({name: read_table(content)}).items():
-                        sent.setdefault(what, []).extend(tables_)
-        outputs = {name: sent.get(f"view {name}", []) for name in self.stages.outputs}
+                    for destination, tables_ in group_by_destination(
+                        {name: read_table(content)}
+                    ).items():
+                        tables_by_destination.setdefault(destination, []).extend(tables_)
+        outputs = {
+            name: tables_by_destination.get(f"view {name}", []) for name in self.stages.outputs
+        }
         return PipelineResult(outputs, cells)
 
     def _stage(
@@ -241,7 +245,7 @@ class Pipeline:
             self._files,
             self._state_id,
             stage.number,
-            self.definitions[stage.number],
+            self.specs[stage.number],
             batch_id,
             before,
         )
@@ -260,8 +264,8 @@ class Pipeline:
             (number, write_table(sent.filter(pa.array(numbers == number))))
             for number in sorted(new.union(numbers.tolist()))
         ]
-        found = session.sparkContext.parallelize(parts, len(parts)).mapPartitions(task.run_placed)
-        return list(found.collect())
+        results = session.sparkContext.parallelize(parts, len(parts)).mapPartitions(task.run_placed)
+        return list(results.collect())
 
     def _run_shuffled(
         self, session: SparkSession, stage: Stage, rows: pa.Table, task: StageTask
@@ -278,19 +282,19 @@ class Pipeline:
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return task.run(batches)
 
-        said = placed.mapInArrow(run, RESULT_SCHEMA).toArrow()
-        columns = [said.column(name).to_pylist() for name in ("cell", "name", "content")]
+        result = placed.mapInArrow(run, RESULT_SCHEMA).toArrow()
+        columns = [result.column(name).to_pylist() for name in ("cell", "name", "content")]
         return zip(*columns, strict=True)
 
     def _plan(self, stage: Stage) -> StagePlan:
         """The part of a stage's tasks that is the same in every micro-batch, cached."""
         grid = self.grids[stage.number]
-        known = self._plans.get(stage.number)
-        if known is None or known[0] is not grid:
-            definition = self.definitions[stage.number]
-            plan = StagePlan(self._files, self._state_id, stage, definition, grid.cells)
-            known = self._plans[stage.number] = grid, plan
-        return known[1]
+        cached = self._plans.get(stage.number)
+        if cached is None or cached[0] is not grid:
+            spec = self.specs[stage.number]
+            plan = StagePlan(self._files, self._state_id, stage, spec, grid.cells)
+            cached = self._plans[stage.number] = grid, plan
+        return cached[1]
 
     def _choose_grid(self, stage: Stage, rows: pa.Table) -> None:
         """Choose the grid of a join from its first rows."""
@@ -308,28 +312,32 @@ class Pipeline:
 
     def _own_session(self, session: SparkSession) -> SparkSession:
         """A cached session of the same application with its own settings."""
-        known = self._session
-        if known is None or known.sparkContext is not session.sparkContext:
-            known = self._session = session.newSession()
+        cached = self._session
+        if cached is None or cached.sparkContext is not session.sparkContext:
+            cached = self._session = session.newSession()
             for key, value in SETTINGS.items():
-                known.conf.set(key, value)
-        return known
+                cached.conf.set(key, value)
+        return cached
 
 
 def _stage_manifests(stage: Stage, cells: CellManifests) -> dict[int, bytes]:
     """The manifests of one stage."""
-    return {cell: sealed for (number, cell), sealed in cells.items() if number == stage.number}
+    return {cell: manifest for (number, cell), manifest in cells.items() if number == stage.number}
 
 
 def _name_view(error: Exception, stages: Stages, stage: int, cell: int) -> Exception:
     """Return the error of a cell; a limit error names a view that depends on the cell."""
     if not isinstance(error, StepLimitError):
         return error
-    reading = {stage}
+    dependent_stages = {stage}
     for later in stages.stages:
-        if any(p.source in reading for relation in later.relations for p in relation.parts):
-            reading.add(later.number)
+        if any(
+            p.source in dependent_stages for relation in later.relations for p in relation.parts
+        ):
+            dependent_stages.add(later.number)
     views = [
-        name for name, parts in stages.outputs.items() if any(p.source in reading for p in parts)
+        name
+        for name, parts in stages.outputs.items()
+        if any(p.source in dependent_stages for p in parts)
     ]
     return error.renamed(views[0] if views else None, f"cell {cell} of stage {stage}: ")

@@ -50,7 +50,8 @@ from streaming.distributed.stage_cells import StageCells
 from streaming.errors import StateDamagedError, StateError
 from streaming.state.cell_versions import CellVersions
 from streaming.state.directory_identity import read_identity
-from streaming.state.files import Files, LocalFiles, mode_of
+from streaming.state.files import Files
+from streaming.state.local_files import LocalFiles, folder_mode
 from streaming.state.manifest import (
     MANIFESTS,
     Manifest,
@@ -91,14 +92,14 @@ class RescaleResult:
 
 
 def rescale_state(
-    files: Files, *, cells: int | None, definition: CircuitSpec | None = None
+    files: Files, *, cells: int | None, spec: CircuitSpec | None = None
 ) -> RescaleResult:
     """Convert the newest version of a state directory to another number of cells.
 
     Args:
         files: The directory. If it has no file mode, new files get the mode of the old ones.
         cells: The number of cells; None to embed the state in one process.
-        definition: The views of a circuit that was built from plans; None to compile the text in
+        spec: The views of a circuit that was built from plans; None to compile the text in
             the directory.
 
     Raises:
@@ -109,7 +110,7 @@ def rescale_state(
     """
     try:
         if isinstance(files, LocalFiles) and files.mode is None:
-            files = LocalFiles(files.location, mode_of(files, MANIFESTS))
+            files = LocalFiles(files.location, folder_mode(files, MANIFESTS))
         if not list_batch_ids(files):
             raise StateError(
                 f"state directory {files.location} has no version, so there is nothing to "
@@ -117,7 +118,7 @@ def rescale_state(
             )
         files.lock()
         try:
-            return _Rescaling(files, cells, definition).run()
+            return _Rescaling(files, cells, spec).run()
         finally:
             files.unlock()
     except OSError as error:
@@ -136,10 +137,10 @@ def rescale_state(
 class _Rescaling:
     """The conversion of the newest version of a state directory."""
 
-    def __init__(self, files: Files, cells: int | None, definition: CircuitSpec | None) -> None:
+    def __init__(self, files: Files, cells: int | None, spec: CircuitSpec | None) -> None:
         self._files = files
         self._target_cells = cells
-        self._circuit = Circuit(definition or read_definition(files))
+        self._circuit = Circuit(spec or read_definition(files))
         identity = read_identity(files, self._circuit)
         if identity is None:
             raise StateDamagedError(
@@ -153,7 +154,7 @@ class _Rescaling:
         if cells is not None:
             check_distributable(self._circuit)
         self._stages = circuit_stages(self._circuit)
-        self._driver = Circuit(driver_spec(self._circuit.definition, self._stages))
+        self._driver = Circuit(driver_spec(self._circuit.spec, self._stages))
         self._cells = [
             StageCells(files, identity.id, stage, cell_spec(stage, self._stages))
             for stage in self._stages.stages
@@ -212,7 +213,7 @@ class _Rescaling:
         driver.load(stored_state(self._files, self._before))
         states = {}
         for cells, grid in zip(self._cells, layout.grids, strict=True):
-            whole = cells.read(grid, old.of_stage(cells.stage.number))
+            whole = cells.read(grid, old.stage_manifests(cells.stage.number))
             states[cells.stage.node] = whole
             cells.count(whole)
         return self._rewritten(
@@ -234,7 +235,7 @@ class _Rescaling:
             new, found = cells.repartition(
                 grid,
                 choose_grid,
-                old.of_stage(cells.stage.number),
+                old.stage_manifests(cells.stage.number),
                 batch_id=self._number,
                 steps=self._before.steps,
             )
@@ -252,7 +253,7 @@ class _Rescaling:
     ) -> Manifest:
         """The version with the state of another circuit beside its cells."""
         before = self._before
-        state_import = StateImport(circuit, steps=before.steps, marks=before.marks)
+        state_import = StateImport(circuit, steps=before.steps, watermarks=before.watermarks)
         for name, rows in relations.items():
             state_import.add_relation(name, rows)
         for node, state in states.items():
@@ -261,7 +262,7 @@ class _Rescaling:
         writer = Writer(self._files, None, f"{DATA}/{self._number:020}-{_attempt()}")
         self._writers.append(writer)
         writer.add(step)
-        found = writer.manifest(
+        found = writer.make_manifest(
             step,
             self._number,
             state_id=before.state_id,
@@ -280,7 +281,7 @@ class _Rescaling:
         files, name = self._files, manifest_name(self._number)
         after = replace(after, epoch=self._owner.epoch, owner=self._owner.token)
         temporary = f"{name}.{_attempt()}.tmp"
-        files.write(temporary, [after.to_bytes()])
+        files.write(temporary, [after.encode()])
         files.sync(temporary)
         files.sync_folder("")
         check_owner(files, self._owner)

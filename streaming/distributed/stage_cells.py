@@ -36,30 +36,30 @@ class StageCells:
         files: The state directory.
         state_id: Its id.
         stage: The stage.
-        definition: The circuit of its cells.
-        written: What has been written, to be undone if something fails later.
-        moved: True if the state has moved.
-        rows: How many rows of it, each once.
+        spec: The circuit of its cells.
+        written: The writers of the new files, to undo them if something fails later.
+        moved: True if the state has been repartitioned.
+        rows: The number of repartitioned rows, each counted once.
     """
 
     files: Files
     state_id: str
     stage: Stage
-    definition: CircuitSpec
+    spec: CircuitSpec
     written: list[Writer] = field(default_factory=list)
     moved: bool = False
     rows: int = 0
 
     def read(self, grid: Grid, manifests: Mapping[int, bytes]) -> OperatorState:
-        """The state of the stage as one operator would have it.
+        """Read the state of the stage, as one operator would have it.
 
         Args:
-            grid: How rows have found the cells.
-            manifests: Of each cell its version, sealed.
+            grid: The grid of the cells.
+            manifests: The checksummed manifest of each cell.
 
         Raises:
-            StateDamagedError: A cell, a file or a row is not where it should be.
-            StateMismatchError: A cell is of another circuit.
+            StateDamagedError: A cell or a file is missing or damaged, or a row is in a wrong cell.
+            StateMismatchError: A cell belongs to another circuit.
         """
         missing = set(range(grid.cells)) - manifests.keys()
         if missing:
@@ -67,18 +67,18 @@ class StageCells:
                 f"stage {self.stage.number} has {grid.cells} cells, and the version lacks "
                 f"{', '.join(map(str, sorted(missing)))}: restore the state directory from a copy"
             )
-        found = {}
+        states = {}
         for cell in range(grid.cells):
             manifest = read_cell_manifest(manifests[cell])
-            circuit = Circuit(self.definition)
+            circuit = Circuit(self.spec)
             if manifest.fingerprint != circuit.fingerprint:
                 raise StateMismatchError(
-                    f"cell {cell} of stage {self.stage.number} is of another circuit than this "
-                    "version makes of the views: use the version that wrote the state"
+                    f"cell {cell} of stage {self.stage.number} belongs to another circuit than "
+                    "this version compiles the views to: use the version that wrote the state"
                 )
             circuit.load(stored_state(self.files, manifest))
-            found[cell] = export_state(circuit, stateful_operator(circuit))
-        return gather_state(self.stage, grid, found)
+            states[cell] = export_state(circuit, stateful_operator(circuit))
+        return gather_state(self.stage, grid, states)
 
     def write(
         self, grid: Grid, whole: OperatorState, *, batch_id: int, steps: int
@@ -86,21 +86,21 @@ class StageCells:
         """Write the state of the stage in the cells of a grid; return their manifests.
 
         Args:
-            grid: How rows find the cells from now on.
+            grid: The grid of the cells.
             whole: As `read` gives it.
             batch_id: The version.
             steps: The number of steps that produced the state.
 
         Raises:
-            StateDamagedError: What was written is not what was to be written.
-            OSError: The file system refused.
+            StateDamagedError: The written state differs when it is read back.
+            OSError: The file system failed.
         """
-        sealed = {}
+        manifests = {}
         for cell, state in enumerate(scatter_state(self.stage, grid, whole)):
-            sealed[cell] = self._write_cell(cell, state, batch_id, steps)
-        self._check(whole, self.read(grid, sealed))
+            manifests[cell] = self._write_cell(cell, state, batch_id, steps)
+        self._check(whole, self.read(grid, manifests))
         self.count(whole)
-        return sealed
+        return manifests
 
     def repartition(
         self,
@@ -138,26 +138,26 @@ class StageCells:
         self.rows += sum(table.num_rows for table in whole if table is not None)
 
     def _write_cell(self, cell: int, state: OperatorState, batch_id: int, steps: int) -> bytes:
-        circuit = Circuit(self.definition)
-        state_import = StateImport(circuit, steps=steps, marks={})
+        circuit = Circuit(self.spec)
+        state_import = StateImport(circuit, steps=steps, watermarks={})
         state_import.add_operator(stateful_operator(circuit), state)
         step = state_import.finish()
         stem = f"{DATA}/{batch_id:020}-{uuid.uuid4().hex[:12]}-{self.stage.number}.{cell}"
         writer = Writer(self.files, None, stem)
         self.written.append(writer)
         writer.add(step)
-        return writer.manifest(
+        return writer.make_manifest(
             step, batch_id, state_id=self.state_id, fingerprint=circuit.fingerprint
-        ).to_bytes()
+        ).encode()
 
     def _check(self, written: OperatorState, found: OperatorState) -> None:
         """Check that the number of rows and their weights are the same when they are read back."""
-        for one, other in zip(written, found, strict=True):
-            if one is None or other is None:
+        for written_table, read_table in zip(written, found, strict=True):
+            if written_table is None or read_table is None:
                 continue
             sums = [
                 (table.num_rows, sum(table.column(table.num_columns - 1).to_numpy().tolist()))
-                for table in (one, other)
+                for table in (written_table, read_table)
             ]
             if sums[0] != sums[1]:
                 raise StateDamagedError(

@@ -1,8 +1,8 @@
 """Errors: pass an error of a task to the driver as JSON.
 
-If a task raised an error that the engine raises on purpose, Spark would retry it in vain. Instead
-the task sends the name of the class and the arguments. The driver looks up the name among the
-errors of this library and raises the same error. No part of the text is executed.
+If a task raised an error of this library, Spark would retry the task, with the same result. Instead
+the task sends the name of the error's class and the arguments. The driver looks up the name among
+the errors of this library and raises the same error. No part of the text is executed.
 """
 
 from __future__ import annotations
@@ -22,19 +22,22 @@ def format_error(error: DbspWcojError) -> bytes:
     >>> parse_error(format_error(StreamingError("no room")))
     StreamingError('no room')
     """
-    plain = [one if isinstance(one, str | int | float | None) else str(one) for one in error.args]
+    arguments = [
+        argument if isinstance(argument, str | int | float | None) else str(argument)
+        for argument in error.args
+    ]
     notes = [str(note) for note in getattr(error, "__notes__", ())]
-    body = {"error": _name(type(error)), "args": plain, "shown": str(error), "notes": notes}
+    body = {"error": _name(type(error)), "args": arguments, "shown": str(error), "notes": notes}
     return json.dumps(body).encode()
 
 
 def parse_error(text: bytes) -> DbspWcojError:
     """Convert a text to its error; to a `StreamingError` if the class is unknown."""
     body = json.loads(text)
-    known = {_name(one): one for one in _classes(DbspWcojError)}
+    class_of_name = {_name(error_class): error_class for error_class in _classes(DbspWcojError)}
     message = f"{body['error'].rpartition('.')[2]}: {body['shown']}"
     try:
-        error = known[body["error"]](*body["args"])
+        error = class_of_name[body["error"]](*body["args"])
     except (KeyError, TypeError):  # unknown class, or a constructor with other parameters
         error = StreamingError(message)
     for note in body["notes"]:
@@ -48,5 +51,5 @@ def _name(error: type[DbspWcojError]) -> str:
 
 def _classes(root: type[DbspWcojError]) -> Iterator[type[DbspWcojError]]:
     yield root
-    for one in root.__subclasses__():
-        yield from _classes(one)
+    for subclass in root.__subclasses__():
+        yield from _classes(subclass)

@@ -1,7 +1,8 @@
 """Checkpoint: the id and the watermarks of a query, as Spark stores them.
 
-``metadata`` has the id of the query, which is the same after a restart. ``offsets/<batch id>`` is
-written before the micro-batch and has its watermark, so a replay reads the same one.
+The file ``metadata`` has the id of the query, which is the same after a restart. Spark writes
+``offsets/<batch id>``, with the watermark, before the micro-batch starts. So a replay reads the
+same watermark.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from streaming.errors import StateError
-from streaming.state.files import open_files, read_small
+from streaming.state.files import read_small_file
+from streaming.state.open_files import open_files
 
 __all__ = ["Checkpoint"]
 
@@ -56,13 +58,13 @@ class Checkpoint:
 
     def _invalid_file(self, name: str, error: Exception) -> StateError:
         return StateError(
-            f"checkpoint {self._location}: {name} is not as Spark writes it "
+            f"checkpoint {self._location}: {name} does not have the format of Spark "
             f"({type(error).__name__}: {error}): put a copy of the checkpoint back"
         )
 
     def _read(self, name: str) -> str:
         try:
-            return read_small(open_files(self._location), name).decode()
+            return read_small_file(open_files(self._location), name).decode()
         except OSError as error:
             raise StateError(
                 f"checkpoint {self._location} has no file {name} ({error}): give ViewSink("

@@ -1,6 +1,15 @@
-"""Durable state: what a circuit knows, in files that a crash at any moment leaves whole.
+"""Durable state: the state of a circuit in files that stay valid after a crash at any moment.
 
-``files`` is the little that is asked of a file system; ``segment`` lays runs and tables out in
-Arrow files; ``parts`` decides which of them are summed; ``manifest`` names all files of one batch
-id, and those of ``cells``; ``store`` writes, finds and collects versions. Nothing here knows Spark.
+A *version* is the state after one micro-batch. Its *manifest* is a small file that lists the files
+with its data; renaming the manifest to its final name is the commit::
+
+    store, memory_store      versions in a directory, or the last version in memory
+    versions, manifest       the manifests of a directory; one manifest
+    writer, reader           write the next version; load the newest one
+    segment, parquet         the formats of the data files
+    segment_references       which parts of the data are merged, and when
+    verified_files, checksums   detect damaged files
+    files, local_files, ...  the operations of a file system
+
+Nothing here knows Spark.
 """

@@ -1,14 +1,14 @@
-"""Checksums: encode and decode small files of one line of JSON and one line with its CRC-32.
+"""Checksums: encode and decode small files that consist of a line of JSON and its checksum.
 
-::
+The second line has the CRC-32 of the first::
 
     {"a":1}
     crc32 561bacaf
 
 The manifests and the other small files of the state directory have this format. The checksum
 detects a file that was cut short or changed by accident. It does not prove who wrote the file, so
-the content is untrusted. The JSON must be strict (no NaN, no repeated key, bounded nesting and
-numbers), and the functions below check every value before it is used.
+the content is untrusted: the JSON must be strict (no NaN, no repeated key, bounded nesting and
+numbers), and the ``parse_`` functions check each value before it is used.
 """
 
 from __future__ import annotations
@@ -62,18 +62,18 @@ def decode_checked(data: bytes, name: str) -> dict[str, Any]:
     Raises:
         StateDamagedError: The file was cut short or changed, or is not an object of strict JSON.
     """
-    line, _, seal = data.partition(b"\n")
-    if seal != f"crc32 {zlib.crc32(line):08x}\n".encode():
+    line, _, checksum_line = data.partition(b"\n")
+    if checksum_line != f"crc32 {zlib.crc32(line):08x}\n".encode():
         raise StateDamagedError(
             f"{name} ({len(data)} bytes) does not have the checksum that it was written with: it "
             "was cut short or changed; restore the state directory from a copy, or delete it "
             "together with the checkpoint"
         )
     try:
-        body = json.loads(line, object_pairs_hook=_unique, parse_constant=_no_constant)
+        body = json.loads(line, object_pairs_hook=_object_of, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise StateDamagedError(
-            f"{name} is no JSON of this library ({type(error).__name__}: {error}): restore the "
+            f"{name} is not valid JSON ({type(error).__name__}: {error}): restore the "
             "state directory from a copy, or delete it together with the checkpoint"
         ) from error
     if not isinstance(body, dict):
@@ -91,7 +91,7 @@ def parse_int64(value: Any) -> int:
         ValueError: The value is not an int64.
     """
     if type(value) is not int or not -MAX_INT <= value < MAX_INT:
-        raise ValueError(f"{str(value)[:50]!r} is no int64")
+        raise ValueError(f"{str(value)[:50]!r} is not an int64")
     return value
 
 
@@ -102,7 +102,7 @@ def parse_count(value: Any) -> int:
         ValueError: The value is not an integer in this range.
     """
     if type(value) is not int or not 0 <= value < MAX_COUNT:
-        raise ValueError(f"{str(value)[:50]!r} is no count")
+        raise ValueError(f"{str(value)[:50]!r} is not an integer from 0 to 2**62 - 1")
     return value
 
 
@@ -113,7 +113,7 @@ def parse_text(value: Any) -> str:
         ValueError: The value is not a string.
     """
     if not isinstance(value, str):
-        raise ValueError(f"{str(value)[:50]!r} is no text")
+        raise ValueError(f"{str(value)[:50]!r} is not a string")
     return value
 
 
@@ -124,8 +124,8 @@ def parse_texts(value: Any) -> tuple[str, ...]:
         ValueError: The value is not a list of strings.
     """
     if not isinstance(value, list):
-        raise ValueError(f"{str(value)[:50]!r} is no list")
-    return tuple(parse_text(one) for one in value)
+        raise ValueError(f"{str(value)[:50]!r} is not a list")
+    return tuple(parse_text(text) for text in value)
 
 
 def parse_items(value: Any) -> list[tuple[str, Any]]:
@@ -135,16 +135,18 @@ def parse_items(value: Any) -> list[tuple[str, Any]]:
         ValueError: The value is not an object.
     """
     if not isinstance(value, dict):
-        raise ValueError(f"{str(value)[:50]!r} is no object")
+        raise ValueError(f"{str(value)[:50]!r} is not an object")
     return list(value.items())
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object, after checking that its keys are unique."""
+    members = dict(pairs)
+    if len(members) != len(pairs):
         raise ValueError("a key occurs twice")
-    return found
+    return members
 
 
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is no number of JSON")
+def _refuse_constant(name: str) -> float:
+    """Raise an error for NaN and infinity, which strict JSON does not have."""
+    raise ValueError(f"{name} is not a number of JSON")

@@ -83,7 +83,7 @@ class FailedAttempts:
         self._of_address[address] += 1
 
     def is_blocked(self, address: str) -> bool:
-        """True if an address, or all addresses together, failed too often in the last minute."""
+        """Return whether an address, or all addresses together, failed too often."""
         oldest = self._clock() - ATTEMPTS_WINDOW_S
         while self._failures and self._failures[0][0] <= oldest:
             self._forget()
@@ -115,12 +115,12 @@ class Access:
         self._sessions: dict[bytes, float] = {}
 
     def is_blocked(self, address: str) -> bool:
-        """True if too many attempts failed; the caller then rejects without checking the token."""
+        """Return whether too many attempts failed, so the caller must not check the token."""
         return self._attempts.is_blocked(address)
 
-    def is_token(self, given: str, address: str) -> bool:
-        """Compare a given text with the token; if they differ, record a failed attempt."""
-        if hmac.compare_digest(_digest(given), self._digest):
+    def is_token(self, text: str, address: str) -> bool:
+        """Return whether a text is the token; if not, record a failed attempt."""
+        if hmac.compare_digest(_digest(text), self._digest):
             return True
         self._attempts.fail(address)
         return False
@@ -134,7 +134,7 @@ class Access:
         return session
 
     def is_session(self, session: str) -> bool:
-        """True if a session with this id was started and has not ended."""
+        """Return whether a session with this id was started and has not ended."""
         digest = _digest(session)
         end = self._sessions.get(digest)
         if end is not None and end <= self._clock():
@@ -159,7 +159,7 @@ def check_token(token: str) -> None:
 def find_token(
     path: Path | None, environment: MutableMapping[str, str] | None = None
 ) -> Token | None:
-    """Find the token for a command: in a file if one is given, else in the environment.
+    """Find the token for a command: in a file if there is a path, else in the environment.
 
     The variable ``TOKEN_VARIABLE`` is removed from the environment in both cases, so that processes
     started later do not inherit the token.
@@ -175,10 +175,10 @@ def find_token(
         PageError: The file cannot be used (see `read_token_file`).
     """
     environment = os.environ if environment is None else environment
-    given = environment.pop(TOKEN_VARIABLE, None)
+    token = environment.pop(TOKEN_VARIABLE, None)
     if path is not None:
         return Token(read_token_file(path), f"the file {path}")
-    return None if given is None else Token(given, f"the variable {TOKEN_VARIABLE}")
+    return None if token is None else Token(token, f"the variable {TOKEN_VARIABLE}")
 
 
 def read_token_file(path: Path) -> str:
@@ -197,8 +197,8 @@ def read_token_file(path: Path) -> str:
     token = secrets.token_urlsafe(24)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        with open(made, "w", encoding="ascii") as file:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with open(descriptor, "w", encoding="ascii") as file:
             file.write(f"{token}\n")
     except OSError as error:
         raise _unusable(path, error) from None
@@ -209,11 +209,12 @@ def _read_token(path: Path) -> str:
     with path.open("rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
-            raise PageError(f"the token file {path} is no file: name a file")
+            raise PageError(f"the token file {path} is not a regular file: name another file")
         if status.st_mode & 0o077:
             raise PageError(
-                f"the token file {path} has mode {stat.S_IMODE(status.st_mode):04o}, so others may "
-                f"read or change it: run chmod 600 {path}, and choose another token if they have"
+                f"the token file {path} has mode {stat.S_IMODE(status.st_mode):04o}, so other "
+                f"users can read or change it: run chmod 600 {path}, and choose another token if "
+                "they may have read it"
             )
         content = file.read(MAX_TOKEN_BYTES + 1)
     try:
@@ -222,15 +223,15 @@ def _read_token(path: Path) -> str:
         token = ""
     if len(content) > MAX_TOKEN_BYTES or not token or not token.isprintable():
         raise PageError(
-            f"the token file {path} holds no token: it should be one line of text of at most "
-            f"{MAX_TOKEN_BYTES} bytes; remove the file, and one with a random token is made"
+            f"the token file {path} does not contain a token, which is one line of text of at most "
+            f"{MAX_TOKEN_BYTES} bytes: remove the file, and a random token is created"
         )
     return token
 
 
 def _unusable(path: Path, error: OSError) -> PageError:
     return PageError(
-        f"the token file {path} cannot be read or made: {error.strerror or error}; name another"
+        f"the token file {path} cannot be read or created: {error.strerror or error}; name another"
     )
 
 

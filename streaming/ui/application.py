@@ -5,8 +5,8 @@
     GET /                 the page, or the sign-in form if a token is set and there is no session
     POST /sign-in         the token from that form; begins a session
     GET /assets/NAME      scripts, styles and icon, from this package
-    GET /events           server-sent events: ``whole`` first, then ``more`` for each change
-    GET /snapshot         the data of ``whole``, once, for scripts
+    GET /events           server-sent events: ``snapshot`` first, then ``update`` for each change
+    GET /snapshot         the data of the event ``snapshot``, once, for scripts
 
 Without a token the application answers only requests to the names of this machine, so that a page
 of another site cannot read it through its own name for this address (DNS rebinding). With a token
@@ -113,10 +113,10 @@ def application(
             return _refuse(404, "There is nothing to sign in to.")
         if access.is_blocked(_address(request)):
             return form(429, f"Too many attempts: wait {ATTEMPTS_WINDOW_S:.0f} seconds.")
-        given = await _token_of_form(request)
-        if given is None:
+        token_text = await _token_of_form(request)
+        if token_text is None:
             return _refuse(400, "This is not the form to sign in.")
-        if not access.is_token(given, _address(request)):
+        if not access.is_token(token_text, _address(request)):
             return form(403, "This is not the token.")
         response = RedirectResponse("/", status_code=303)
         is_encrypted = "https" in (request.url.scheme, request.headers.get("x-forwarded-proto"))
@@ -144,7 +144,7 @@ def application(
         if streams.is_full:
             return _refuse(
                 503,
-                f"{streams.most} pages are open already: close one.",
+                f"{streams.max_streams} pages are open already: close one.",
                 {"retry-after": str(RETRY_AFTER_S)},
             )
         return EventStream(
@@ -152,7 +152,7 @@ def application(
         )
 
     async def snapshot(request: Request) -> Response:
-        _, _, text = await texts.whole()
+        _, _, text = await texts.snapshot()
         return Response(text, media_type="application/json")
 
     return Starlette(

@@ -1,8 +1,8 @@
 """Drawing: the circuit as boxes and lines, and the work of each operator so far.
 
-The fixed parts (boxes, labels, lines, positions) are sent once. Later events have only the rows and
-the milliseconds of each operator, in the same order. The boxes are the operators of
-``Circuit.explain``, followed by one box for each view.
+The fixed parts (boxes, labels, lines, positions) are sent to the page once. Later events contain
+only the rows and the milliseconds of each operator, in the same order. The boxes are the operators
+of ``Circuit.explain``, followed by one box for each view.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Drawing:
 
     Attributes:
         picture: Boxes, lines and views as JSON values.
-        numbers: The numbers of the operators with boxes in the graph.
+        numbers: For each operator with a box, its number in the graph.
     """
 
     picture: dict[str, Any]
@@ -42,34 +42,39 @@ class Drawing:
             if not isinstance(node.operator, Integrate)
         ]
         views = {len(graph.nodes) + i: name for i, name in enumerate(graph.views)}
-        ends = dict(zip(views, graph.views.values(), strict=True))
-        edges = [(below, n) for n in numbers for below in dict.fromkeys(graph.nodes[n].inputs)]
-        edges += [(below, box) for box, below in ends.items()]
+        operator_of_view = dict(zip(views, graph.views.values(), strict=True))
+        edges = [(child, n) for n in numbers for child in dict.fromkeys(graph.nodes[n].inputs)]
+        edges += [(child, box) for box, child in operator_of_view.items()]
         layout = lay_out_graph([*numbers, *views], edges)
-        boxes = [_box(graph, number, layout.places[number]) for number in numbers]
+        boxes = [_box(graph, number, layout.positions[number]) for number in numbers]
         boxes += [
             {
                 "kind": "view",
                 "name": name,
                 "label": "",
-                "of": numbers.index(ends[box]),
-                "given": name in circuit.outputs,
-                "at": layout.places[box],
+                "operator": numbers.index(operator_of_view[box]),
+                "published": name in circuit.outputs,
+                "position": layout.positions[box],
             }
             for box, name in views.items()
         ]
-        place = {number: i for i, number in enumerate([*numbers, *views])}
+        index_of = {number: i for i, number in enumerate([*numbers, *views])}
         lines = [
-            {"from": place[start], "to": place[end], "bends": layout.bends[start, end]}
+            {"from": index_of[start], "to": index_of[end], "bends": layout.bends[start, end]}
             for start, end in edges
         ]
-        names = {below: name for name, below in graph.views.items()}
-        kept = {
+        names = {child: name for name, child in graph.views.items()}
+        materialized = {
             node.name: names[node.inputs[0]]
             for node in graph.nodes
             if isinstance(node.operator, Integrate) and node.inputs[0] in names
         }
-        picture = {"boxes": boxes, "lines": lines, "widths": layout.widths, "kept": kept}
+        picture = {
+            "boxes": boxes,
+            "lines": lines,
+            "widths": layout.widths,
+            "materialized_views": materialized,
+        }
         return cls(picture, tuple(numbers))
 
     def operator_totals(self, circuit: Circuit) -> list[tuple[int, float]]:
@@ -80,7 +85,7 @@ class Drawing:
         return [(committed.rows[n], round(1000 * committed.seconds[n], 3)) for n in self.numbers]
 
 
-def _box(graph: Graph, number: int, at: tuple[int, int]) -> dict[str, Any]:
+def _box(graph: Graph, number: int, position: tuple[int, int]) -> dict[str, Any]:
     node = graph.nodes[number]
     kind = "input" if isinstance(node.plan, Scan) else type(node.plan).__name__.lower()
-    return {"kind": kind, "name": node.name, "label": node_label(graph, node), "at": at}
+    return {"kind": kind, "name": node.name, "label": node_label(graph, node), "position": position}

@@ -11,7 +11,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -20,12 +20,20 @@ from streaming.ui.history import History
 
 __all__ = ["POLL_INTERVAL_S", "EventStream", "EventTexts", "OpenStreams"]
 
-#: Time between two reads of the history, and so the minimum time between two events.
+#: Seconds between two reads of the history, and so the minimum time between two events.
 POLL_INTERVAL_S: Final = 0.2
-#: Time after which a comment keeps an idle stream alive.
+#: Seconds without an event after which a comment is sent to keep the stream open.
 KEEP_ALIVE_INTERVAL_S: Final = 10.0
 #: The key of the text with all data; other keys are numbers of micro-batches.
-WHOLE: Final = -1
+SNAPSHOT: Final = -1
+
+
+class EventText(NamedTuple):
+    """The version of the history, its number of micro-batches, and the data as JSON text."""
+
+    version: int
+    batches: int
+    text: str
 
 
 class EventTexts:
@@ -37,50 +45,49 @@ class EventTexts:
 
     def __init__(self, history: History) -> None:
         self._history = history
-        self._made: dict[int, tuple[int, asyncio.Task[tuple[int, int, str]]]] = {}
+        self._tasks: dict[int, tuple[int, asyncio.Task[EventText]]] = {}
 
-    async def whole(self) -> tuple[int, int, str]:
-        """Return the version, the number of micro-batches, and the text of all data."""
-        return await self._text(WHOLE)
+    async def snapshot(self) -> EventText:
+        """Return all data."""
+        return await self._text(SNAPSHOT)
 
-    async def since(self, batches: int) -> tuple[int, int, str]:
-        """Return the same tuple for the data after a number of micro-batches."""
+    async def since(self, batches: int) -> EventText:
+        """Return the data after the first ``batches`` micro-batches."""
         return await self._text(batches)
 
-    async def _text(self, batches: int) -> tuple[int, int, str]:
+    async def _text(self, batches: int) -> EventText:
         version = self._history.version
-        found = self._made.get(batches)
-        if found is None or found[0] != version:
-            for old in [one for one, (made, _) in self._made.items() if made != version]:
-                del self._made[old]
-            task = asyncio.create_task(asyncio.to_thread(self._make, batches))
-            self._made[batches] = found = version, task
-        return await asyncio.shield(found[1])
+        if batches not in self._tasks or self._tasks[batches][0] != version:
+            for key in [key for key, (old, _) in self._tasks.items() if old != version]:
+                del self._tasks[key]
+            task = asyncio.create_task(asyncio.to_thread(self._format, batches))
+            self._tasks[batches] = version, task
+        return await asyncio.shield(self._tasks[batches][1])
 
-    def _make(self, batches: int) -> tuple[int, int, str]:
-        data = self._history.whole() if batches == WHOLE else self._history.since(batches)
-        return data["version"], data["batches"], _json(data)
+    def _format(self, batches: int) -> EventText:
+        data = self._history.snapshot() if batches == SNAPSHOT else self._history.since(batches)
+        return EventText(data["version"], data["batches"], _json(data))
 
 
 class OpenStreams:
     """Counts the open streams of events.
 
     Args:
-        most: The maximum number of streams.
+        max_streams: The maximum number of streams.
     """
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, max_streams: int) -> None:
+        self.max_streams = max_streams
         self.open = 0
 
     @property
     def is_full(self) -> bool:
-        """True if there is no room for another client."""
-        return self.open >= self.most
+        """True if the maximum number of streams is open."""
+        return self.open >= self.max_streams
 
 
 class EventStream(StreamingResponse):
-    """A stream of events of a history, until the server stops or its time is up.
+    """A stream of events of a history, until the server stops or the maximum duration ends.
 
     Args:
         texts: The JSON texts of the history.
@@ -88,7 +95,7 @@ class EventStream(StreamingResponse):
         streams: Counts this stream.
         is_over: Returns True when the server stops.
         seconds: The maximum duration; browsers then open another stream.
-        headers: Further headers.
+        headers: Additional headers.
     """
 
     def __init__(
@@ -119,8 +126,8 @@ async def _events(
 ) -> AsyncIterator[str]:
     """Yield events; the framework cancels this when the client disconnects."""
     end = time.monotonic() + seconds
-    version, batches, text = await texts.whole()
-    yield f"retry: 1000\nevent: whole\ndata: {text}\n\n"
+    version, batches, text = await texts.snapshot()
+    yield f"retry: 1000\nevent: snapshot\ndata: {text}\n\n"
     silent = 0.0
     ending = False
     while not ending:
@@ -129,10 +136,10 @@ async def _events(
         silent += POLL_INTERVAL_S
         if history.version != version:
             version, batches, text = await texts.since(batches)
-            yield f"event: more\ndata: {text}\n\n"
+            yield f"event: update\ndata: {text}\n\n"
             silent = 0.0
         elif silent >= KEEP_ALIVE_INTERVAL_S:
-            yield ": still here\n\n"
+            yield ": keep-alive\n\n"
             silent = 0.0
 
 
@@ -148,5 +155,5 @@ def _finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if value - value == 0 else None
     if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
-    return [_finite(one) for one in value] if isinstance(value, list | tuple) else value
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value

@@ -2,13 +2,14 @@
 
 The sink calls ``batch_completed`` after each micro-batch, in its own thread, so this method must be
 cheap. It reads the first few rows of each delta, adds up weights, and keeps no large table. The
-data of the circuit (rows and bytes of arrangements, rows and time of operators) is sampled, so
-rarely that sampling takes less than ``MAX_SAMPLING_SHARE`` of the time. Everything else, JSON above
-all, is computed by the readers.
+data of the circuit (rows and bytes of arrangements, rows and time of operators) is sampled only now
+and then: sampling takes at most the fraction ``MAX_SAMPLING_SHARE`` of the time. Everything else,
+such as JSON, is computed in the threads of the readers.
 
 The history keeps the last ``MAX_RECENT_BATCHES`` micro-batches in full, and at most
-``MAX_COURSE_POINTS`` points of the whole run. When there are more, every second point is dropped,
-so memory is bounded and a run of a week still shows its beginning.
+``MAX_TIMELINE_POINTS`` points of the timeline: the numbers of all views over the whole run. When
+there are more points, every second one is dropped, so memory is bounded, and after a week the
+timeline still shows the beginning of the run.
 """
 
 from __future__ import annotations
@@ -36,16 +37,16 @@ from streaming.ui.state_summary import arrangements_of, arrangements_on_disk
 from streaming.ui.view_counts import ViewCounts
 
 __all__ = [
-    "MAX_COURSE_POINTS",
     "MAX_RECENT_BATCHES",
     "MAX_ROWS",
+    "MAX_TIMELINE_POINTS",
     "History",
     "output_mode_of",
     "upsert_keys_of",
 ]
 
 MAX_RECENT_BATCHES: Final = 120
-MAX_COURSE_POINTS: Final = 512
+MAX_TIMELINE_POINTS: Final = 512
 MAX_ROWS: Final = 20
 MAX_SAMPLING_SHARE: Final = 0.01
 #: A table with at most this number of rows is kept, and formatted on request.
@@ -53,7 +54,7 @@ MAX_TABLE_ROWS: Final = 1000
 
 
 @dataclass(frozen=True)
-class Newest:
+class LastChange:
     """The last change of a view. A small table is kept, and formatted on request."""
 
     batch: int
@@ -64,7 +65,7 @@ class Newest:
     rows: pa.Table | list[tuple[int, Row]]
 
     @classmethod
-    def of(cls, table: pa.Table, weights: Int64Array, batch_id: int, mode: str) -> Newest:
+    def of(cls, table: pa.Table, weights: Int64Array, batch_id: int, mode: str) -> LastChange:
         """Summarize a table."""
         inserted = int(weights[weights > 0].sum())
         deleted = inserted - int(weights.sum())
@@ -116,17 +117,17 @@ class History(SinkObserver):
                 names = [field.name for field in circuit.schema(view).fields]
                 self._matches[view] = Matches(pattern, names)
         self._recent: deque[dict[str, Any]] = deque(maxlen=MAX_RECENT_BATCHES)
-        self._course: list[dict[str, Any]] = []
+        self._timeline: list[dict[str, Any]] = []
         self._stride, self._batches = 1, 0
-        self._newest: dict[str, Newest] = {}
+        self._newest: dict[str, LastChange] = {}
         self._state: list[dict[str, Any]] = []
         self._operators: list[tuple[int, float]] = []
-        self._sampled, self._cost = float("-inf"), 0.0
+        self._sample_time, self._sample_seconds = float("-inf"), 0.0
         self._status: dict[str, Any] = {"state": "waiting", "reason": ""}
         #: Increases with every change.
         self.version = 0
         #: The total duration of ``batch_completed`` in seconds.
-        self.spent = 0.0
+        self.seconds_spent = 0.0
 
     def batch_completed(self, published: Published, metrics: BatchMetrics) -> None:
         """Add a micro-batch; its step is committed.
@@ -146,38 +147,36 @@ class History(SinkObserver):
                 )
                 values[view] = list(counts)
                 if table.num_rows:
-                    newest[view] = Newest.of(table, weights, batch_id, mode)
+                    newest[view] = LastChange.of(table, weights, batch_id, mode)
                     if view in self._matches:
                         with self._lock:  # readers see a change completely or not at all
                             self._matches[view].update(
                                 table, weights, batch_id, mode=mode, keys=upsert_keys_of(table)
                             )
-            sample = begin - self._sampled > self._cost / MAX_SAMPLING_SHARE
-            if sample:
+            is_sampled = begin - self._sample_time > self._sample_seconds / MAX_SAMPLING_SHARE
+            if is_sampled:
                 state = arrangements_of(self._circuit) or arrangements_on_disk(metrics)
                 operators = self._drawing.operator_totals(self._circuit)
-                self._sampled, self._cost = begin, self._timer() - begin
+                self._sample_time, self._sample_seconds = begin, self._timer() - begin
             entry = {
-                "n": self._batches + 1,
+                "number": self._batches + 1,
                 "id": batch_id,
-                "at": round(self._clock(), 3),
+                "time": round(self._clock(), 3),
                 "replayed": metrics.replayed,
-                "in": dict(metrics.rows_in),
-                "out": dict(metrics.rows_out),
+                "rows_in": dict(metrics.rows_in),
+                "rows_out": dict(metrics.rows_out),
                 "seconds": dict(metrics.seconds),
                 "dead_letters": metrics.dead_letters,
                 "dead_letters_total": metrics.dead_letters_total,
-                "written": metrics.bytes_written,
+                "bytes_written": metrics.bytes_written,
                 "values": values,
             }
             with self._lock:
                 self._newest |= newest
-                if sample:
+                if is_sampled:
                     self._state, self._operators = state, operators
                 self._recent.append(entry)
-                self._add_point(
-                    {"n": entry["n"], "id": entry["id"], "at": entry["at"], "values": values}
-                )
+                self._add_point({key: entry[key] for key in ("number", "id", "time", "values")})
                 self._status = {"state": "running", "reason": ""}
                 self.version += 1
 
@@ -190,7 +189,7 @@ class History(SinkObserver):
             self._status = {"state": "failed" if failed else "ended", "reason": reason}
             self.version += 1
 
-    def whole(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """Return all data as JSON values, for the first event of a stream."""
         schemas = {view: self._circuit.schema(view).arrow for view in self._circuit.outputs}
         views = [
@@ -198,7 +197,7 @@ class History(SinkObserver):
                 "name": view,
                 "columns": columns_of(schemas[view]),
                 "numbers": counts.names,
-                "single": counts.is_single,
+                "single_row": counts.is_single,
                 "pattern": self._pattern(view),
             }
             for view, counts in self._counts.items()
@@ -209,15 +208,16 @@ class History(SinkObserver):
                 "inputs": list(self._circuit.inputs),
                 "views": views,
                 "circuit": self._drawing.picture,
-                "course": list(self._course),
+                "timeline": list(self._timeline),
                 "recent": list(self._recent),
                 **self._now(),
             }
 
     def since(self, batches: int) -> dict[str, Any]:
-        """Return the retained data after a number of micro-batches, as JSON values."""
+        """Return the recent micro-batches after the first ``batches``, as JSON values."""
         with self._lock:
-            return {"recent": [one for one in self._recent if one["n"] > batches], **self._now()}
+            recent = [entry for entry in self._recent if entry["number"] > batches]
+            return {"recent": recent, **self._now()}
 
     def _now(self) -> dict[str, Any]:
         return {
@@ -229,7 +229,7 @@ class History(SinkObserver):
             "matches": {view: matches.to_json() for view, matches in self._matches.items()},
             "state": self._state,
             "operators": self._operators,
-            "elsewhere": bool(self._batches) and not self._circuit.graph.steps,
+            "on_executors": bool(self._batches) and not self._circuit.graph.steps,
         }
 
     def _pattern(self, view: str) -> dict[str, Any] | None:
@@ -239,14 +239,14 @@ class History(SinkObserver):
         return {"nodes": matches.names, "edges": matches.pattern.edges}
 
     def _add_point(self, point: dict[str, Any]) -> None:
-        """Add a point to the course; the last point is always the newest."""
-        if self._course and (self._batches - 1) % self._stride:
-            self._course[-1] = point
+        """Add a point to the timeline; the last point is always that of the newest micro-batch."""
+        if self._timeline and (self._batches - 1) % self._stride:
+            self._timeline[-1] = point
         else:
-            self._course.append(point)
+            self._timeline.append(point)
         self._batches += 1
-        if len(self._course) > MAX_COURSE_POINTS:
-            self._course = self._course[::2]
+        if len(self._timeline) > MAX_TIMELINE_POINTS:
+            self._timeline = self._timeline[::2]
             self._stride *= 2
 
     @contextmanager
@@ -255,7 +255,7 @@ class History(SinkObserver):
         try:
             yield
         finally:
-            self.spent += self._timer() - begin
+            self.seconds_spent += self._timer() - begin
 
 
 def output_mode_of(table: pa.Table) -> str:

@@ -19,10 +19,14 @@ from bisect import bisect_right, insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeAlias
 
 __all__ = ["Layout", "lay_out_graph"]
 
 MAX_SWEEPS = 12
+
+#: The number of a layer, and an index in the layer.
+Position: TypeAlias = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -30,13 +34,13 @@ class Layout:
     """Positions in layers.
 
     Attributes:
-        places: (layer, place) of each node; places in a layer are 0, 1, 2, …
-        bends: For each edge, the places that it passes between its ends.
+        positions: The layer of each node, and its index in the layer.
+        bends: For each edge, the positions that it passes between its ends.
         widths: The number of positions of each layer, bends included.
     """
 
-    places: Mapping[int, tuple[int, int]]
-    bends: Mapping[tuple[int, int], Sequence[tuple[int, int]]]
+    positions: Mapping[int, Position]
+    bends: Mapping[tuple[int, int], Sequence[Position]]
     widths: Sequence[int]
 
 
@@ -51,21 +55,22 @@ def lay_out_graph(nodes: Sequence[int], edges: Sequence[tuple[int, int]]) -> Lay
         O(MAX_SWEEPS · edges log edges), bends counted as nodes.
 
     >>> layout = lay_out_graph([0, 1, 2], [(0, 1), (1, 2), (0, 2)])
-    >>> layout.places, layout.bends[0, 2]
+    >>> layout.positions, layout.bends[0, 2]
     ({0: (0, 0), 1: (1, 0), 2: (2, 0)}, [(1, 1)])
     """
     layer = dict.fromkeys(nodes, 0)
-    below: dict[int, list[int]] = {node: [] for node in nodes}
+    successors: dict[int, list[int]] = {node: [] for node in nodes}
     for start, end in edges:
-        below[start].append(end)
+        successors[start].append(end)
     for node in nodes:
-        for end in below[node]:
+        for end in successors[node]:
             layer[end] = max(layer[end], layer[node] + 1)
+    # The nodes of each layer; a negative number is a bend of an edge.
     layers: list[list[int]] = [[] for _ in range(max(layer.values(), default=-1) + 1)]
     for node in nodes:
         layers[layer[node]].append(node)
     chains: dict[tuple[int, int], list[int]] = {}
-    short: list[tuple[int, int]] = []
+    short_edges: list[tuple[int, int]] = []
     bend = -1
     for start, end in edges:
         chain = [start]
@@ -74,59 +79,59 @@ def lay_out_graph(nodes: Sequence[int], edges: Sequence[tuple[int, int]]) -> Lay
             chain.append(bend)
             bend -= 1
         chains[start, end] = [*chain, end]
-        short += pairwise(chains[start, end])
-    layers = _ordered(layers, short)
-    at = {node: (i, j) for i, one in enumerate(layers) for j, node in enumerate(one)}
+        short_edges += pairwise(chains[start, end])
+    layers = _ordered(layers, short_edges)
+    position_of = {node: (i, j) for i, nodes_ in enumerate(layers) for j, node in enumerate(nodes_)}
     return Layout(
-        {node: at[node] for node in nodes},
-        {edge: [at[bend] for bend in chain[1:-1]] for edge, chain in chains.items()},
-        [len(one) for one in layers],
+        {node: position_of[node] for node in nodes},
+        {edge: [position_of[bend] for bend in chain[1:-1]] for edge, chain in chains.items()},
+        [len(nodes_) for nodes_ in layers],
     )
 
 
 def _ordered(layers: list[list[int]], edges: Sequence[tuple[int, int]]) -> list[list[int]]:
     """Reorder the nodes of each layer so that few edges cross."""
-    above: dict[int, list[int]] = {}
-    below: dict[int, list[int]] = {}
+    predecessors: dict[int, list[int]] = {}
+    successors: dict[int, list[int]] = {}
     for start, end in edges:
-        below.setdefault(start, []).append(end)
-        above.setdefault(end, []).append(start)
-    best, fewest = layers, _crossings(layers, below)
-    now = [list(one) for one in layers]
+        successors.setdefault(start, []).append(end)
+        predecessors.setdefault(end, []).append(start)
+    best_layers, fewest_crossings = layers, _crossings(layers, successors)
+    current = [list(layer) for layer in layers]
     for sweep in range(MAX_SWEEPS):
-        if not fewest:
+        if not fewest_crossings:
             break
-        down = sweep % 2 == 0
-        neighbours = above if down else below
-        order = range(1, len(now)) if down else range(len(now) - 2, -1, -1)
+        is_down = sweep % 2 == 0
+        neighbours = predecessors if is_down else successors
+        order = range(1, len(current)) if is_down else range(len(current) - 2, -1, -1)
         for i in order:
-            fixed = now[i - 1] if down else now[i + 1]
-            place = {node: j for j, node in enumerate(fixed)}
-            now[i] = _by_barycentre(now[i], neighbours, place)
-        found = _crossings(now, below)
-        if found < fewest:
-            best, fewest = [list(one) for one in now], found
-    return best
+            fixed = current[i - 1] if is_down else current[i + 1]
+            index_of = {node: j for j, node in enumerate(fixed)}
+            current[i] = _by_barycentre(current[i], neighbours, index_of)
+        crossings = _crossings(current, successors)
+        if crossings < fewest_crossings:
+            best_layers, fewest_crossings = [list(layer) for layer in current], crossings
+    return best_layers
 
 
 def _by_barycentre(
-    layer: list[int], neighbours: Mapping[int, list[int]], place: Mapping[int, int]
+    layer: list[int], neighbours: Mapping[int, list[int]], index_of: Mapping[int, int]
 ) -> list[int]:
-    centre: dict[int, float] = {}
+    barycentre: dict[int, float] = {}
     for j, node in enumerate(layer):
-        met = [place[n] for n in neighbours.get(node, []) if n in place]
-        centre[node] = sum(met) / len(met) if met else j
-    return sorted(layer, key=lambda node: centre[node])
+        indices = [index_of[n] for n in neighbours.get(node, []) if n in index_of]
+        barycentre[node] = sum(indices) / len(indices) if indices else j
+    return sorted(layer, key=lambda node: barycentre[node])
 
 
-def _crossings(layers: Sequence[Sequence[int]], below: Mapping[int, list[int]]) -> int:
+def _crossings(layers: Sequence[Sequence[int]], successors: Mapping[int, list[int]]) -> int:
     """Count the pairs of edges between neighbouring layers that cross."""
     count = 0
-    for one, other in pairwise(layers):
-        place = {node: j for j, node in enumerate(other)}
+    for layer, next_layer in pairwise(layers):
+        index_of = {node: j for j, node in enumerate(next_layer)}
         ends: list[int] = []
-        for node in one:
-            targets = sorted(place[n] for n in below.get(node, []) if n in place)
+        for node in layer:
+            targets = sorted(index_of[n] for n in successors.get(node, []) if n in index_of)
             count += sum(len(ends) - bisect_right(ends, target) for target in targets)
             for target in targets:
                 insort(ends, target)

@@ -31,16 +31,16 @@ class _Match:
     Attributes:
         nodes: The values of the nodes, as texts.
         batch: The last micro-batch that inserted the match.
-        weight: The known weight: the sum of the changes since the match is retained.
+        weight: The sum of the changes of the row's weight since the match is retained.
         columns: Short Arrow arrays, one for each column that identifies a match.
-        place: The index of the match's values in ``columns``.
+        index: The index of the match's values in ``columns``.
     """
 
     nodes: Row
     batch: int
     weight: int
     columns: Sequence[pa.Array]
-    place: int
+    index: int
 
 
 class Matches:
@@ -53,8 +53,8 @@ class Matches:
 
     def __init__(self, pattern: Pattern, names: list[str]) -> None:
         self.pattern = pattern
-        self.names = [names[place] for place in pattern.nodes]
-        self._kept: dict[tuple[str, ...], _Match] = {}
+        self.names = [names[column] for column in pattern.nodes]
+        self._retained: dict[tuple[str, ...], _Match] = {}
 
     def update(
         self,
@@ -78,58 +78,64 @@ class Matches:
         Complexity:
             O(rows) in numpy, and in Arrow for more than a few rows; O(MAX_MATCHES) beyond that.
         """
-        identity = list(keys) if mode == "upsert" else self.names
+        key_columns = list(keys) if mode == "upsert" else self.names
         if mode == "complete":
-            self._kept.clear()
-        elif self._kept:
-            self._apply(table, weights, identity, is_upsert=mode == "upsert")
-        places = np.flatnonzero(weights > 0)[:MAX_MATCHES]
-        counted = frozenset(self._kept)  # their weights include the changes of this table
-        columns = [_at(table, name, places).combine_chunks() for name in identity]
-        nodes = row_texts([_at(table, name, places) for name in self.names])
-        for number, (row, match) in enumerate(zip(keys_of(columns), nodes, strict=True)):
-            weight = int(weights[places[number]])
-            before = self._kept.pop(row, None)
-            if before is not None:  # it becomes the newest
-                weight = before.weight if row in counted else before.weight + weight
-            self._kept[row] = _Match(match, batch_id, weight, columns, number)
-        for row in list(self._kept)[:-MAX_MATCHES]:
-            del self._kept[row]
+            self._retained.clear()
+        elif self._retained:
+            self._apply(table, weights, key_columns, is_upsert=mode == "upsert")
+        row_numbers = np.flatnonzero(weights > 0)[:MAX_MATCHES]
+        already_counted = frozenset(
+            self._retained
+        )  # their weights include the changes of this table
+        columns = [_take(table, name, row_numbers).combine_chunks() for name in key_columns]
+        nodes = row_texts([_take(table, name, row_numbers) for name in self.names])
+        for index, (row, match) in enumerate(zip(keys_of(columns), nodes, strict=True)):
+            weight = int(weights[row_numbers[index]])
+            previous = self._retained.pop(row, None)
+            if previous is not None:  # it becomes the newest
+                weight = previous.weight if row in already_counted else previous.weight + weight
+            self._retained[row] = _Match(match, batch_id, weight, columns, index)
+        for row in list(self._retained)[:-MAX_MATCHES]:
+            del self._retained[row]
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return the matches as JSON values, oldest first."""
-        distinct = {match.nodes: match.batch for match in self._kept.values()}
+        distinct = {match.nodes: match.batch for match in self._retained.values()}
         return [{"nodes": nodes, "batch": batch_id} for nodes, batch_id in distinct.items()]
 
     def _apply(
-        self, table: pa.Table, weights: Int64Array, identity: Sequence[str], *, is_upsert: bool
+        self, table: pa.Table, weights: Int64Array, key_columns: Sequence[str], *, is_upsert: bool
     ) -> None:
         """Add changes to the weights of the retained matches; remove the deleted matches."""
-        places = self._candidates(table, identity)
-        rows = keys_of([_at(table, name, places) for name in identity])
-        for row, weight in zip(rows, weights[places].tolist(), strict=True):
-            match = self._kept.get(row)
+        row_numbers = self._candidates(table, key_columns)
+        rows = keys_of([_take(table, name, row_numbers) for name in key_columns])
+        for row, weight in zip(rows, weights[row_numbers].tolist(), strict=True):
+            match = self._retained.get(row)
             if match is not None:
                 match.weight = 0 if is_upsert else match.weight + weight
-        self._kept = {row: match for row, match in self._kept.items() if match.weight > 0}
+        self._retained = {row: match for row, match in self._retained.items() if match.weight > 0}
 
-    def _candidates(self, table: pa.Table, identity: Sequence[str]) -> Int64Array:
+    def _candidates(self, table: pa.Table, key_columns: Sequence[str]) -> Int64Array:
         """Return the indices of all rows that may be rows of retained matches."""
-        places = np.arange(table.num_rows)
-        for number, name in enumerate(identity):
-            if len(places) <= MAX_MATCHES:
+        row_numbers = np.arange(table.num_rows)
+        for number, name in enumerate(key_columns):
+            if len(row_numbers) <= MAX_MATCHES:
                 break
-            column = _at(table, name, places)
-            kept = [one.columns[number].slice(one.place, 1) for one in self._kept.values()]
+            column = _take(table, name, row_numbers)
+            retained = [
+                match.columns[number].slice(match.index, 1) for match in self._retained.values()
+            ]
             try:
-                found = pc.is_in(column, pa.concat_arrays([one.cast(column.type) for one in kept]))
+                is_candidate = pc.is_in(
+                    column, pa.concat_arrays([match.cast(column.type) for match in retained])
+                )
             except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # a type that Arrow cannot hash
                 continue
-            places = places[found.to_numpy()]
-        return places
+            row_numbers = row_numbers[is_candidate.to_numpy()]
+        return row_numbers
 
 
-def _at(table: pa.Table, name: str, places: Int64Array) -> pa.ChunkedArray:
+def _take(table: pa.Table, name: str, row_numbers: Int64Array) -> pa.ChunkedArray:
     """Return some rows of a column, in a layout that Arrow supports."""
     column = without_views(table.column(name))
-    return column if len(places) == table.num_rows else column.take(pa.array(places))
+    return column if len(row_numbers) == table.num_rows else column.take(pa.array(row_numbers))

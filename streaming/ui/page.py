@@ -92,7 +92,7 @@ class Page(SinkObserver):
             )
 
     def end(self, reason: str = "", *, failed: bool = False) -> None:
-        """Show on the page that the stream has ended, and why."""
+        """Show on the page that the stream has ended, and the reason."""
         self.history.end(reason, failed=failed)
 
     def wait_for_interrupt(self, console: Any) -> None:

@@ -5,11 +5,11 @@
     SELECT x.src AS a, y.src AS b, z.src AS c
     FROM e x JOIN e y ON y.src = x.dst JOIN e z ON z.src = y.dst AND z.dst = x.src
 
-is a ring of three. The join variables are the nodes, and each atom is an edge between
-consecutive join variables of the atom. A row of the view is then one match, with a value for each
-node. A view has a pattern if it is one join, possibly with columns omitted or reordered, if all
-join variables are among its columns, and if the edges close at least one ring. A chain of tables
-that are joined by keys has no pattern.
+is a ring of three: the nodes a, b, c and the edges a-b, b-c, c-a. The nodes are the join variables,
+and each atom (an occurrence of a relation in the join) is an edge between its join variables. A row
+of the view is one match, with a value for each node. A view has a pattern if it is one join,
+possibly with columns omitted or reordered, if all join variables are among its columns, and if the
+edges contain at least one ring. A chain of tables that are joined by keys has no pattern.
 
 The pattern is derived from the plan that runs, so SQL and Datalog give the same pattern. A view
 that only counts its matches has no pattern.
@@ -62,24 +62,26 @@ def pattern_of(graph: Graph, view: str) -> Pattern | None:
                 return None
         (number,) = graph.nodes[number].inputs
         plan = graph.nodes[number].plan
-    shown = {plan.head[column]: place for place, column in enumerate(columns) if column is not None}
-    return _pattern(plan, shown)
+    index_of_variable = {
+        plan.head[column]: index for index, column in enumerate(columns) if column is not None
+    }
+    return _pattern(plan, index_of_variable)
 
 
-def _pattern(plan: Join, shown: dict[int, int]) -> Pattern | None:
+def _pattern(plan: Join, index_of_variable: dict[int, int]) -> Pattern | None:
     atom_counts = Counter(v for variables in plan.variables for v in set(variables))
     nodes = [variable for variable, atoms in sorted(atom_counts.items()) if atoms > 1]
-    if len(nodes) < 2 or any(variable not in shown for variable in nodes):
+    if len(nodes) < 2 or any(variable not in index_of_variable for variable in nodes):
         return None
-    places = {variable: place for place, variable in enumerate(nodes)}
+    node_of = {variable: number for number, variable in enumerate(nodes)}
     edges: list[tuple[int, int]] = []
     for variables in plan.variables:
-        here = list(dict.fromkeys(v for v in variables if v in places))
-        edges += [(places[a], places[b]) for a, b in pairwise(here)]
+        node_variables = list(dict.fromkeys(v for v in variables if v in node_of))
+        edges += [(node_of[a], node_of[b]) for a, b in pairwise(node_variables)]
     edges = list(dict.fromkeys(edges))
     if not _has_ring(len(nodes), edges):
         return None
-    return Pattern(tuple(shown[variable] for variable in nodes), tuple(edges))
+    return Pattern(tuple(index_of_variable[variable] for variable in nodes), tuple(edges))
 
 
 def _place(expression: object) -> int | None:
@@ -95,12 +97,12 @@ def _has_ring(nodes: int, edges: Iterable[tuple[int, int]]) -> bool:
             node = roots[node]
         return node
 
-    both = {frozenset(edge) for edge in edges}
-    for edge in both:
-        one, *other = edge
-        if not other:
+    undirected_edges = {frozenset(edge) for edge in edges}
+    for edge in undirected_edges:
+        start, *end = edge
+        if not end:
             continue
-        if root(one) == root(other[0]):
+        if root(start) == root(end[0]):
             return True
-        roots[root(one)] = root(other[0])
+        roots[root(start)] = root(end[0])
     return False

@@ -56,13 +56,13 @@ def weights_of(table: pa.Table) -> Int64Array:
     return weights
 
 
-def rows_of(table: pa.Table, most: int) -> list[tuple[int, Row]]:
-    """Return the weight and the values of each of the first ``most`` rows.
+def rows_of(table: pa.Table, max_rows: int) -> list[tuple[int, Row]]:
+    """Return the weight and the values of each of the first ``max_rows`` rows.
 
     >>> rows_of(pa.table({"a": [1, None], "weight": [1, -1]}), 5)
     [(1, ('1',)), (-1, (None,))]
     """
-    table = table.slice(0, most)
+    table = table.slice(0, max_rows)
     weights = weights_of(table).tolist()
     columns = [table.column(name) for name in table.column_names if name != WEIGHT]
     if not columns:
@@ -81,7 +81,9 @@ def keys_of(columns: Sequence[pa.Array | pa.ChunkedArray]) -> list[tuple[str, ..
 
 def row_texts(columns: Sequence[pa.Array | pa.ChunkedArray]) -> list[Row]:
     """Return the rows of some columns as short texts; NULL is None."""
-    return list(zip(*([_text(value) for value in _values(one)] for one in columns), strict=True))
+    return list(
+        zip(*([_text(value) for value in _values(column)] for column in columns), strict=True)
+    )
 
 
 def is_number(type: pa.DataType) -> bool:

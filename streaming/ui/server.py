@@ -126,14 +126,14 @@ class Server:
             # connection at a time.
             with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
                 runner.run(self._server.serve(sockets=[self._socket]))
-            why: object = self._server.failure or "it was stopped from outside"
+            reason: object = self._server.failure or "it was stopped from outside"
         except BaseException as error:  # only this thread ends
-            why = error
+            reason = error
         if not self._over.is_set():
             log.warning(
                 "the live page on %s has ended, the sink continues without it: %s",
                 self.address,
-                str(why) or type(why).__name__,
+                str(reason) or type(reason).__name__,
             )
 
 
@@ -202,8 +202,8 @@ def _check_host(host: str, token: str | None) -> None:
         check_token(token)
     if token is None and not _is_local(host):
         raise PageError(
-            f"the page would be open to others on {host}: give a token that they have to "
-            "enter, or serve it to this machine only, on 127.0.0.1"
+            f"other machines could open the page on {host}: require a token, or serve it only to "
+            "this machine, on 127.0.0.1"
         )
 
 
@@ -218,10 +218,10 @@ def _bind_socket(host: str, port: int, backlog: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         if listener is not None:
             listener.close()
-        why = str(getattr(error, "strerror", None) or error).rstrip(".")
+        reason = str(getattr(error, "strerror", None) or error).rstrip(".")
         raise PageError(
-            f"the page cannot be served on {host}, port {port}: {why}; choose another port, or 0 "
-            "for a free port"
+            f"the page cannot be served on {host}, port {port}: {reason}; choose another "
+            "port, or 0 for a free port"
         ) from None
     return listener
 

@@ -46,7 +46,7 @@ def arrangements_of(circuit: Circuit) -> list[dict[str, Any]]:
 
 
 def arrangements_on_disk(metrics: BatchMetrics) -> list[dict[str, Any]]:
-    """Return the same from the metrics of written state, for a circuit with cells on executors.
+    """Return rows and bytes from the metrics of written state, for a circuit on executors.
 
     >>> metrics = BatchMetrics(0, False, {}, {}, 0, 0, {}, 0, {"stage 1 relation e [1,0]": (3, 99)})
     >>> arrangements_on_disk(metrics)
@@ -71,8 +71,8 @@ def _trace_labels(graph: Graph) -> dict[str, str]:
         for index, _ in enumerate(getattr(node.operator, "traces", ())):
             label = f"operator {node.name} {index}"
             if isinstance(node.operator, Integrate):
-                (below,) = node.inputs
-                view = views.get(below)
-                label = f"view {view}" if view else f"input {graph.nodes[below].name}"
+                (child,) = node.inputs
+                view = views.get(child)
+                label = f"view {view}" if view else f"input {graph.nodes[child].name}"
             labels[operator_trace(node.state_name, index)] = label
     return labels

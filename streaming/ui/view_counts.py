@@ -49,7 +49,7 @@ class ViewCounts:
         self.names = self._columns if self.is_single else ["rows"]
         #: True if the number of rows is unknown: the view is not materialized and was not empty.
         self.is_partial = False
-        #: Inserted less deleted rows since this process began, if the number is unknown.
+        #: The inserted rows minus the deleted rows since this process began.
         self.change = 0
         self._numbers: list[float | None] = [None] * len(self.names)
         self._total = 0
@@ -103,18 +103,18 @@ class ViewCounts:
             weights = weights_of(table)
         inserted = np.flatnonzero(weights > 0)
         if len(inserted):
-            place = int(inserted[0])
-            self._numbers = [_number(table.column(name)[place].as_py()) for name in self._columns]
+            row = int(inserted[0])
+            self._numbers = [_number(table.column(name)[row].as_py()) for name in self._columns]
         elif len(weights) or mode == "complete":  # the row was deleted, for example by HAVING
             self._numbers = [None] * len(self.names)
 
     def _sum_weights(self) -> int:
-        """Return the sum of all weights of the view; each run is added up once."""
-        known, self._weights = self._weights, {}
+        """Return the sum of all weights of the view; the sum of each run is computed once."""
+        previous, self._weights = self._weights, {}
         trace = self._circuit.views.trace(self._view)
         for run in trace.arrangements[0].spine.runs:
-            found = known.get(id(run)) or (run, int(run.read()[1].sum()))
-            self._weights[id(run)] = found
+            # Storing the run keeps it alive, so no other run can get its id.
+            self._weights[id(run)] = previous.get(id(run)) or (run, int(run.read()[1].sum()))
         return sum(weight for _, weight in self._weights.values())
 
 
@@ -139,4 +139,4 @@ def _row_count(total: int) -> list[float | None]:
 
 
 def _number(value: Any) -> float | None:
-    return None if value is None else value if isinstance(value, int) else float(value)
+    return value if value is None or isinstance(value, int) else float(value)

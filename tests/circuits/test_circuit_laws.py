@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from circuits.plan.nodes import Plan
+from circuits.plan.nodes import PlanNode
 from circuits.plan.rewrite.pipeline import rewrite_plan
 from circuits.runtime.graph import Graph
 from circuits.runtime.operators.join import JoinOptions
@@ -29,7 +29,7 @@ LAW = settings(
 )
 
 
-def graph_of(plan: Plan, formula: str = "collapsed") -> Graph:
+def graph_of(plan: PlanNode, formula: str = "collapsed") -> Graph:
     graph = Graph(Codecs(), JoinOptions(formula), lambda: 0.0)
     for name, fields in RELATIONS.items():
         graph.add_input(name, fields)

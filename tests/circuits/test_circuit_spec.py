@@ -17,8 +17,8 @@ from tests.support.state_store import bags
 def check_carried(carry):
     """Check that a specification is the same after it was carried elsewhere."""
     circuit = compile_sql(VIEWS, INPUTS, materialize=["total"], outputs=["groups"], parts=3)
-    definition = carry.loads(carry.dumps(circuit.definition))
-    assert definition == circuit.definition
+    definition = carry.loads(carry.dumps(circuit.spec))
+    assert definition == circuit.spec
     new = Circuit(definition)
     assert (new.fingerprint, new.fingerprints) == (circuit.fingerprint, circuit.fingerprints)
     tables = next(steps(1, seed=1))

@@ -123,7 +123,7 @@ def test_the_index_of_pandas_is_a_column_only_if_it_has_a_name() -> None:
     assert taken(frame[frame["name"] == "bob"]) == [BOB]
     assert taken(frame.set_index("name")) == [ANN, BOB]
     assert arrow_schema("p", frame[frame["name"] == "bob"]).names == PEOPLE.names
-    with pytest.raises(SchemaError, match=r"surplus .*: 'place'"):
+    with pytest.raises(SchemaError, match=r"surplus .* 'place'"):
         taken(frame.rename_axis(index="place").set_axis(pd.Index(["x", "y"], name="place")))
 
 
@@ -166,7 +166,10 @@ def test_inputs_with_rules_read_frames_and_dicts() -> None:
 
 
 def test_a_key_that_the_schema_lacks_is_named_whichever_row_has_it() -> None:
-    with pytest.raises(SchemaError, match=r"relation 'p': surplus .*: 'agee'; it needs name, age"):
+    with pytest.raises(
+        SchemaError,
+        match=r"relation 'p': the table has surplus .* 'agee'; the relation needs name, age",
+    ):
         taken([ANN, BOB | {"agee": 3}])
     with pytest.raises(
         SchemaError, match="rows have 50000 keys that are not columns, more than 16"
@@ -336,18 +339,18 @@ DECLARED = pa.schema(
 def test_a_schema_means_the_same_however_it_is_written(schema: Any) -> None:
     expected = circuit(DECLARED)
     found = circuit(schema)
-    assert found.definition == expected.definition
+    assert found.spec == expected.spec
     assert found.fingerprints == expected.fingerprints
-    assert type(found.definition.schemas["p"]) is pa.Schema
-    assert Circuit(pickle.loads(pickle.dumps(found.definition))).inputs == expected.inputs
+    assert type(found.spec.schemas["p"]) is pa.Schema
+    assert Circuit(pickle.loads(pickle.dumps(found.spec))).inputs == expected.inputs
     rules = compile_datalog("v(x) :- p(x, y, z).", {"p": schema})
-    assert rules.definition.schemas == {"p": DECLARED}
+    assert rules.spec.schemas == {"p": DECLARED}
     assert Schema.of("p", schema) == Schema.of("p", DECLARED)
 
 
 def test_columns_have_the_types_that_their_words_mean() -> None:
     text = "a int, b BIGINT not null, c decimal(9,2), `d e` string, f timestamp, g double precision"
-    with pytest.raises(SchemaError, match="'g double precision' is no column"):
+    with pytest.raises(SchemaError, match="invalid column 'g double precision'"):
         schema_of_ddl(text)
     schema = schema_of_ddl(text.rpartition(",")[0])
     assert schema == pa.schema(
@@ -365,14 +368,14 @@ def test_columns_have_the_types_that_their_words_mean() -> None:
     ("text", "said"),
     [
         ("", "has no columns"),
-        ("a", "'a' is no column"),
-        ("a map", "there is no type 'map'"),
-        ("a array<int>", "'a array<int>' is no column"),
-        ("a decimal(39, 1)", r"no type decimal\(39, 1\); the precision is 1 to 38"),
-        ("a decimal(3, 4)", r"no type decimal\(3, 4\)"),
-        ("a decimal(0)", r"no type decimal\(0, 0\)"),
-        ("a int(11)", "the type int takes no numbers"),
-        ("a varchar(1, 2)", "the type varchar takes no numbers"),
+        ("a", "invalid column 'a'"),
+        ("a map", "unknown type 'map'"),
+        ("a array<int>", "invalid column 'a array<int>'"),
+        ("a decimal(39, 1)", r"invalid type decimal\(39, 1\); the precision is 1 to 38"),
+        ("a decimal(3, 4)", r"invalid type decimal\(3, 4\)"),
+        ("a decimal(0)", r"invalid type decimal\(0, 0\)"),
+        ("a int(11)", "the type int has no parameters"),
+        ("a varchar(1, 2)", "the type varchar has no parameters"),
         ("a int, a int", "a column name occurs twice"),
         ("a int, weight int", "the column name 'weight' is reserved"),
         ("`\ud800` int", "cannot be read as an Arrow schema"),
@@ -386,8 +389,8 @@ def test_what_declares_no_columns_is_refused(text: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("schema", "error", "said"),
     [
-        ({"a": "bigint bigint"}, SchemaError, "column 'a': 'bigint bigint' is no type"),
-        ({"a": "number"}, SchemaError, "there is no type 'number'; there are tinyint"),
+        ({"a": "bigint bigint"}, SchemaError, "column 'a': invalid type 'bigint bigint'"),
+        ({"a": "number"}, SchemaError, "unknown type 'number'; types: tinyint"),
         ({"a": int}, ArgumentTypeError, "type of column 'a' is <class 'int'>"),
         ({1: pa.int64()}, ArgumentTypeError, "the name of a column is 1"),
         (pa.int64(), SchemaError, "a DataType cannot be read as an Arrow schema"),

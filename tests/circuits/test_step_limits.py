@@ -447,7 +447,7 @@ def test_the_limits_of_a_circuit_are_part_of_its_definition_and_not_of_its_finge
     limits = StepLimits(max_step_rows=5)
     circuit = compile_sql("SELECT a FROM e", SCHEMAS, limits=limits)
 
-    assert Circuit(circuit.definition).limits == limits
+    assert Circuit(circuit.spec).limits == limits
     assert circuit.fingerprint == compile_sql("SELECT a FROM e", SCHEMAS).fingerprint
 
 
@@ -467,7 +467,7 @@ VIEWS = {
 def definition_of(view: str) -> CircuitSpec:
     return compile_sql(
         VIEWS[view], SCHEMAS, name=view, materialize=True, limits=StepLimits.off()
-    ).definition
+    ).spec
 
 
 small = st.integers(0, 3)

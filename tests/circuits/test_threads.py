@@ -119,7 +119,7 @@ def seen(circuit: Circuit) -> tuple[Any, ...]:
         bag_of(circuit.query("s(x, z) :- e(x, y), e(y, z).")),
         snapshot.steps,
         {name: (rows.tolist(), ws.tolist()) for name, (rows, ws) in snapshot.traces.items()},
-        {name: [p.tolist() for p in strings] for name, strings in snapshot.tables.items()},
+        {name: [p.tolist() for p in strings] for name, strings in snapshot.dictionaries.items()},
         circuit.digests({"e": edges("pz", "zz", "qr")}),
         circuit.explain("mermaid"),
         circuit.schema("paths"),
@@ -265,7 +265,7 @@ def test_a_step_within_a_step_is_refused_and_changes_nothing(circuit):
     def clock() -> float:
         circuit._clock = lambda: 0.0
         for write in (lambda: circuit.step({}), lambda: circuit.load(circuit.snapshot().state())):
-            with pytest.raises(BusyCircuitError, match="within a step"):
+            with pytest.raises(BusyCircuitError, match="steps do not nest"):
                 write()
         return 0.0
 

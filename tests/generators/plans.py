@@ -21,7 +21,7 @@ from circuits.plan.nodes import (
     Negate,
     Order,
     OuterJoin,
-    Plan,
+    PlanNode,
     Positive,
     Scan,
     Semijoin,
@@ -86,7 +86,7 @@ def matching(draw, left: int, right: int) -> Expression:
     return parts[0] if len(parts) == 1 else call("and", *parts)
 
 
-def narrowed(draw, plan: Plan, width: int) -> Plan:
+def narrowed(draw, plan: PlanNode, width: int) -> PlanNode:
     """Return the plan projected or padded to ``width`` columns."""
     if len(plan.fields) == width:
         return plan
@@ -95,12 +95,12 @@ def narrowed(draw, plan: Plan, width: int) -> Plan:
     )
 
 
-def mapped(expressions: list[Expression], plan: Plan) -> Map:
+def mapped(expressions: list[Expression], plan: PlanNode) -> Map:
     return Map(plan, tuple(expressions), tuple(f"m{i}" for i in range(len(expressions))))
 
 
 @st.composite
-def plans(draw, depth: int = 3) -> Plan:
+def plans(draw, depth: int = 3) -> PlanNode:
     """A plan of integer columns, one at least; bags without negative weights."""
     kind = draw(st.integers(0, 14)) if depth else 0
     if kind == 0:
@@ -157,7 +157,7 @@ def plans(draw, depth: int = 3) -> Plan:
 
 
 @st.composite
-def windows(draw, below: Plan, *, fractions: bool = False) -> Window:
+def windows(draw, below: PlanNode, *, fractions: bool = False) -> Window:
     """A window over a plan of integer columns; with ``fractions`` some results are doubles."""
     width = len(below.fields)
     column = st.integers(0, width - 1)
@@ -212,7 +212,7 @@ def frames(draw, order_columns: int) -> Frame:
     return Frame(mode, start, end, exclude)
 
 
-def _aggregate(draw, below: Plan) -> Plan:
+def _aggregate(draw, below: PlanNode) -> PlanNode:
     width = len(below.fields)
     keys = tuple(range(draw(st.integers(0, min(2, width)))))
     calls = []
@@ -273,6 +273,6 @@ def decoded(zset: ZSet) -> Counter:
     return found
 
 
-def identity(plan: Plan) -> Map:
+def identity(plan: PlanNode) -> Map:
     """Wrap the plan in a map that changes nothing."""
     return mapped(list(columns(plan)), plan)

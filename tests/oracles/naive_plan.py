@@ -31,7 +31,7 @@ from circuits.plan.nodes import (
     Map,
     Negate,
     OuterJoin,
-    Plan,
+    PlanNode,
     Positive,
     Scan,
     Semijoin,
@@ -48,13 +48,13 @@ Row = tuple[Any, ...]
 Relation = Iterable[Row] | Mapping[Row, int]
 
 
-def evaluate_plan(plan: Plan, relations: Mapping[str, Relation]) -> Counter[Row]:
+def evaluate_plan(plan: PlanNode, relations: Mapping[str, Relation]) -> Counter[Row]:
     """The rows of a plan with their weights.
 
     A relation is a list of rows, a row as often as it is there, or a mapping from rows to weights.
     """
 
-    def inputs(*plans: Plan) -> list[Counter[Row]]:
+    def inputs(*plans: PlanNode) -> list[Counter[Row]]:
         return [evaluate_plan(p, relations) for p in plans]
 
     match plan:
@@ -113,7 +113,7 @@ def canonical(value: Any) -> Any:
     return value
 
 
-def types(plan: Plan) -> list[pa.DataType]:
+def types(plan: PlanNode) -> list[pa.DataType]:
     return [field.type for field in plan.fields]
 
 

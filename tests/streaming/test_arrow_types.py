@@ -62,7 +62,7 @@ def test_every_supported_type_has_a_codec_and_a_type_in_every_other_place(type_)
 @pytest.mark.parametrize("type_", UNSUPPORTED, ids=str)
 def test_a_type_without_a_row_is_no_type_of_a_column(type_):
     assert family_of(type_) is Family.UNSUPPORTED
-    with pytest.raises(SchemaError, match="no column can be of type"):
+    with pytest.raises(SchemaError, match="a column cannot be of type"):
         Codecs().codec(type_)
 
 

@@ -40,7 +40,8 @@ from pyspark.sql import DataFrame, SparkSession
 from circuits import Circuit, compile_sql
 from streaming import Output, ParquetTarget, SqlTarget, Target, ViewDelta, ViewSink, start_session
 from streaming.demo.command import SPARK_SETTINGS
-from streaming.state.files import Bytes, LocalFiles
+from streaming.state.files import Bytes
+from streaming.state.local_files import LocalFiles
 from tests.support.spark_queries import started
 
 SCHEMA = pa.schema([("src", pa.int64()), ("dst", pa.int64()), ("city", pa.string())])

@@ -34,7 +34,8 @@ from random import Random
 from typing import Final, Literal, TypeVar
 
 from streaming.errors import StateLockedError
-from streaming.state.files import LOCK_FILE, Bytes
+from streaming.state.files import Bytes
+from streaming.state.local_files import LOCK_FILE
 
 BLOCK: Final = 64  # bytes that reach the disk, or not, together
 ERRORS: Final = (errno.EIO, errno.ENOSPC)

@@ -52,7 +52,7 @@ from streaming.sink.metrics import Stopwatch
 from streaming.sink.output import Output
 from streaming.state import parquet, writer
 from streaming.state import segment_references as pieces
-from streaming.state.files import LOCK_FILE
+from streaming.state.local_files import LOCK_FILE
 from streaming.state.manifest import MANIFESTS, Manifest, parse_manifest_name
 from streaming.state.ownership import EPOCH_FILE as EPOCH
 from streaming.targets.output_mode import OutputMode
@@ -113,7 +113,7 @@ class Schedule:
         weights = [1 if long or name != "rows" else 20 for name in CASES]
         (case,) = random.choices(list(CASES), weights)
         self.stream = stream(case, random.randrange(STREAMS), long=long)
-        self.definition = definition_of(case)
+        self.spec = definition_of(case)
         self.disk = SimulatedDisk(f"disk {seed}")
         self.target = Target(self.stream)
         self.keep = random.choice([2, 2, 3, 5])
@@ -183,8 +183,8 @@ class Schedule:
     def _start(self) -> None:
         files = self.disk.files()
         formula = self.random.choice(list(Formula))
-        options = replace(self.definition.options, formula=formula)
-        circuit = Circuit(replace(self.definition, options=options))
+        options = replace(self.spec.options, formula=formula)
+        circuit = Circuit(replace(self.spec, options=options))
         self.target.files = files
         self.sink = sink_of(circuit, self.target, files, self.keep, self.modes)
 
@@ -226,9 +226,9 @@ class Schedule:
         named = set()
         for name in there:
             if name.startswith(f"{MANIFESTS}/"):
-                named |= {name, *Manifest.of(self.disk.content(name), name).files}
+                named |= {name, *Manifest.decode(self.disk.content(name), name).files}
         other = {name for name in there if "/" not in name}
-        letters = {f"letters/{n:020}.parquet": late for n, late in enumerate(self.stream.late)}
+        letters = {f"dead_letters/{n:020}.parquet": late for n, late in enumerate(self.stream.late)}
         other |= {name for name, late in letters.items() if late}
         assert there == named | other, f"{there ^ (named | other)} should not, or should, be there"
         for name in letters.keys() & there:
@@ -273,7 +273,7 @@ class Damage:
         found = set()
         for name in self._disk.names():
             if parse_manifest_name(name) is not None and name != self.name:
-                manifest = Manifest.of(self._disk.content(name), name)
+                manifest = Manifest.decode(self._disk.content(name), name)
                 if self.name not in manifest.files:
                     found.add(manifest.batch_id)
         return found
@@ -311,7 +311,7 @@ def sink_of(
 
 @cache
 def definition_of(case: str) -> CircuitSpec:
-    return CASES[case].compile().definition
+    return CASES[case].compile().spec
 
 
 @contextmanager

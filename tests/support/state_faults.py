@@ -35,7 +35,7 @@ from typing import Any
 from circuits.circuit import Circuit
 from streaming import StreamingError, ViewSink
 from streaming.distributed.execution.executor_cache import CACHE
-from streaming.state import files
+from streaming.state import local_files
 from streaming.state.manifest import parse_manifest_name
 from tests.streaming.distributed.test_attempts import Context
 from tests.streaming.distributed.test_engine import Frame, batches, definition, outputs
@@ -52,7 +52,7 @@ class Embedded:
     name = "embedded"
 
     def __init__(self) -> None:
-        self._definition = fed.views().definition
+        self._definition = fed.views().spec
 
     def sink(self, place: Path) -> ViewSink:
         return fed.sink_on(place, Circuit(self._definition))
@@ -343,7 +343,7 @@ def trials(
     seeds: range, *, cells: float = 0.2, say: Callable[[str], None] = lambda line: None
 ) -> tuple[Counter[str], list[str]]:
     """Return the outcomes of the trials, and the findings."""
-    files.LOCK_TIMEOUT_S = 0.2
+    local_files.LOCK_TIMEOUT_S = 0.2
     found: Counter[str] = Counter()
     findings = []
     with tempfile.TemporaryDirectory() as root:

@@ -44,17 +44,17 @@ class Store:
                 order: self._pieces(state, name, order, changed.get(order)) for order in orders
             }
         self.runs = runs
-        for name, (offsets, data) in state.tables.items():
+        for name, (offsets, data) in state.dictionaries.items():
             assert len(offsets) > 1 and offsets[0] == 0 and offsets[-1] == len(data)
             self.tables.setdefault(name, []).append((offsets.tobytes(), data.tobytes()))
             self.lengths[name] = self.lengths.get(name, 0) + len(offsets) - 1
-        self.rest = json.dumps([state.steps, state.marks, state.plans])
+        self.rest = json.dumps([state.steps, state.watermarks, state.plans])
 
     def _pieces(self, state, name, order, delta) -> list[bytes]:
         pieces = self.runs.get(name, {}).get(order)
         if pieces is None:
             self.taken += 1
-            pieces = [run.to_words().tobytes() for run in state.whole(name, order)]
+            pieces = [run.to_words().tobytes() for run in state.runs_before(name, order)]
         if delta is not None:
             pieces = [*pieces, delta.to_words().tobytes()]
         place = int(self._random.integers(8))
@@ -66,7 +66,7 @@ class Store:
         return pieces[:place] + ([summed.to_words().tobytes()] if summed.rows else [])
 
     def state(self) -> State:
-        count, marks, planned = json.loads(self.rest)
+        count, watermarks, planned = json.loads(self.rest)
         return State(
             count,
             {
@@ -80,7 +80,7 @@ class Store:
                 ]
                 for name, pieces in self.tables.items()
             },
-            marks,
+            watermarks,
             planned,
         )
 
@@ -102,9 +102,9 @@ def bags(tables) -> dict[str, Counter]:
 
 
 def restarted(circuit: Circuit, store: Store, **changes) -> Circuit:
-    options = replace(circuit.definition.options, **changes)
-    definition = pickle.loads(pickle.dumps(replace(circuit.definition, options=options)))
-    new = Circuit(definition)
+    options = replace(circuit.spec.options, **changes)
+    spec = pickle.loads(pickle.dumps(replace(circuit.spec, options=options)))
+    new = Circuit(spec)
     new.load(store.state())
     return new
 
@@ -112,12 +112,12 @@ def restarted(circuit: Circuit, store: Store, **changes) -> Circuit:
 def same(one, other) -> None:
     """Assert that the snapshots are equal."""
     first, second = one.snapshot(), other.snapshot()
-    assert (first.fingerprint, first.steps, first.marks) == (
+    assert (first.fingerprint, first.steps, first.watermarks) == (
         second.fingerprint,
         second.steps,
-        second.marks,
+        second.watermarks,
     )
-    for parts in ((first.traces, second.traces), (first.tables, second.tables)):
+    for parts in ((first.traces, second.traces), (first.dictionaries, second.dictionaries)):
         assert parts[0].keys() == parts[1].keys()
         for name, arrays in parts[0].items():
             for here, there in zip(arrays, parts[1][name], strict=True):

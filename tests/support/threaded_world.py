@@ -291,13 +291,13 @@ class Reader:
 
     def _snapshots(self) -> list[tuple[Callable[[Bag], Bag], Bag]]:
         snapshot = self.world.circuit.snapshot()
-        other = Circuit(self.world.circuit.definition)
+        other = Circuit(self.world.circuit.spec)
         other.restore(snapshot)
         return [(MEANING[name], bag_of(table)) for name, table in other.views.items()]
 
     def _elsewhere(self) -> list[tuple[Callable[[Bag], Bag], Bag]]:
         """Going on from a snapshot in another circuit."""
-        other = Circuit(self.world.circuit.definition)
+        other = Circuit(self.world.circuit.spec)
         other.load(pickle.loads(pickle.dumps(self.world.circuit.snapshot())).state())
         row = ("p", "q", f"elsewhere {self.random.randrange(10**9)}", 1)
         other.step(

@@ -1,8 +1,8 @@
 """Rewrite rules: pure functions from a logical plan to the physical plan that runs.
 
-`pipeline` applies the rules. CrossJoin, Filter, Map, Semijoin and OuterJoin become flat blocks
-(`select_block`), and each block becomes one N-way join with its filters, maps and differences
-(`join_planning`). Semijoins and outer joins become atoms of that join (`semijoins`,
-`outer_joins`). A left join that asks for unmatched rows becomes an antijoin (`unmatched_rows`).
-Nothing here holds state or processes rows.
+`pipeline` applies the rules. Nested CrossJoin, Filter, Map, Semijoin and OuterJoin nodes become one
+flat block (`select_block`), and each block becomes one N-way join (`join_planning`). An *atom* is
+one input of that join. Semijoins and outer joins become atoms as well (`semijoins`, `outer_joins`).
+A left join that keeps only unmatched rows becomes an antijoin (`unmatched_rows`). Nothing here
+holds state or processes rows.
 """

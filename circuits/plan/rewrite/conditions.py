@@ -1,5 +1,9 @@
 """Conditions: the predicates of a block, classified by where they are evaluated.
 
+A block is a flat SELECT … FROM … WHERE (`circuits.plan.rewrite.select_block`); an atom is one
+relation in its FROM. There are four kinds of conditions, for example
+``a.x > 0``, ``a.x = b.x``, ``a.x < b.x`` and ``a.x + b.x = 3``:
+
 - A condition on one atom filters the atom before it is stored. IS NOT NULL conditions are applied
   first and in a fixed order, so that atoms with the same filters share one relation.
 - An equality between expressions of two atoms makes them one variable. A filter on each atom
@@ -7,7 +11,8 @@
 - An inequality (``<``, ``<=``, ``>``, ``>=``, ``<>``) between expressions of two atoms is evaluated
   inside the join, on codes, if the order of the codes is the order of the values. NULLs on either
   side are filtered out in the same way.
-- Every other condition (it reads three atoms, or computes over two) filters the result.
+- Every other condition (it reads three atoms, or computes with columns of two) filters the result
+  of the join; these are the residual conditions.
 """
 
 from __future__ import annotations
@@ -16,7 +21,7 @@ from functools import reduce
 from typing import Final
 
 from circuits.plan.expressions import Call, Column, Expression, columns_of, conjuncts, substitute
-from circuits.plan.nodes import Plan
+from circuits.plan.nodes import PlanNode
 from circuits.plan.rewrite.nullability import is_nullable
 from circuits.plan.rewrite.projection import push_filter
 from circuits.plan.rewrite.select_block import SelectBlock
@@ -55,14 +60,14 @@ class Conditions:
             self._classify(predicate)
 
     def local(self, expression: Expression) -> Expression:
-        """Return an expression of one atom over that atom's own columns."""
+        """Return an expression that reads one atom, over the columns of that atom alone."""
         starts = self.block.starts
         return substitute(
             expression, lambda c: Column(c.index - starts[self._owner[c.index]], c.type)
         )
 
-    def atom(self, index: int) -> Plan:
-        """Return an atom with its filters."""
+    def atom(self, index: int) -> PlanNode:
+        """Return the plan of an atom with its filters."""
         plan = self.block.atoms[index]
         required = sorted(self._not_null[index], key=lambda e: (sorted(columns_of(e)), str(e)))
         checks = [call("not", call("is_null", e)) for e in required if is_nullable(plan, e)]
@@ -101,13 +106,15 @@ class Conditions:
             return None
         left, right = map(_without_casts, predicate.arguments)
         atoms = [self.block.atoms_of([side]) for side in (left, right)]
-        if any(len(read) != 1 for read in atoms) or atoms[0] == atoms[1]:
+        if any(len(atoms_of_side) != 1 for atoms_of_side in atoms) or atoms[0] == atoms[1]:
             return None
         codecs = [_CODECS.codec(side.type) for side in (left, right)]
         if codecs[0].space != codecs[1].space:
             return None
-        ordered = codecs[0].ordered or predicate.function in ("eq", "same", "ne")
-        return (left, right) if ordered else None
+        needs_order = predicate.function not in ("eq", "same", "ne")
+        if needs_order and not codecs[0].ordered:
+            return None
+        return left, right
 
 
 def _not_null_operand(predicate: Expression) -> Expression | None:

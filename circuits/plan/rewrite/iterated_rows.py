@@ -1,22 +1,26 @@
-"""Recursive bodies over rows with an iteration number as the last column.
+"""Iterated rows: rewrite the body of a recursion so that rows end with an iteration number.
+
+A recursion is computed in iterations (`circuits.plan.fixpoint`). A row ``(x, i)`` with weight +1
+says that iteration ``i`` first derives ``x``. For the nodes reachable from 1 over the edges 1 → 2 →
+3, the rows of X are ``(1, 0), (2, 1), (3, 2)``.
 
 In the following equations, X is the recursive relation, A and B depend on X, and S does not. All
-rows of S exist from iteration 0 on::
+rows of S exist from iteration 0 on. A hat marks a relation with an iteration column::
 
     X̂ = {(x, i): change of X[x] from iteration i - 1 to i}         X at iteration i = Σ over j ≤ i
 
     reference to X   X̂                              the only source of iterations
     A x B            Â x B̂                          with the greater of the two iterations
     σ, π, A x S      unchanged                      they keep the iteration of the row of A
-    A + B            Â + B̂                          rows of an S get iteration 0
+    A + B            Â + B̂                          rows of S get iteration 0
     A ▷ S            unchanged                      linear in A
     distinct         the history of each row (`circuits.runtime.operators.recursive_distinct`)
 
 The first line is differentiation with respect to the inner time of a nested circuit; the others are
 the operators lifted to it [1]. A join is multilinear, and a combination of rows exists from the
-first iteration at which all of its rows exist. So its change is at the join (in the lattice) of
-their times. The outer time is the step and needs no column. So a body is an ordinary plan, and the
-same rules turn it into N-way joins and make it incremental.
+first iteration at which all of its rows exist: the greatest of their iterations. The outer time,
+the step, needs no column. So a body is an ordinary plan, and the same rules turn it into N-way
+joins and make it incremental.
 
 The right side of an antijoin may contain keys of the left side, which are looked up in plans that
 do not depend on X (`circuits.datalog.body`). Looking up further keys does not change the result, so
@@ -24,7 +28,7 @@ the keys of all iterations are looked up.
 
 Every other operator over recursive rows is not monotone: a negation, an aggregate, an outer join
 whose optional side is recursive. The front ends raise an error with the position in the text; this
-module raises one if they do not.
+module raises an error if a front end misses one.
 
 References:
     [1] Budiu, Chajed, McSherry, Ryzhyk, Tannen. DBSP. PVLDB 16(7), 2023, sections 5 and 6.
@@ -46,7 +50,7 @@ from circuits.plan.nodes import (
     Fixpoint,
     Map,
     OuterJoin,
-    Plan,
+    PlanNode,
     RecursiveDistinct,
     RecursiveReference,
     Semijoin,
@@ -63,7 +67,7 @@ FIRST_ITERATION = Literal(0, pa.int64())
 _KEYS_OF_ALL_ITERATIONS = (CrossJoin, Union, Semijoin, OuterJoin, Map, Filter, Distinct)
 
 
-def add_iterations(body: Plan, mode: DistinctMode) -> Plan:
+def add_iterations(body: PlanNode, mode: DistinctMode) -> PlanNode:
     """Return a distinct of this mode over the body with an iteration column.
 
     Raises:
@@ -72,7 +76,7 @@ def add_iterations(body: Plan, mode: DistinctMode) -> Plan:
     return RecursiveDistinct(_IterationRewriter().with_iterations(body), mode)
 
 
-def is_recursive(plan: Plan) -> bool:
+def is_recursive(plan: PlanNode) -> bool:
     """Return True if a plan reads rows of the recursion that it is part of."""
     return _IterationRewriter().is_recursive(plan)
 
@@ -82,29 +86,29 @@ class _IterationRewriter:
 
     def __init__(self) -> None:
         # By the ``id`` of a node, which stays unique as long as the node is referenced here.
-        self._recursive: dict[int, tuple[bool, Plan]] = {}
-        self._iterated: dict[int, tuple[Plan, Plan]] = {}
-        self._of_all_iterations: dict[int, tuple[Plan, Plan]] = {}
+        self._recursive: dict[int, tuple[bool, PlanNode]] = {}
+        self._iterated: dict[int, tuple[PlanNode, PlanNode]] = {}
+        self._of_all_iterations: dict[int, tuple[PlanNode, PlanNode]] = {}
 
-    def is_recursive(self, plan: Plan) -> bool:
+    def is_recursive(self, plan: PlanNode) -> bool:
         """Return True if rows of a plan may have an iteration other than 0."""
-        known = self._recursive.get(id(plan))
-        if known is None:
-            known = self._recursive[id(plan)] = (self._has_reference(plan), plan)
-        return known[0]
+        entry = self._recursive.get(id(plan))
+        if entry is None:
+            entry = self._recursive[id(plan)] = (self._has_reference(plan), plan)
+        return entry[0]
 
-    def _has_reference(self, plan: Plan) -> bool:
+    def _has_reference(self, plan: PlanNode) -> bool:
         if isinstance(plan, Fixpoint):
             return False  # its bodies reference its own recursion
         return isinstance(plan, RecursiveReference) or any(map(self.is_recursive, plan.inputs))
 
-    def with_iterations(self, plan: Plan) -> Plan:
+    def with_iterations(self, plan: PlanNode) -> PlanNode:
         """Return the plan with the iteration as its last column."""
         if id(plan) not in self._iterated:
             self._iterated[id(plan)] = self._add_iterations(plan), plan
         return self._iterated[id(plan)][0]
 
-    def of_all_iterations(self, plan: Plan) -> Plan:
+    def of_all_iterations(self, plan: PlanNode) -> PlanNode:
         """Return the plan over the rows of all iterations, without an iteration column."""
         if not self.is_recursive(plan):
             return plan
@@ -114,33 +118,33 @@ class _IterationRewriter:
         if id(plan) not in self._of_all_iterations:
             if not isinstance(plan, _KEYS_OF_ALL_ITERATIONS):
                 raise AssertionError(f"{type(plan).__name__} on the right side of an antijoin")
-            found = plan.with_inputs([self.of_all_iterations(below) for below in plan.inputs])
-            self._of_all_iterations[id(plan)] = found, plan
+            rewritten = plan.with_inputs([self.of_all_iterations(input) for input in plan.inputs])
+            self._of_all_iterations[id(plan)] = rewritten, plan
         return self._of_all_iterations[id(plan)][0]
 
-    def _add_iterations(self, plan: Plan) -> Plan:
+    def _add_iterations(self, plan: PlanNode) -> PlanNode:
         if not self.is_recursive(plan):
             return _map_with_iteration(plan, columns(plan), FIRST_ITERATION, plan)
         match plan:
             case RecursiveReference(name, fields):
                 return RecursiveReference(name, (*fields, ITERATION))
-            case Filter(below, predicate):
-                return Filter(self.with_iterations(below), predicate)
-            case Map(below, expressions):
-                inner = self.with_iterations(below)
+            case Filter(input, predicate):
+                return Filter(self.with_iterations(input), predicate)
+            case Map(input, expressions):
+                inner = self.with_iterations(input)
                 return _map_with_iteration(inner, expressions, columns(inner)[-1], plan)
             case Union(inputs):
                 return Union(tuple(map(self.with_iterations, inputs)))
-            case Distinct(below):
-                return RecursiveDistinct(self.with_iterations(below), SET)
+            case Distinct(input):
+                return RecursiveDistinct(self.with_iterations(input), SET)
             case CrossJoin(inputs):
                 return self._cross(inputs, plan)
             case Semijoin(left, right, predicate, False) if self.is_recursive(right):
                 # The weight of a row does not matter: the result of the recursion is a set.
-                both = CrossJoin((left, right))
-                kept = columns(both)[: len(left.fields)]
+                product = CrossJoin((left, right))
+                left_columns = columns(product)[: len(left.fields)]
                 names = tuple(field.name for field in left.fields)
-                return self.with_iterations(Map(Filter(both, predicate), kept, names))
+                return self.with_iterations(Map(Filter(product, predicate), left_columns, names))
             case Semijoin(left, right, predicate):
                 shifted = _shift_right_columns(predicate, len(left.fields))
                 return replace(
@@ -153,42 +157,42 @@ class _IterationRewriter:
                 width = len(left.fields)
                 shifted = _shift_right_columns(predicate, width)
                 joined = replace(plan, left=self.with_iterations(left), predicate=shifted)
-                found = columns(joined)
-                others = found[:width] + found[width + 1 :]
-                return _map_with_iteration(joined, others, found[width], plan)
+                all_columns = columns(joined)  # the iteration follows the columns of the left
+                others = all_columns[:width] + all_columns[width + 1 :]
+                return _map_with_iteration(joined, others, all_columns[width], plan)
         raise CircuitError(
             f"a recursion through {type(plan).__name__.lower()} is not monotone: a later "
             "iteration would delete rows of an earlier one; move it out of the recursion"
         )
 
-    def _cross(self, inputs: tuple[Plan, ...], plan: Plan) -> Plan:
+    def _cross(self, inputs: tuple[PlanNode, ...], plan: PlanNode) -> PlanNode:
         """Return a cross join whose rows have the greatest iteration of their recursive inputs."""
         iterated = (self.with_iterations(p) if self.is_recursive(p) else p for p in inputs)
         crossed = CrossJoin(tuple(iterated))
-        found = columns(crossed)
+        all_columns = columns(crossed)
         others: list[Expression] = []
         iterations: list[Expression] = []
-        at = 0
+        offset = 0
         for before, after in zip(inputs, crossed.inputs, strict=True):
-            others += found[at : at + len(before.fields)]
-            at += len(after.fields)
-            if after is not before:
-                iterations.append(found[at - 1])
+            others += all_columns[offset : offset + len(before.fields)]
+            offset += len(after.fields)
+            if after is not before:  # the last column of a recursive input is its iteration
+                iterations.append(all_columns[offset - 1])
         greatest = iterations[0] if len(iterations) == 1 else call("greatest", *iterations)
         return _map_with_iteration(crossed, others, greatest, plan)
 
 
 def _map_with_iteration(
-    below: Plan,
+    input: PlanNode,
     expressions: tuple[Expression, ...] | list[Expression],
     iteration: Expression,
-    plan: Plan,
-) -> Plan:
+    plan: PlanNode,
+) -> PlanNode:
     """Return a map with the column names of ``plan`` and an iteration column at the end."""
     names = (*(field.name for field in plan.fields), ITERATION.name)
-    return Map(below, (*expressions, iteration), names)
+    return Map(input, (*expressions, iteration), names)
 
 
 def _shift_right_columns(predicate: Expression, width: int) -> Expression:
-    """Return a predicate over two plans after the first one, of ``width``, got one more column."""
+    """Shift the columns from ``width`` on by one, because the left plan has one more column."""
     return substitute(predicate, lambda c: Column(c.index + 1, c.type) if c.index >= width else c)

@@ -1,6 +1,8 @@
-"""Plan a block as one N-way join.
+"""Join planning: plan a block as one N-way join.
 
-::
+A block is a flat SELECT … FROM … WHERE (`circuits.plan.rewrite.select_block`): its atoms are the
+relations that are joined. Its antijoins are subtracted: the term for a set S of antijoins joins the
+atoms with the keys of all antijoins in S::
 
     block  =  outputs(residual(Σ over S ⊆ antijoins of (-1)^|S| · ⋈ (atoms, S)))
 
@@ -27,7 +29,7 @@ from circuits.plan.expressions import Call, Column, Expression, columns_of, subs
 from circuits.plan.nodes import (
     Join,
     Negate,
-    Plan,
+    PlanNode,
     RowIdDecode,
     RowIdEncode,
     Union,
@@ -42,7 +44,8 @@ from circuits.types.functions import call
 
 __all__ = ["plan_block"]
 
-# (i, k) is column k of atom i, among the columns that the join reads.
+# (i, k) is expression k of atom i, among the expressions that the join reads. Slots are the columns
+# of the join's inputs before they are ordered.
 Slot = tuple[int, int]
 # The column number of the row id of an atom.
 ROW_ID: Final = -1
@@ -53,11 +56,11 @@ MIN_ENCODED_COLUMNS: Final = 2
 MAX_SUBTRACTED_ANTIJOINS: Final = 4
 
 
-def plan_block(block: SelectBlock) -> Plan:
+def plan_block(block: SelectBlock) -> PlanNode:
     """Return the plan of a block."""
-    across = [absent for absent in block.absent if len(block.atoms_of(absent.keys)) != 1]
-    if len(block.atoms) > 1 and len(across) > MAX_SUBTRACTED_ANTIJOINS:
-        return plan_block(_postpone_antijoins(block, across[MAX_SUBTRACTED_ANTIJOINS:]))
+    subtracted = [absent for absent in block.absent if len(block.atoms_of(absent.keys)) != 1]
+    if len(block.atoms) > 1 and len(subtracted) > MAX_SUBTRACTED_ANTIJOINS:
+        return plan_block(_postpone_antijoins(block, subtracted[MAX_SUBTRACTED_ANTIJOINS:]))
     conditions = Conditions(block)
     if len(block.atoms) == 1 and not block.absent:
         return push_projection(conditions.atom(0), block.outputs)
@@ -65,26 +68,30 @@ def plan_block(block: SelectBlock) -> Plan:
     result = planner.result()
 
     def result_column(column: Column) -> Expression:
-        at = planner.position(column)
-        found = Column(at, result.fields[at].type)
-        return found if found.type == column.type else call("cast", found, type=column.type)
+        position = planner.position(column)
+        joined = Column(position, result.fields[position].type)
+        return joined if joined.type == column.type else call("cast", joined, type=column.type)
 
     residual = (substitute(predicate, result_column) for predicate in conditions.residual)
     outputs = [substitute(expression, result_column) for expression in block.outputs]
     return push_projection(reduce(push_filter, residual, result), outputs)
 
 
-def _postpone_antijoins(block: SelectBlock, later: Sequence[AntijoinOperand]) -> SelectBlock:
-    """Return a block of one atom, the joined block, with the ``later`` antijoins applied to it."""
-    now = [absent for absent in block.absent if not any(absent is one for one in later)]
-    keys = [key for absent in later for key in absent.keys]
-    whole = SelectBlock.of(
-        plan_block(replace(block, absent=tuple(now), outputs=(*block.outputs, *keys)))
+def _postpone_antijoins(block: SelectBlock, postponed: Sequence[AntijoinOperand]) -> SelectBlock:
+    """Return a block of one atom, the joined block, with the ``postponed`` antijoins."""
+    ids = set(map(id, postponed))
+    absent = tuple(operand for operand in block.absent if id(operand) not in ids)
+    keys = [key for operand in postponed for key in operand.keys]
+    joined = SelectBlock.of(
+        plan_block(replace(block, absent=absent, outputs=(*block.outputs, *keys)))
     )
     width = len(block.outputs)
-    joined_keys = iter(whole.outputs[width:])
-    absent = tuple(replace(one, keys=tuple(islice(joined_keys, len(one.keys)))) for one in later)
-    return replace(whole, absent=absent, outputs=whole.outputs[:width])
+    joined_keys = iter(joined.outputs[width:])
+    absent = tuple(
+        replace(operand, keys=tuple(islice(joined_keys, len(operand.keys))))
+        for operand in postponed
+    )
+    return replace(joined, absent=absent, outputs=joined.outputs[:width])
 
 
 class _JoinPlanner:
@@ -110,18 +117,21 @@ class _JoinPlanner:
             else:
                 self._subtracted.append((absent, [self._slot(key) for key in absent.keys]))
         results = [*block.outputs, *conditions.residual]
-        read = sorted({c for e in results for c in _columns(e)}, key=lambda c: c.index)
-        self._result_slots = {column.index: self._slot(column) for column in read}
+        result_columns = {column for result in results for column in _columns(result)}
+        self._result_slots = {
+            column.index: self._slot(column)
+            for column in sorted(result_columns, key=lambda column: column.index)
+        }
         self._encoded = [self._encoded_slots(atom) for atom in range(len(block.atoms))]
         self._inputs = [self._input(atom) for atom in range(len(block.atoms))]
         self._head = self._head_slots()
 
-    def result(self) -> Plan:
+    def result(self) -> PlanNode:
         """Return the join minus the joins with antijoin keys, with row ids decoded."""
         if len(self._block.atoms) == 1:
             joined = self._inputs[0][0]
         else:
-            joins: list[Plan] = []
+            joins: list[PlanNode] = []
             for size in range(len(self._subtracted) + 1):
                 for chosen in combinations(self._subtracted, size):
                     join = self._join(chosen)
@@ -138,22 +148,22 @@ class _JoinPlanner:
 
     def position(self, column: Column) -> int:
         """Return the position of a column of the block in the result."""
-        wanted = self._result_slots[column.index]
-        at = 0
+        slot = self._result_slots[column.index]
+        position = 0
         for slots in self._head:
             atom, k = slots[0]
             encoded = self._encoded[atom] if k == ROW_ID else ()
-            if wanted in encoded:
-                return at + encoded.index(wanted)
-            if wanted in slots:
-                return at
-            at += len(encoded) or 1
+            if slot in encoded:
+                return position + encoded.index(slot)
+            if slot in slots:
+                return position
+            position += len(encoded) or 1
         raise AssertionError(f"{column} is not in the result")
 
     def _slot(self, expression: Expression) -> Slot:
         """Return the slot of an expression over one atom; add it if it is new.
 
-        The first atom gets the constants.
+        A constant reads no atom and is added to the first one.
         """
         atom = min(self._block.atoms_of([expression]), default=0)
         slots = self._slots[atom]
@@ -162,7 +172,8 @@ class _JoinPlanner:
     def _encoded_slots(self, atom: int) -> tuple[Slot, ...]:
         """Return the slots of an atom that its row id replaces."""
         if len(self._block.atoms) == 1 or is_recursive(self._block.atoms[atom]):
-            return ()  # the dictionary would keep a row id for every iteration that a row ever had
+            # The dictionary of row ids would get an entry for every iteration that a row ever had.
+            return ()
         joined = {slot for pair in self._equalities for slot in pair}
         joined |= {slot for left, _, right in self._comparisons for slot in (left, right)}
         joined |= {slot for _, keys in self._subtracted for slot in keys}
@@ -170,21 +181,22 @@ class _JoinPlanner:
         encoded = tuple(slot for slot in results if slot[0] == atom and slot not in joined)
         return encoded if len(encoded) >= MIN_ENCODED_COLUMNS else ()
 
-    def _input(self, atom: int) -> tuple[Plan, tuple[Slot, ...]]:
+    def _input(self, atom: int) -> tuple[PlanNode, tuple[Slot, ...]]:
         """Return an atom as the join reads it, and the slot of each of its columns.
 
         The columns are sorted by their expressions, so that atoms over one relation can share one
         input.
         """
-        found = {(atom, k): e for e, k in self._slots[atom].items()}
-        ordered = sorted(
-            found, key=lambda slot: (sorted(columns_of(found[slot])), str(found[slot]))
-        )
+        expressions = {(atom, k): expression for expression, k in self._slots[atom].items()}
+
+        def sort_key(slot: Slot) -> tuple[list[int], str]:
+            return sorted(columns_of(expressions[slot])), str(expressions[slot])
+
         encoded = self._encoded[atom]
-        kept = [slot for slot in ordered if slot not in encoded]
+        kept = [slot for slot in sorted(expressions, key=sort_key) if slot not in encoded]
         rows = self._conditions.atom(atom)
-        wanted = [found[slot] for slot in (*kept, *encoded)]
-        plan = _apply_antijoins(rows, wanted, self._atom_antijoins[atom])
+        outputs = [expressions[slot] for slot in (*kept, *encoded)]
+        plan = _apply_antijoins(rows, outputs, self._atom_antijoins[atom])
         if encoded:
             return RowIdEncode(plan, len(kept)), (*kept, (atom, ROW_ID))
         return plan, tuple(kept)
@@ -192,15 +204,12 @@ class _JoinPlanner:
     def _join(self, chosen: Sequence[tuple[AntijoinOperand, list[Slot]]]) -> Join:
         """Return the join of all atoms with the key sets of the chosen antijoins."""
         variables = self._variables([keys for _, keys in chosen])
-        bound = [tuple(variables[slot] for slot in slots) for _, slots in self._inputs]
-        sets = range(len(bound), len(bound) + len(chosen))
-        bound += [
-            tuple(variables[i, k] for k in range(len(keys)))
-            for i, (_, keys) in zip(sets, chosen, strict=True)
-        ]
+        input_variables = [tuple(variables[slot] for slot in slots) for _, slots in self._inputs]
+        for key_set, (_, keys) in enumerate(chosen, len(self._inputs)):
+            input_variables.append(tuple(variables[key_set, k] for k in range(len(keys))))
         return Join(
             (*(plan for plan, _ in self._inputs), *(absent.plan for absent, _ in chosen)),
-            tuple(bound),
+            tuple(input_variables),
             tuple(
                 VariableComparison(variables[a], op, variables[b]) for a, op, b in self._comparisons
             ),
@@ -219,7 +228,10 @@ class _JoinPlanner:
         return list(columns.values())
 
     def _variables(self, keys: Iterable[Sequence[Slot]]) -> dict[Slot, int]:
-        """Return the variable of each slot; key set ``s`` is atom ``len(atoms) + s``."""
+        """Return the variable of each slot: equal slots have the same variable (union-find).
+
+        The key set ``s`` of an antijoin is numbered as atom ``len(atoms) + s``.
+        """
         equalities = list(self._equalities)
         slots = [slot for _, slots in self._inputs for slot in slots]
         for atom, key in enumerate(keys, len(self._inputs)):
@@ -240,20 +252,21 @@ class _JoinPlanner:
 
 
 def _apply_antijoins(
-    rows: Plan, wanted: Sequence[Expression], antijoins: Sequence[AntijoinOperand]
-) -> Plan:
-    """Project the rows that no antijoin removes to ``wanted``: ``rows - rows ⋈ keys``."""
-    keys = [key for one in antijoins for key in one.keys if key not in wanted]
-    every = [*wanted, *dict.fromkeys(keys)]
-    plan = push_projection(rows, every)
-    bound = tuple(range(len(every)))
-    for number, one in enumerate(antijoins, 1):
-        at = tuple(every.index(key) for key in one.keys)
+    rows: PlanNode, outputs: Sequence[Expression], antijoins: Sequence[AntijoinOperand]
+) -> PlanNode:
+    """Return ``outputs`` of the rows that no antijoin removes: ``rows - rows ⋈ keys``."""
+    keys = [key for antijoin in antijoins for key in antijoin.keys if key not in outputs]
+    expressions = [*outputs, *dict.fromkeys(keys)]
+    plan = push_projection(rows, expressions)
+    variables = tuple(range(len(expressions)))
+    for number, antijoin in enumerate(antijoins, 1):
+        key_variables = tuple(expressions.index(key) for key in antijoin.keys)
         # After the last difference no keys are needed. A head without them lets the join count rows
         # instead of listing them.
-        head = bound[: len(wanted)] if number == len(antijoins) else bound
-        kept = push_projection(plan, columns(plan)[: len(head)])
-        plan = Union((kept, Negate(Join((plan, one.plan), (bound, at), (), head))))
+        head = variables[: len(outputs)] if number == len(antijoins) else variables
+        minuend = push_projection(plan, columns(plan)[: len(head)])
+        matched = Join((plan, antijoin.plan), (variables, key_variables), (), head)
+        plan = Union((minuend, Negate(matched)))
     return plan
 
 

@@ -1,13 +1,14 @@
-"""Match predicates: the predicate of a semijoin or an outer join as equality of keys.
+"""Match predicates: rewrite the predicate of a semijoin or an outer join as equality of keys.
 
-The left side is a block and the right side a plan. The predicate, a conjunction, is split into
+The left side is a block, the right side a plan. The predicate is a conjunction of conditions::
 
-- keys: pairs of an expression of the left and one of the right that must have the same value. An
-  equality is such a pair; rows of the right where its side is NULL are filtered out. A condition on
-  the left only is a pair too: its value must be TRUE;
-- conditions on the right only, which filter the right;
-- other conditions, which read both sides. If there is one, the distinct values of all left columns
-  that the predicate reads are joined with the right, and these columns are the keys.
+    l.x = r.x          a key: a pair of a left and a right expression that must have the same value;
+                       rows of the right where its expression is NULL are filtered out
+    l.x > 0            reads only the left: the key (l.x > 0, TRUE)
+    r.y > 0            reads only the right: filters the right
+    l.x < r.x          reads both sides, but is no equality: the distinct values of all left
+                       columns that the predicate reads are joined with the right, and these
+                       columns are the keys
 
 In all cases the result is a join by keys, which `circuits.plan.rewrite.join_planning` plans.
 """
@@ -29,7 +30,7 @@ from circuits.plan.expressions import (
     conjuncts,
     substitute,
 )
-from circuits.plan.nodes import Distinct, Plan, columns
+from circuits.plan.nodes import Distinct, PlanNode, columns
 from circuits.plan.rewrite.join_planning import plan_block
 from circuits.plan.rewrite.nullability import is_nullable
 from circuits.plan.rewrite.projection import push_filter, push_projection
@@ -46,17 +47,17 @@ TRUE = Literal(True, pa.bool_())
 
 @dataclass(frozen=True)
 class MatchPredicate:
-    """A match by keys.
+    """Two sides whose rows match if their keys are equal.
 
     Attributes:
         block: The left side.
         keys: The keys of the left, over the columns of ``block``.
-        right: The right side: its keys, then its columns.
+        right: The right side: first its keys, then all its columns.
     """
 
     block: SelectBlock
     keys: tuple[Expression, ...]
-    right: Plan
+    right: PlanNode
 
 
 def alternatives(predicate: Expression) -> list[list[Expression]]:
@@ -78,7 +79,7 @@ def alternatives(predicate: Expression) -> list[list[Expression]]:
     return [list(conjuncts(combination)) for combination in product(*disjunctions)]
 
 
-def can_hold(block: SelectBlock, right: Plan, parts: Sequence[Expression]) -> bool:
+def can_hold(block: SelectBlock, right: PlanNode, parts: Sequence[Expression]) -> bool:
     """Return False if a condition is IS NULL of a column that is never NULL.
 
     So ``x NOT IN (q)`` over columns without NULL becomes one antijoin instead of three.
@@ -95,7 +96,7 @@ def can_hold(block: SelectBlock, right: Plan, parts: Sequence[Expression]) -> bo
     return True
 
 
-def match_rows(block: SelectBlock, right: Plan, parts: Sequence[Expression]) -> MatchPredicate:
+def match_rows(block: SelectBlock, right: PlanNode, parts: Sequence[Expression]) -> MatchPredicate:
     """Return the match by keys for a conjunction.
 
     Args:
@@ -117,13 +118,13 @@ def match_rows(block: SelectBlock, right: Plan, parts: Sequence[Expression]) -> 
             pair = _key_pair(part, width)
             if pair is None:
                 return _match_by_columns(block, right, parts)
-            left, other = substitute(pair[0], block.outputs), _over_right(pair[1], width)
-            if isinstance(part, Call) and part.function == "eq" and is_nullable(rows, other):
-                rows = push_filter(rows, call("not", call("is_null", other)))
-            pairs.append((left, other))
-    block, keys = with_keys(block, [left for left, _ in pairs])
-    keyed = push_projection(rows, (*(other for _, other in pairs), *columns(rows)))
-    return MatchPredicate(block, keys, keyed)
+            left_key, right_key = substitute(pair[0], block.outputs), _over_right(pair[1], width)
+            if isinstance(part, Call) and part.function == "eq" and is_nullable(rows, right_key):
+                rows = push_filter(rows, call("not", call("is_null", right_key)))
+            pairs.append((left_key, right_key))
+    block, keys = with_keys(block, [left_key for left_key, _ in pairs])
+    right_keys = [right_key for _, right_key in pairs]
+    return MatchPredicate(block, keys, push_projection(rows, (*right_keys, *columns(rows))))
 
 
 def with_keys(
@@ -136,34 +137,27 @@ def with_keys(
     if all(len(block.atoms_of([key])) <= 1 for key in keys):
         return block, tuple(keys)
     width = len(block.outputs)
-    whole = SelectBlock.of(
+    joined = SelectBlock.of(
         plan_block(
             SelectBlock(block.atoms, block.predicates, block.absent, (*block.outputs, *keys))
         )
     )
-    return whole.select(whole.outputs[:width]), whole.outputs[width:]
+    return joined.select(joined.outputs[:width]), joined.outputs[width:]
 
 
 def _match_by_columns(
-    block: SelectBlock, right: Plan, parts: Sequence[Expression]
+    block: SelectBlock, right: PlanNode, parts: Sequence[Expression]
 ) -> MatchPredicate:
     """Match by all columns of the left that the conditions read."""
     width = len(block.outputs)
-    read = sorted(
-        {
-            c
-            for part in parts
-            for i in columns_of(part)
-            if i < width
-            for c in columns_of(block.outputs[i])
-        }
-    )
-    types = {c.index: c for atom_columns in _all_columns(block) for c in atom_columns}
-    keys = tuple(types[c] for c in read)
-    both = SelectBlock.of(right)
-    if keys:  # no keys if the conditions read only constants of the left
+    read_outputs = {c for part in parts for c in columns_of(part) if c < width}
+    read = sorted({c for output in read_outputs for c in columns_of(block.outputs[output])})
+    block_columns = _block_columns(block)
+    keys = tuple(block_columns[c] for c in read)
+    pairs = SelectBlock.of(right)
+    if keys:  # there are no keys if the conditions read only constants of the left
         left = Distinct(plan_block(block.part(block.atoms_of(keys), keys)))
-        both = SelectBlock.of(left).times(both)
+        pairs = SelectBlock.of(left).times(pairs)
     position = {c: k for k, c in enumerate(read)}
 
     def joined_column(column: Column) -> Expression:
@@ -171,19 +165,17 @@ def _match_by_columns(
             return Column(column.index - width + len(keys), column.type)
         return substitute(block.outputs[column.index], lambda c: Column(position[c.index], c.type))
 
-    joined = both.where(*(substitute(part, joined_column) for part in parts))
-    return MatchPredicate(block, keys, plan_block(joined))
+    matching = pairs.where(*(substitute(part, joined_column) for part in parts))
+    return MatchPredicate(block, keys, plan_block(matching))
 
 
-def _all_columns(block: SelectBlock) -> list[tuple[Column, ...]]:
-    return [
-        tuple(Column(start + c.index, c.type) for c in columns(atom))
-        for start, atom in zip(block.starts, block.atoms, strict=True)
-    ]
+def _block_columns(block: SelectBlock) -> list[Column]:
+    types = [field.type for atom in block.atoms for field in atom.fields]
+    return [Column(index, type) for index, type in enumerate(types)]
 
 
 def _over_right(expression: Expression, width: int) -> Expression:
-    """Return an expression that reads only the right over the columns of the right."""
+    """Renumber an expression that reads only the right: its first column becomes column 0."""
     return substitute(expression, lambda c: Column(c.index - width, c.type))
 
 

@@ -4,7 +4,7 @@
 
     A ⟕ R  =  A ⋈ R⁺          R⁺ = R  +  (K - K ⋈ distinct(keys(R))) x NULLs
                               K  = the keys of A, or any superset of them
-    A ⟗ R  =  A ⟕ R  +  NULLs x (R ▷ A)
+    A ⟗ R  =  A ⟕ R  +  NULLs x (R ▷ A)            ⟕ left, ⟗ full outer join, ▷ antijoin
 
 An example stream of A(k) and R(k, v), where ``-`` is NULL:
 
@@ -28,7 +28,7 @@ from circuits.plan.nodes import (
     FinalAggregate,
     Map,
     OuterJoin,
-    Plan,
+    PlanNode,
     Semijoin,
     Union,
     Values,
@@ -44,7 +44,7 @@ from circuits.types.functions import call
 __all__ = ["as_left_joins", "left_outer"]
 
 
-def left_outer(block: SelectBlock, right: Plan, predicate: Expression) -> SelectBlock:
+def left_outer(block: SelectBlock, right: PlanNode, predicate: Expression) -> SelectBlock:
     """Return the block left-joined with ``right``, whose columns are added to the outputs."""
     parts = list(conjuncts([predicate]))
     if not parts and _has_one_row(right):
@@ -62,14 +62,14 @@ def left_outer(block: SelectBlock, right: Plan, predicate: Expression) -> Select
     )
     nulls = [Literal(None, field.type) for field in rows.fields[len(keys) :]]
     padded = Union((rows, push_projection(unmatched, (*columns(unmatched), *nulls))))
-    both = block.times(SelectBlock.of(padded))
+    product = block.times(SelectBlock.of(padded))
     width = block.width
     same = [call("same", key, Column(width + k, key.type)) for k, key in enumerate(keys)]
-    outputs = (*block.outputs, *both.outputs[len(block.outputs) + len(keys) :])
-    return replace(both, predicates=(*both.predicates, *same), outputs=outputs)
+    outputs = (*block.outputs, *product.outputs[len(block.outputs) + len(keys) :])
+    return replace(product, predicates=(*product.predicates, *same), outputs=outputs)
 
 
-def as_left_joins(plan: OuterJoin) -> Plan:
+def as_left_joins(plan: OuterJoin) -> PlanNode:
     """Return a full outer join as a left outer join plus the unmatched rows of the right."""
     left, right = len(plan.left.fields), len(plan.right.fields)
 
@@ -84,8 +84,8 @@ def as_left_joins(plan: OuterJoin) -> Plan:
     return Union((OuterJoin(plan.left, plan.right, plan.predicate, "left"), padded))
 
 
-def _has_one_row(plan: Plan) -> bool:
-    """Return True if the plan always has exactly one row, as an aggregate without keys has."""
+def _has_one_row(plan: PlanNode) -> bool:
+    """Return True for an aggregate without keys: it always has exactly one row."""
     while isinstance(plan, Map):
         plan = plan.input
     return isinstance(plan, Aggregate | FinalAggregate) and not plan.keys

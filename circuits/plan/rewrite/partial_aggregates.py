@@ -4,11 +4,13 @@
 
     aggregate(key; sum(a.x), count(*), …)(A ⋈ B ⋈ …)  =  final(project(partial(A) ⋈ B ⋈ …))
 
-So the join adds up weights instead of listing its rows
-(`circuits.runtime.operators.partial_aggregate`). The rule applies to joins of at least two atoms
-whose counts, sums and means are of plain columns of one atom. Other expressions could fail for rows
-that no other atom matches, so they are computed after the join. The rule does not apply if a
-condition is evaluated after the join, because that condition needs the rows of the join.
+The partial aggregate of A has the values of ``x`` as weights of its rows. So the join adds up
+weights instead of listing its rows (`circuits.runtime.operators.partial_aggregate`).
+
+The rule applies to joins of at least two atoms whose counts, sums and means are of plain columns of
+one atom. Other expressions could fail for rows that no other atom matches, so they are computed
+after the join. The rule does not apply if a condition is evaluated after the join, because that
+condition needs the rows of the join.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from circuits.plan.expressions import Column, Expression, columns_of, conjuncts, substitute
-from circuits.plan.nodes import Aggregate, FinalAggregate, PartialAggregate, Plan, columns
+from circuits.plan.nodes import Aggregate, FinalAggregate, PartialAggregate, PlanNode, columns
 from circuits.plan.rewrite.conditions import Conditions
 from circuits.plan.rewrite.join_planning import plan_block
 from circuits.plan.rewrite.projection import push_filter, push_projection
@@ -27,14 +29,16 @@ from circuits.plan.rewrite.select_block import AntijoinOperand, SelectBlock
 __all__ = ["aggregate_partially"]
 
 
-def aggregate_partially(plan: Aggregate, block: SelectBlock) -> Plan | None:
+def aggregate_partially(plan: Aggregate, block: SelectBlock) -> PlanNode | None:
     """Return the final aggregate over a join with a partial aggregate; None if not applicable."""
     calls = plan.aggregates
     arguments = [block.outputs[c.argument] for c in calls if c.argument is not None]
     linear = all(c.function in ("count", "sum", "avg") and not c.distinct for c in calls)
     argument_atoms = block.atoms_of(arguments)
-    plain = all(isinstance(argument, Column) for argument in arguments)
-    if len(block.atoms) < 2 or not arguments or not linear or not plain or len(argument_atoms) != 1:
+    are_columns = all(isinstance(argument, Column) for argument in arguments)
+    if len(block.atoms) < 2 or not arguments or len(argument_atoms) != 1:
+        return None
+    if not linear or not are_columns:
         return None
     if Conditions(block).residual:
         return None
@@ -63,25 +67,26 @@ class _PartialAggregation:
         self._block = block
         self._atom = atom
         self._keys = keys
-        joined = [*self._others, *keys, *(key for absent in block.absent for key in absent.keys)]
-        read = {c for e in joined for c in columns_of(e)}
+        absent_keys = [key for absent in block.absent for key in absent.keys]
+        read = {c for e in (*self._others, *keys, *absent_keys) for c in columns_of(e)}
+        # The columns of the atom that the join still reads.
         self._kept = [c for c in range(self._width) if self._start + c in read]
 
-    def plan(self, plan: Aggregate) -> Plan:
+    def plan(self, plan: Aggregate) -> PlanNode:
         """Return the plan of an aggregate over the block."""
         block, kept = self._block, self._kept
-        every = columns(self._rows)
+        atom_columns = columns(self._rows)
         arguments: dict[int, int] = {}
         calls = []
         for call in plan.aggregates:
             argument = None
             if call.argument is not None:
-                found = block.outputs[call.argument]
-                assert isinstance(found, Column)
-                column = found.index - self._start
+                output = block.outputs[call.argument]
+                assert isinstance(output, Column)
+                column = output.index - self._start
                 argument = len(kept) + arguments.setdefault(column, len(arguments))
             calls.append(replace(call, argument=argument))
-        rows = push_projection(self._rows, [every[c] for c in (*kept, *arguments)])
+        rows = push_projection(self._rows, [atom_columns[c] for c in (*kept, *arguments)])
         partial = PartialAggregate(rows, len(kept), tuple(calls))
         atoms = (*block.atoms[: self._atom], partial, *block.atoms[self._atom + 1 :])
         aggregate = Column(self._start + len(kept), pa.int64())
@@ -109,5 +114,5 @@ class _PartialAggregation:
         return substitute(expression, column)
 
     def _local(self, expression: Expression) -> Expression:
-        """Return an expression that reads only the atom over the columns of the atom."""
+        """Renumber an expression that reads only the atom: its first column becomes column 0."""
         return substitute(expression, lambda c: Column(c.index - self._start, c.type))

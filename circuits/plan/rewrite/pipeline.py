@@ -8,6 +8,7 @@ readers.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 from typing import Final
 
 from circuits.plan.expressions import size_after
@@ -21,7 +22,7 @@ from circuits.plan.nodes import (
     Map,
     OuterJoin,
     PartialAggregate,
-    Plan,
+    PlanNode,
     RowIdDecode,
     RowIdEncode,
     Semijoin,
@@ -35,12 +36,13 @@ from circuits.plan.rewrite.unmatched_rows import as_antijoin
 
 __all__ = ["rewrite_plan"]
 
-# Expressions that would have more nodes than this read computed columns instead. Otherwise a query
-# that reads each computed column twice in the next one would double them at every level.
+# The maximum size of expressions that are substituted into each other; larger ones are computed as
+# columns first. Otherwise a query in which each level reads the previous level's column twice would
+# double the expression at every level.
 MAX_EXPRESSION_NODES: Final = 4096
 
 
-def rewrite_plan(plan: Plan) -> Plan:
+def rewrite_plan(plan: PlanNode) -> PlanNode:
     """Return the physical plan, with the same columns; their names may differ."""
     return _Rewriter().plan(plan)
 
@@ -50,58 +52,53 @@ class _Rewriter:
 
     def __init__(self) -> None:
         # By the ``id`` of a node, which stays unique as long as the node is referenced here.
-        self._plans: dict[int, tuple[Plan, Plan]] = {}
-        self._blocks: dict[int, tuple[SelectBlock, Plan]] = {}
+        self._plans: dict[int, tuple[PlanNode, PlanNode]] = {}
+        self._blocks: dict[int, tuple[SelectBlock, PlanNode]] = {}
 
-    def plan(self, plan: Plan) -> Plan:
+    def plan(self, plan: PlanNode) -> PlanNode:
         """Return the physical plan of a node."""
         if id(plan) not in self._plans:
             self._plans[id(plan)] = self._rewrite(plan), plan
         return self._plans[id(plan)][0]
 
-    def block(self, plan: Plan) -> SelectBlock:
+    def block(self, plan: PlanNode) -> SelectBlock:
         """Return the plan as a block; a node that is not part of a SELECT becomes one atom."""
         if id(plan) not in self._blocks:
             self._blocks[id(plan)] = self._flatten(plan), plan
         return self._blocks[id(plan)][0]
 
-    def _rewrite(self, plan: Plan) -> Plan:
+    def _rewrite(self, plan: PlanNode) -> PlanNode:
         match plan:
-            case Fixpoint():  # the graph rewrites the bodies, with their iterations
+            case Fixpoint():  # the graph adds iterations to the bodies, then rewrites them
                 return plan
             case Join() | RowIdEncode() | RowIdDecode() | PartialAggregate() | FinalAggregate():
                 return plan
             case OuterJoin(kind="full"):
                 return self.plan(as_left_joins(plan))
-            case Aggregate(below):
-                block = self.block(below)
+            case Aggregate(input):
+                block = self.block(input)
                 return aggregate_partially(plan, block) or replace(plan, input=plan_block(block))
             case CrossJoin() | Filter() | Map() | Semijoin() | OuterJoin():
                 return plan_block(self.block(plan))
-        return plan.with_inputs([self.plan(below) for below in plan.inputs])
+        return plan.with_inputs([self.plan(input) for input in plan.inputs])
 
-    def _flatten(self, plan: Plan) -> SelectBlock:
+    def _flatten(self, plan: PlanNode) -> SelectBlock:
         match plan:
             case CrossJoin(inputs):
-                first, *rest = inputs
-                block = self.block(first)
-                for other in rest:
-                    block = block.times(self.block(other))
-                return block
-            case Filter(below, predicate):
+                return reduce(SelectBlock.times, map(self.block, inputs))
+            case Filter(input, predicate):
                 antijoin = as_antijoin(plan)
                 if antijoin is plan:
-                    return self.block(below).where(predicate)
+                    return self.block(input).where(predicate)
                 return self.block(antijoin)
-            case Map(below, expressions):
-                block = self.block(below)
+            case Map(input, expressions):
+                block = self.block(input)
                 if size_after(expressions, block.outputs) > MAX_EXPRESSION_NODES:
                     block = SelectBlock.of(plan_block(block))
                 return block.select(expressions)
             case Semijoin(left, right, predicate, is_anti):
-                return (add_antijoin if is_anti else add_semijoin)(
-                    self.block(left), self.plan(right), predicate
-                )
+                add_operand = add_antijoin if is_anti else add_semijoin
+                return add_operand(self.block(left), self.plan(right), predicate)
             case OuterJoin(left, right, predicate, "left"):
                 return left_outer(self.block(left), self.plan(right), predicate)
         return SelectBlock.of(self.plan(plan))

@@ -1,4 +1,4 @@
-"""Push filters and projections towards the leaves of a plan while it is built.
+"""Projection: push filters and projections towards the leaves of a plan while it is built.
 
 Both are linear, so they commute with Union and Negate, and a map of a map is one map. A plan that
 reads two of twenty columns of a union of relations therefore keeps two columns of each relation. A
@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from circuits.plan.expressions import Column, Expression, columns_of, reads_of, substitute
+from circuits.plan.expressions import Column, Expression, column_reads, columns_of, substitute
 from circuits.plan.nodes import (
     Aggregate,
     Filter,
     Map,
     Negate,
     PartialAggregate,
-    Plan,
+    PlanNode,
     Union,
     columns,
 )
@@ -33,99 +33,98 @@ MAX_PATHS: Final = 16
 
 
 def push_projection(
-    plan: Plan, expressions: Sequence[Expression], names: Sequence[str] | None = None
-) -> Plan:
+    plan: PlanNode, expressions: Sequence[Expression], names: Sequence[str] | None = None
+) -> PlanNode:
     """Return a plan whose columns are these expressions over the columns of ``plan``."""
-    wanted = tuple(expressions)
-    if wanted == columns(plan):
+    outputs = tuple(expressions)
+    if outputs == columns(plan):
         return plan
     if names is None:
         names = [
             plan.fields[e.index].name if isinstance(e, Column) else f"x{i}"
-            for i, e in enumerate(wanted)
+            for i, e in enumerate(outputs)
         ]
     match plan:
         case Union(inputs, memo=memo) if plan.paths <= MAX_PATHS:
-            key = "projection", wanted, tuple(names)
+            key = "projection", outputs, tuple(names)
             if key not in memo:
-                memo[key] = Union(tuple(push_projection(p, wanted, names) for p in inputs))
-            found: Plan = memo[key]
-            return found
-        case Negate(below):
-            return Negate(push_projection(below, wanted, names))
-        case Map(below, inner):
-            merged = tuple(substitute(e, inner) for e in wanted)
-            if _reads_each_once(wanted, inner):
-                return push_projection(below, merged, names)
+                memo[key] = Union(tuple(push_projection(p, outputs, names) for p in inputs))
+            pushed: PlanNode = memo[key]
+            return pushed
+        case Negate(input):
+            return Negate(push_projection(input, outputs, names))
+        case Map(input, inner):
+            merged = tuple(substitute(e, inner) for e in outputs)
+            if _reads_each_once(outputs, inner):
+                return push_projection(input, merged, names)
         case Aggregate():
-            return _prune_aggregates(plan, wanted, tuple(names))
+            return _prune_aggregates(plan, outputs, tuple(names))
         case Window():
-            return _prune_calls(plan, wanted, tuple(names))
-    return Map(plan, wanted, tuple(names))
+            return _prune_calls(plan, outputs, tuple(names))
+    return Map(plan, outputs, tuple(names))
 
 
-def push_filter(plan: Plan, predicate: Expression) -> Plan:
+def push_filter(plan: PlanNode, predicate: Expression) -> PlanNode:
     """Return a plan with the rows of ``plan`` for which the predicate is true."""
     match plan:
         case Union(inputs, memo=memo) if plan.paths <= MAX_PATHS:
             key = "filter", predicate
             if key not in memo:
                 memo[key] = Union(tuple(push_filter(p, predicate) for p in inputs))
-            found: Plan = memo[key]
-            return found
-        case Negate(below):
-            return Negate(push_filter(below, predicate))
-        case Map(below, inner, names) if all(
+            pushed: PlanNode = memo[key]
+            return pushed
+        case Negate(input):
+            return Negate(push_filter(input, predicate))
+        case Map(input, inner, names) if all(
             isinstance(inner[i], Column) for i in columns_of(predicate)
         ):
-            return Map(push_filter(below, substitute(predicate, inner)), inner, names)
-        case PartialAggregate(below, kept) if all(i < kept for i in columns_of(predicate)):
-            return replace(plan, input=push_filter(below, predicate))
+            return Map(push_filter(input, substitute(predicate, inner)), inner, names)
+        case PartialAggregate(input, kept) if all(i < kept for i in columns_of(predicate)):
+            return replace(plan, input=push_filter(input, predicate))
         case Window(below, partition) if all(i in partition for i in columns_of(predicate)):
             # A partition is kept or removed as a whole.
             return replace(plan, input=push_filter(below, predicate))
     return Filter(plan, predicate)
 
 
-def _reads_each_once(wanted: Sequence[Expression], inner: Sequence[Expression]) -> bool:
+def _reads_each_once(outputs: Sequence[Expression], inner: Sequence[Expression]) -> bool:
     """Return True if merging two maps computes no expression twice."""
-    computed = [i for e in wanted for i in reads_of(e) if not isinstance(inner[i], Column)]
+    computed = [i for e in outputs for i in column_reads(e) if not isinstance(inner[i], Column)]
     return len(computed) == len(set(computed))
 
 
 def _prune_aggregates(
-    plan: Aggregate, wanted: tuple[Expression, ...], names: tuple[str, ...]
-) -> Plan:
-    """Return a projection of an aggregate without the aggregate functions that it does not read.
+    plan: Aggregate, outputs: tuple[Expression, ...], names: tuple[str, ...]
+) -> PlanNode:
+    """Return a projection of an aggregate, without the aggregate functions that nobody reads.
 
-    An aggregate of which only the keys are read keeps all its functions. Most often a semijoin or
-    an outer join reads the keys while another node reads results too, and both can then share one
-    aggregate.
+    If only the keys are read, all functions are kept. Most often a semijoin or an outer join reads
+    the keys while another node reads results too, and both can then share one aggregate.
     """
     keys = len(plan.keys)
-    read = {i for e in wanted for i in columns_of(e)}
+    read = {i for e in outputs for i in columns_of(e)}
     kept = [i for i in range(len(plan.aggregates)) if keys + i in read]
     if len(kept) in (0, len(plan.aggregates)):
-        return Map(plan, wanted, names)
+        return Map(plan, outputs, names)
     position = {keys + i: keys + k for k, i in enumerate(kept)}
     pruned = Aggregate(plan.input, plan.keys, tuple(plan.aggregates[i] for i in kept))
     expressions = tuple(
-        substitute(e, lambda c: Column(position.get(c.index, c.index), c.type)) for e in wanted
+        substitute(e, lambda c: Column(position.get(c.index, c.index), c.type)) for e in outputs
     )
     return Map(pruned, expressions, names)
 
 
-def _prune_calls(plan: Window, wanted: tuple[Expression, ...], names: tuple[str, ...]) -> Plan:
+def _prune_calls(plan: Window, outputs: tuple[Expression, ...], names: tuple[str, ...]) -> PlanNode:
     """Return a projection of a window without the calls that it does not read."""
     width = len(plan.input.fields)
-    read = {i for e in wanted for i in columns_of(e)}
+    read = {i for e in outputs for i in columns_of(e)}
     kept = [i for i in range(len(plan.calls)) if width + i in read]
     if not kept:
-        return push_projection(plan.input, wanted, names)
+        return push_projection(plan.input, outputs, names)
     if len(kept) == len(plan.calls):
-        return Map(plan, wanted, names)
+        return Map(plan, outputs, names)
     position = {width + i: width + k for k, i in enumerate(kept)}
     expressions = tuple(
-        substitute(e, lambda c: Column(position.get(c.index, c.index), c.type)) for e in wanted
+        substitute(e, lambda c: Column(position.get(c.index, c.index), c.type)) for e in outputs
     )
     return Map(replace(plan, calls=tuple(plan.calls[i] for i in kept)), expressions, names)

@@ -1,22 +1,26 @@
 """Select block: a flat SELECT … FROM … WHERE: atoms, predicates over their columns, outputs.
 
+``SELECT a.x FROM a, b WHERE a.y = b.y``, for a(x, y) and b(y, z), has the atoms ``a`` and ``b``,
+the predicate "column 1 = column 2" and the output "column 0".
+
 Nested CrossJoin, Filter, Map, Semijoin and left OuterJoin nodes become one block, and a block
 becomes one N-way join (`circuits.plan.rewrite.join_planning`). The columns of all atoms are
 numbered consecutively, so that adding an atom at the end changes no expression. Every other node
 (Aggregate, Distinct, Union, TopK) is an atom.
 
-``absent`` lists antijoins. Each one removes the rows whose keys are in a set::
+``absent`` lists antijoins. Each one removes the rows of the block whose keys are in a set D::
 
-    block ▷ D  =  block - block ⋈ D        D is distinct; its columns are compared with block keys
+    block ▷ D  =  block - block ⋈ D
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from circuits.plan.expressions import Column, Expression, columns_of, conjuncts, substitute
-from circuits.plan.nodes import Plan, columns
+from circuits.plan.nodes import PlanNode, columns
 from circuits.plan.rewrite.nullability import is_nullable
 
 __all__ = ["AntijoinOperand", "SelectBlock"]
@@ -32,7 +36,7 @@ class AntijoinOperand:
             ``plan`` is removed.
     """
 
-    plan: Plan
+    plan: PlanNode
     keys: tuple[Expression, ...]
 
 
@@ -40,13 +44,13 @@ class AntijoinOperand:
 class SelectBlock:
     """The ``outputs`` of all combinations of the atoms' rows for which the predicates are true."""
 
-    atoms: tuple[Plan, ...]
+    atoms: tuple[PlanNode, ...]
     predicates: tuple[Expression, ...]
     absent: tuple[AntijoinOperand, ...]
     outputs: tuple[Expression, ...]
 
     @classmethod
-    def of(cls, plan: Plan) -> SelectBlock:
+    def of(cls, plan: PlanNode) -> SelectBlock:
         """Return the block of one atom."""
         return cls((plan,), (), (), columns(plan))
 
@@ -58,11 +62,8 @@ class SelectBlock:
     @property
     def starts(self) -> tuple[int, ...]:
         """The number of the first column of each atom."""
-        starts, at = [], 0
-        for atom in self.atoms:
-            starts.append(at)
-            at += len(atom.fields)
-        return tuple(starts)
+        widths = [len(atom.fields) for atom in self.atoms]
+        return tuple(accumulate(widths[:-1], initial=0)) if widths else ()
 
     def is_nullable(self, output: int) -> bool:
         """Return False if an output is never NULL."""
@@ -74,26 +75,26 @@ class SelectBlock:
         return is_nullable(self.atoms[atom], local)
 
     def where(self, *predicates: Expression) -> SelectBlock:
-        """Return the block with further predicates, which are over its outputs."""
+        """Return the block with further predicates over its outputs."""
         added = [substitute(p, self.outputs) for p in conjuncts(predicates)]
         return replace(self, predicates=(*self.predicates, *added))
 
     def select(self, expressions: Sequence[Expression]) -> SelectBlock:
-        """Return the block with other outputs, which are expressions over its current outputs."""
+        """Return the block with other outputs, given as expressions over its current outputs."""
         return replace(self, outputs=tuple(substitute(e, self.outputs) for e in expressions))
 
     def times(self, other: SelectBlock) -> SelectBlock:
-        """Return the cross product with another block; the outputs of ``other`` are last."""
+        """Return the cross product with another block; those outputs are last."""
         width = self.width
 
         def shift(expression: Expression) -> Expression:
             return substitute(expression, lambda c: Column(c.index + width, c.type))
 
+        absent = tuple(AntijoinOperand(a.plan, tuple(map(shift, a.keys))) for a in other.absent)
         return SelectBlock(
             self.atoms + other.atoms,
             self.predicates + tuple(map(shift, other.predicates)),
-            self.absent
-            + tuple(AntijoinOperand(a.plan, tuple(map(shift, a.keys))) for a in other.absent),
+            self.absent + absent,
             self.outputs + tuple(map(shift, other.outputs)),
         )
 
@@ -105,12 +106,11 @@ class SelectBlock:
     def part(self, atoms: frozenset[int], outputs: Sequence[Expression]) -> SelectBlock:
         """Return a block of some of the atoms, with the predicates that read only these atoms.
 
-        Each row of the whole block contributes a row to the part, so every key in the block is also
-        in the part.
+        Every row of the block is made from a row of the part, so the part has all values of
+        ``outputs`` that the block has, and maybe more.
         """
-        chosen = sorted(atoms)
         position: dict[int, int] = {}
-        for atom in chosen:
+        for atom in sorted(atoms):
             for column in range(len(self.atoms[atom].fields)):
                 position[self.starts[atom] + column] = len(position)
 
@@ -118,7 +118,7 @@ class SelectBlock:
             return substitute(expression, lambda c: Column(position[c.index], c.type))
 
         return SelectBlock(
-            tuple(self.atoms[i] for i in chosen),
+            tuple(self.atoms[i] for i in sorted(atoms)),
             tuple(renumber(p) for p in self.predicates if columns_of(p) <= position.keys()),
             (),
             tuple(map(renumber, outputs)),

@@ -1,6 +1,6 @@
 """Semijoins and antijoins: join with the set of matching keys of the right, or subtract that join.
 
-::
+A semijoin A ⋉ R keeps the rows of A with a matching row in R, an antijoin A ▷ R the others::
 
     A ⋉ R  =  A ⋈ distinct(keys(R))
     A ▷ R  =  A - A ⋈ distinct(keys(R))
@@ -16,7 +16,7 @@ the third step:
 
 An antijoin with a disjunction becomes a sequence of antijoins. A semijoin with a disjunction is a
 semijoin with the union of the key sets. So EXISTS adds an atom to the one N-way join, and NOT
-EXISTS turns the join into a difference of two joins. A count of either never lists their rows.
+EXISTS turns the join into a difference of two joins. Counting the rows does not list them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from circuits.plan.expressions import Column, Expression, Literal
-from circuits.plan.nodes import Distinct, Plan, Union, columns
+from circuits.plan.nodes import Distinct, PlanNode, Union, columns
 from circuits.plan.rewrite.join_planning import plan_block
 from circuits.plan.rewrite.match_predicates import (
     MatchPredicate,
@@ -42,23 +42,23 @@ from circuits.types.functions import call
 __all__ = ["add_antijoin", "add_semijoin", "matching_keys", "missing_keys"]
 
 
-def add_semijoin(block: SelectBlock, right: Plan, predicate: Expression) -> SelectBlock:
+def add_semijoin(block: SelectBlock, right: PlanNode, predicate: Expression) -> SelectBlock:
     """Return the rows of the block that have a matching row in ``right``."""
     disjuncts = alternatives(predicate)
     if len(disjuncts) > 1:
         # All columns of the block are the keys. The key set is the union over the alternatives.
-        whole = SelectBlock.of(plan_block(block))
+        joined = SelectBlock.of(plan_block(block))
+        keys = joined.outputs
         sets = [
-            Distinct(plan_block(add_semijoin(whole, right, _conjunction(parts))))
+            Distinct(plan_block(add_semijoin(joined, right, _conjunction(parts))))
             for parts in disjuncts
         ]
-        keys = whole.outputs
-        return _join_keys(MatchPredicate(whole, keys, Union(tuple(sets))), whole.outputs)
+        return _join_keys(MatchPredicate(joined, keys, Union(tuple(sets))), keys)
     matching = match_rows(block, right, disjuncts[0])
     return _join_keys(matching, matching.block.outputs)
 
 
-def add_antijoin(block: SelectBlock, right: Plan, predicate: Expression) -> SelectBlock:
+def add_antijoin(block: SelectBlock, right: PlanNode, predicate: Expression) -> SelectBlock:
     """Return the rows of the block that have no matching row in ``right``."""
     for parts in alternatives(predicate):
         if not can_hold(block, right, parts):
@@ -74,7 +74,7 @@ def missing_keys(block: SelectBlock, matching: MatchPredicate) -> SelectBlock:
     return replace(block, absent=(*block.absent, absent))
 
 
-def matching_keys(matching: MatchPredicate) -> Plan:
+def matching_keys(matching: MatchPredicate) -> PlanNode:
     """Return the set of the keys of the right side."""
     return Distinct(push_projection(matching.right, columns(matching.right)[: len(matching.keys)]))
 
@@ -92,7 +92,7 @@ def _conjunction(parts: Sequence[Expression]) -> Expression:
 def _join_keys(matching: MatchPredicate, outputs: tuple[Expression, ...]) -> SelectBlock:
     """Return the block joined with the set of matching keys."""
     block, keys = matching.block, matching.keys
-    both = block.times(SelectBlock.of(matching_keys(matching)))
+    product = block.times(SelectBlock.of(matching_keys(matching)))
     width = block.width
     same = [call("same", key, Column(width + k, key.type)) for k, key in enumerate(keys)]
-    return replace(both, predicates=(*both.predicates, *same), outputs=outputs)
+    return replace(product, predicates=(*product.predicates, *same), outputs=outputs)

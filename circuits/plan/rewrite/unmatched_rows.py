@@ -2,7 +2,7 @@
 
 ::
 
-    σ[r IS NULL](A ⟕ R)  =  (A ▷ R) x NULLs     r is a column of R, not NULL in any matching row
+    σ[r IS NULL](A ⟕ R)  =  (A ▷ R) x NULLs     r is a column of R that no matching row has as NULL
 
 So ``LEFT JOIN ... WHERE r.key IS NULL`` costs the same as ``NOT EXISTS``, and the keys of A are not
 stored. A column is not NULL in any matching row if it is not nullable, or if the join predicate
@@ -14,19 +14,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from circuits.plan.expressions import COMPARISONS, Call, Column, Expression, Literal, conjuncts
-from circuits.plan.nodes import Filter, Map, OuterJoin, Plan, Semijoin, columns
+from circuits.plan.nodes import Filter, Map, OuterJoin, PlanNode, Semijoin, columns
 from circuits.plan.rewrite.nullability import is_nullable
 
 __all__ = ["as_antijoin"]
 
 
-def as_antijoin(plan: Filter) -> Plan:
+def as_antijoin(plan: Filter) -> PlanNode:
     """Rewrite filters of a left join as filters of an antijoin.
 
     Returns:
         The rewritten plan, or ``plan`` itself if the rule does not apply.
     """
-    outer: Plan = plan
+    outer: PlanNode = plan
     parts: list[Expression] = []
     while isinstance(outer, Filter):
         parts = [*conjuncts([outer.predicate]), *parts]
@@ -45,9 +45,10 @@ def as_antijoin(plan: Filter) -> Plan:
             nulls = [Literal(None, field.type) for field in right.fields]
             names = tuple(field.name for field in outer.fields)
             unmatched = Semijoin(left, right, outer.predicate, anti=True)
-            rows: Plan = Map(unmatched, (*columns(left), *nulls), names)
+            rows: PlanNode = Map(unmatched, (*columns(left), *nulls), names)
             for other in parts:
-                rows = rows if other is part else Filter(rows, other)
+                if other is not part:
+                    rows = Filter(rows, other)
             return rows
     return plan
 

@@ -1,5 +1,5 @@
-"""Operators: one file for each node of a circuit, opened by its equation and an example stream.
+"""Operators: one file for each kind of plan node, with its equation and an example stream.
 
-Each file holds the non-incremental form Q, on whole Z-sets, and the incremental form
-Q^Δ = D ∘ Q ∘ I side by side (`circuits.runtime.operators.operator`).
+An operator has two methods: ``evaluate`` is the non-incremental form Q, on whole Z-sets, and
+``prepare`` the incremental form Q^Δ = D ∘ Q ∘ I (`circuits.runtime.operators.operator`).
 """

@@ -1,4 +1,4 @@
-"""Aggregate: one row per key, with counts, sums, means, least and greatest values.
+"""Aggregate: one row per key, with counts, sums, means, minima and maxima.
 
 ::
 
@@ -12,17 +12,18 @@ An example stream, ``count(*), min(x)`` of the rows (key, x)::
 
 An aggregate without keys has exactly one row, even for an empty input. The first step inserts it.
 
-State: count, sum and avg are linear. The weights of one small trace represent them
-(`linear_aggregate`). Each min and max has an ordered trace of its values (`min_max`). Each
-``distinct`` argument has a trace of its rows, and the delta of their set is input of the linear
-aggregates. A step reads the old and the new state of the changed keys at once and computes all
-results as whole columns.
+State: count, sum and avg are linear, so the weights of one small trace represent them
+(`linear_aggregate`). Each min and max has a trace with its values in order (`min_max`). Each column
+that is aggregated with ``distinct`` has a trace of its values; the linear aggregates then read the
+delta of the set of these values. A step reads the old and the new state of all changed keys
+together and computes all results as whole columns.
 
 Weights may have any sign at any time. A count is the sum of the weights. A sum or mean of a column
 whose count is 0 is NULL. Min, max and distinct use only rows of positive weight.
 
-Cost: O(log N) per changed key, run and slot. It does not depend on the size of a group, except for
-min and max of strings that share their first bytes.
+Cost: O(log N) per changed key, per run of a trace, and per slot (a row of state of a linear
+aggregate). It does not depend on the size of a group, except for min and max of strings that share
+their first bytes.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class AggregateOperator:
 
     Args:
         plan: The aggregates; `circuits.plan.nodes.Aggregate` defines them.
-        codecs: The codes of values.
+        codecs: Encode values as int64 codes.
 
     >>> import pyarrow as pa
     >>> from circuits.plan.nodes import AggregateCall, Field, Scan
@@ -76,10 +77,16 @@ class AggregateOperator:
         self._linear = LinearAggregate(
             inputs,
             self.keys,
-            [(c, codecs.codec(c.type)) for c in self.calls if c.function not in ("min", "max")],
+            [
+                (call, codecs.codec(call.type))
+                for call in self.calls
+                if call.function not in ("min", "max")
+            ],
         )
+        # By column: the set of the rows (keys, value), for aggregates with ``distinct``.
         self._sets = {
-            c: DistinctOperator(len(self.keys) + 1, to_set) for c in self._linear.distinct
+            column: DistinctOperator(len(self.keys) + 1, to_set)
+            for column in self._linear.distinct_columns
         }
         self._extremes: dict[tuple[str, int], MinMax] = {}
         for call in self.calls:
@@ -88,21 +95,23 @@ class AggregateOperator:
                 self._extremes.setdefault((call.function, call.argument), extreme)
         self.traces: tuple[Trace, ...] = (
             self._linear.trace,
-            *(one.trace for one in self._sets.values()),
-            *(trace for one in self._extremes.values() for trace in one.rows.traces),
+            *(distinct.trace for distinct in self._sets.values()),
+            *(trace for extreme in self._extremes.values() for trace in extreme.rows.traces),
         )
-        keys = dictionary_columns([inputs[key] for key in self.keys])
-        values = [
-            dictionary_columns([*(inputs[key] for key in self.keys), inputs[c]]) for c in self._sets
-        ]
-        self.coded: tuple[Mapping[int, Codec], ...] = (
-            keys,
-            *values,
-            *(keys | one.coded for one in self._extremes.values() for _ in one.rows.traces),
+        key_codecs = [inputs[key] for key in self.keys]
+        coded_keys = dictionary_columns(key_codecs)
+        self.coded_columns: tuple[Mapping[int, Codec], ...] = (
+            coded_keys,
+            *(dictionary_columns([*key_codecs, inputs[column]]) for column in self._sets),
+            *(
+                coded_keys | extreme.coded_columns
+                for extreme in self._extremes.values()
+                for _ in extreme.rows.traces
+            ),
         )
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
-        """The rows of all groups of a whole Z-set."""
+        """Compute the result rows of all groups of a whole Z-set."""
         (zset,) = inputs
         sets = {
             column: distinct.evaluate([self._values(zset, column)])
@@ -110,14 +119,14 @@ class AggregateOperator:
         }
         sources = [self._linear.partial_rows(zset, sets)]
         sources += [_positive_rows(extreme.sort_rows(zset)) for extreme in self._extremes.values()]
-        groups, places = group_rows(sources, len(self.keys))
+        groups, group_indices = group_rows(sources, len(self.keys))
         n = groups.shape[1]
-        linear = Digits(places[0], sources[0].row_array[-1], sources[0].weight_array)
+        linear = Digits(group_indices[0], sources[0].row_array[-1], sources[0].weight_array)
         k = len(self.keys)
         extreme_codes = [
-            extreme.extremes(n, place, source.row_array[k:])
-            for extreme, place, source in zip(
-                self._extremes.values(), places[1:], sources[1:], strict=True
+            extreme.extremes(n, indices, source.row_array[k:])
+            for extreme, indices, source in zip(
+                self._extremes.values(), group_indices[1:], sources[1:], strict=True
             )
         ]
         exists, columns = self._results(n, linear, extreme_codes)
@@ -125,7 +134,9 @@ class AggregateOperator:
         return consolidated_rows(rows, np.ones(rows.shape[1], np.int64))
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
-        """The change of the rows of the groups in the delta; see above for the first step.
+        """Compute the change of the result rows of the groups in the delta.
+
+        The first step also inserts the one row of an aggregate without keys.
 
         Raises:
             WeightOverflowError: A weight of the state would leave int64.
@@ -154,40 +165,40 @@ class AggregateOperator:
     def _read_extreme(
         self, extreme: MinMax, prefixes: Int64Array, delta: ZSet, staged: list[Staged]
     ) -> Int64Array:
-        """The old, then the new extremes of the groups in the delta."""
+        """Return the old extremes of all groups in the delta, followed by the new extremes."""
         n = prefixes.shape[1]
-        found, steps = extreme.rows.prepare(delta, prefixes)
+        first_rows, steps = extreme.rows.prepare(delta, prefixes)
         staged += steps
-        old, new = np.flatnonzero(found.old), np.flatnonzero(found.new)
+        old, new = np.flatnonzero(first_rows.old), np.flatnonzero(first_rows.new)
         return extreme.extremes(
             2 * n,
-            np.concatenate((found.places[old], found.places[new] + n)),
-            np.concatenate((found.rows[:, old], found.rows[:, new]), axis=1),
+            np.concatenate((first_rows.places[old], first_rows.places[new] + n)),
+            np.concatenate((first_rows.rows[:, old], first_rows.rows[:, new]), axis=1),
         )
 
     def _results(
         self, n: int, linear: Digits, extreme_codes: Sequence[Int64Array]
     ) -> tuple[BoolArray, Int64Array]:
-        """A mask of the groups that exist, and the codes of all calls, shape ``(calls, n)``."""
-        exists, counted = self._linear.results(n, linear, always=not self.keys)
+        """Return a mask of the groups that exist, and result codes of shape ``(calls, n)``."""
+        exists, linear_codes = self._linear.results(n, linear, always_exists=not self.keys)
         extremes = dict(zip(self._extremes, extreme_codes, strict=True))
-        remaining = iter(counted)
+        next_linear_codes = iter(linear_codes)
         columns = np.full((len(self.calls), n), NULL)
         for row, call in enumerate(self.calls):
             if call.argument is not None and (call.function, call.argument) in extremes:
                 columns[row] = extremes[call.function, call.argument]
             else:
-                columns[row] = next(remaining)
+                columns[row] = next(next_linear_codes)
         return exists, columns
 
     def _values(self, zset: ZSet, column: int) -> ZSet:
-        """The rows (keys, value) whose value is not NULL."""
+        """Project to the rows (keys, value of the column) whose value is not NULL."""
         rows = zset.row_array[[*self.keys, column]]
         present = np.flatnonzero(rows[-1] != NULL)
         return consolidated_rows(rows[:, present], zset.weight_array[present])
 
 
 def _positive_rows(zset: ZSet) -> ZSet:
-    """The rows of positive weight."""
-    kept = np.flatnonzero(zset.weight_array > 0)
-    return ZSet(zset.row_array[:, kept], zset.weight_array[kept])
+    """Return the rows of positive weight."""
+    positive = np.flatnonzero(zset.weight_array > 0)
+    return ZSet(zset.row_array[:, positive], zset.weight_array[positive])

@@ -22,7 +22,7 @@ __all__ = ["Delay"]
 
 
 class Delay:
-    """The stream, one step later.
+    """Outputs its input one step later.
 
     >>> delay = Delay(1)
     >>> [delay.step(ZSet.from_rows([(x,)])) for x in (5, 6)]

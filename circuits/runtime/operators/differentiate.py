@@ -23,7 +23,7 @@ __all__ = ["Differentiate"]
 
 
 class Differentiate:
-    """The stream of changes of a stream.
+    """Outputs the changes of its input.
 
     >>> differentiate = Differentiate(1)
     >>> [differentiate.step(ZSet.from_rows([(5,)] * n, arity=1)) for n in (1, 1, 3)]
@@ -34,5 +34,5 @@ class Differentiate:
         self._delay = Delay(arity)
 
     def step(self, zset: ZSet) -> ZSet:
-        """The difference of the value of this step and that of the previous step; O(|value|)."""
+        """Return the value of this step minus the value of the previous step; O(|value|)."""
         return zset - self._delay.step(zset)

@@ -13,10 +13,10 @@ An example stream, one row ``x``::
     distinct          +1    0    0   -1    0   +1
     positive          +1   +1   -1   -1    0   +1
 
-Both are not linear. State: the integrated input, one trace. A step looks up and updates only the
-rows of its delta, in O(|d| log N) time for N rows of state. A row of negative total weight is
-absent, like a row of weight zero. So a deletion may precede its insertion: the result is correct
-once both have been processed.
+Neither is linear. State: the integrated input, one trace. A step looks up and updates only the rows
+of its delta, in O(|d| log N) time for N rows of state. A row of negative total weight is absent,
+like a row of weight zero. So a deletion may precede its insertion: the result is correct once both
+have been processed.
 
 EXCEPT ALL is ``positive(a - b)``; EXCEPT and INTERSECT are sums of distinct relations.
 
@@ -40,7 +40,7 @@ WeightFunction = Callable[[Int64Array], Int64Array]
 
 
 class DistinctOperator:
-    """Rows with a function applied to their total weights.
+    """Applies a function to the total weight of each row.
 
     Args:
         arity: The number of columns.
@@ -62,7 +62,7 @@ class DistinctOperator:
         return _with_weights(zset, self._reweight(zset.weights))
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
-        """The change of the output weights of the delta's rows.
+        """Compute the change of the output weights of the delta's rows.
 
         Raises:
             WeightOverflowError: The total weight of a row would leave int64.
@@ -73,22 +73,21 @@ class DistinctOperator:
         rows = to_storable(delta)
         staged = self.trace.prepare(rows)  # raises on overflow, so the sums below cannot wrap
         old = self.trace.weights_of(rows)
-        return _with_weights(
-            delta, self._reweight(old + delta.weights) - self._reweight(old)
-        ), staged
+        change = self._reweight(old + delta.weights) - self._reweight(old)
+        return _with_weights(delta, change), staged
 
 
 def to_set(weights: Int64Array) -> Int64Array:
-    """1 for a positive weight, else 0: the weight function of distinct."""
+    """Return 1 for a positive weight, else 0: the weight function of distinct."""
     return (weights > 0).astype(np.int64)
 
 
 def to_bag(weights: Int64Array) -> Int64Array:
-    """The weight if it is positive, else 0: the weight function of positive."""
+    """Return the weight if it is positive, else 0: the weight function of positive."""
     return np.maximum(weights, 0)
 
 
 def _with_weights(zset: ZSet, weights: Int64Array) -> ZSet:
-    """The rows of ``zset`` with other weights, without the rows of weight zero."""
-    kept = np.flatnonzero(weights)
-    return ZSet(np.ascontiguousarray(zset.rows[:, kept]), weights[kept])
+    """Return the rows of ``zset`` with new weights, without the rows of weight zero."""
+    nonzero = np.flatnonzero(weights)
+    return ZSet(np.ascontiguousarray(zset.rows[:, nonzero]), weights[nonzero])

@@ -5,10 +5,12 @@
     value * weight  ->  {digit: amount}      linear: the digits of a sum are the sum of the digits
     {digit: amount} ->  an integer, or the float nearest to the sum
 
-A sum is a Z-set with one row for each nonzero digit (base 2**32), stored in a trace like any other
-Z-set. The sum is exact and does not depend on the order of the rows, and deletions undo insertions
-exactly. Small integers and decimals have one digit, floats two or three. Infinities and NaN have
-separate rows, which count them.
+An example: 5 * 2**32 + 7 has the digits {0: 7, 1: 5} in base 2**32.
+
+A sum is a Z-set with one row for each nonzero digit, stored in a trace like any other Z-set. The
+sum is exact and does not depend on the order of the rows, and deletions undo insertions exactly.
+Small integers and decimals have one digit, floats two or three. Infinities and NaN are counted, in
+separate rows.
 
 Alternatives considered: adding floats. The result depends on the order, and 1e16 + 1 - 1e16 is 0.
 
@@ -31,7 +33,7 @@ from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["DIGITS", "Digits", "ExactSum", "is_wide_decimal"]
 
-# The number of digit positions; each digit of a sum has a position below this number.
+# The number of digit positions; the position of a digit is less than this.
 DIGITS: Final = 128
 _INFINITY: Final = 120
 _MINUS_INFINITY: Final = 121
@@ -44,9 +46,16 @@ Float64Array = npt.NDArray[np.float64]
 
 
 class Digits(NamedTuple):
-    """Sums as digits, one row per digit: the index of the sum, the digit's position, its amount."""
+    """The digits of several sums, one entry of each array per digit.
 
-    places: Int64Array
+    Attributes:
+        sum_indices: The sum to which the digit belongs.
+        digits: The position of the digit: i for the multiples of 2**(32 * i). In the state of
+            aggregates (`linear_aggregate`), the first slot of the sum plus this position.
+        amounts: The value of the digit; it may be negative or exceed the base.
+    """
+
+    sum_indices: Int64Array
     digits: Int64Array
     amounts: Int64Array
 
@@ -80,15 +89,17 @@ class ExactSum:
         self.scale = int(self.type.scale) if pa.types.is_decimal(self.type) else 0
 
     def split(self, codes: Int64Array, weights: Int64Array) -> Digits:
-        """The digits of each number times its weight; no number may be NULL."""
+        """Split each number times its weight into digits; no number may be NULL."""
         if self.floating:
             return self._split_floats(codes, weights)
         return _split_integers(self._words(codes), np.empty(0, np.int64), weights)
 
     def integers(self, sums: Digits, n: int, words: int) -> tuple[Int64Array, npt.NDArray[np.bool]]:
-        """The sums as integers of ``words`` 64-bit words, and a mask of those that fit.
+        """Convert n sums to integers of ``words`` 64-bit words each.
 
-        The least significant word is first.
+        Returns:
+            The integers, of shape ``(words, n)``, least significant word first; and a mask of those
+            that fit.
         """
         out = np.zeros((words, n), np.int64)
         fits = np.ones(n, np.bool)
@@ -96,7 +107,7 @@ class ExactSum:
         return out, fits
 
     def floats(self, sums: Digits, divisors: Int64Array) -> Float64Array:
-        """The nearest float to each sum divided by a nonzero integer.
+        """Return the float nearest to each sum divided by a nonzero integer.
 
         The quotient is rounded once, so a mean can be finite although its sum, as a float, is not.
         """
@@ -116,7 +127,7 @@ class ExactSum:
         return values
 
     def _words(self, codes: Int64Array) -> Int64Array:
-        """The numbers in two's complement, shape ``(words, n)``."""
+        """Return the numbers in two's complement, of shape ``(words, n)``."""
         type_ = self.type
         if type_ == pa.uint64():
             # A code is the number minus 2**63 - 1; the addition wraps to the correct bits.
@@ -132,8 +143,8 @@ class ExactSum:
         dtype = np.dtype(f"f{self.type.bit_width // 8}")
         values = values_of(codes, dtype).astype(np.float64)
         finite = np.isfinite(values)
-        kept = None if finite.all() else np.flatnonzero(finite)
-        numbers = values if kept is None else values[kept]
+        finite_rows = None if finite.all() else np.flatnonzero(finite)
+        numbers = values if finite_rows is None else values[finite_rows]
         # value = fraction * 2**exponent = (fraction * 2**53) * 2**(exponent - 53), which is exact.
         fractions, exponents = np.frexp(numbers)
         mantissas = (fractions * 2.0**_MANTISSA_BITS).astype(np.int64)
@@ -141,17 +152,17 @@ class ExactSum:
         # For a subnormal number, the bits that this shifts out are zeros.
         mantissas >>= np.maximum(-shifts, 0)
         np.maximum(shifts, 0, out=shifts)
-        if kept is None:
+        if finite_rows is None:
             return _split_integers(mantissas[np.newaxis], shifts, weights)
-        digits = _split_integers(mantissas[np.newaxis], shifts, weights[kept])
-        rest = np.flatnonzero(~finite)
-        special = np.where(
-            np.isnan(values[rest]), _NAN, np.where(values[rest] > 0, _INFINITY, _MINUS_INFINITY)
-        )
+        digits = _split_integers(mantissas[np.newaxis], shifts, weights[finite_rows])
+        special_rows = np.flatnonzero(~finite)
+        special_values = values[special_rows]
+        infinities = np.where(special_values > 0, _INFINITY, _MINUS_INFINITY)
+        special_digits = np.where(np.isnan(special_values), _NAN, infinities)
         return Digits(
-            np.concatenate((kept[digits.places], rest)),
-            np.concatenate((digits.digits, special)),
-            np.concatenate((digits.amounts, weights[rest])),
+            np.concatenate((finite_rows[digits.sum_indices], special_rows)),
+            np.concatenate((digits.digits, special_digits)),
+            np.concatenate((digits.amounts, weights[special_rows])),
         )
 
 
@@ -163,13 +174,14 @@ def _split_integers(words: Int64Array, shifts: Int64Array, weights: Int64Array) 
 
 
 def _non_finite_sums(sums: Digits, divisors: Int64Array) -> Float64Array:
-    """Per sum inf, -inf or nan if it contains such numbers, else 0."""
-    found = np.zeros((3, len(divisors)), np.int64)
+    """Return inf, -inf or nan for each sum that contains such numbers, else 0."""
+    signs = np.zeros((3, len(divisors)), np.int64)
     for row, digit in enumerate((_INFINITY, _MINUS_INFINITY, _NAN)):
         is_digit = sums.digits == digit
-        found[row, sums.places[is_digit]] = np.sign(sums.amounts[is_digit])
-    up = (found[0] > 0) | (found[1] < 0)
-    down = (found[0] < 0) | (found[1] > 0)
-    special = np.where(up, np.inf, np.where(down, -np.inf, 0.0)) * np.sign(divisors)
-    special[(found[2] != 0) | (up & down)] = np.nan
+        signs[row, sums.sum_indices[is_digit]] = np.sign(sums.amounts[is_digit])
+    is_infinite = (signs[0] > 0) | (signs[1] < 0)
+    is_minus_infinite = (signs[0] < 0) | (signs[1] > 0)
+    infinities = np.where(is_infinite, np.inf, np.where(is_minus_infinite, -np.inf, 0.0))
+    special = infinities * np.sign(divisors)
+    special[(signs[2] != 0) | (is_infinite & is_minus_infinite)] = np.nan
     return special

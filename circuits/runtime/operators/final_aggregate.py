@@ -1,4 +1,4 @@
-"""Final aggregate: exact sums, encoded as codes of the type of an aggregate's result.
+"""Final aggregate: encodes exact sums as codes of the result type of ``sum`` or ``avg``.
 
 A sum that does not fit the type raises an error and never wraps. A sum of no values is NULL.
 """
@@ -20,11 +20,11 @@ __all__ = ["SumEncoder"]
 
 
 class SumEncoder:
-    """Encoder of the results of one ``sum`` or ``avg``.
+    """Encodes the results of one ``sum`` or ``avg``.
 
     Args:
         call: The aggregate.
-        exact: The conversion of the argument's numbers to digits and sums.
+        exact: Converts the digits of a sum to a number.
         codec: The codec of the result.
 
     Raises:
@@ -42,9 +42,9 @@ class SumEncoder:
             return
         scale = type_.scale if pa.types.is_decimal(type_) else 0
         if exact.floating or call.function == "avg" or scale != exact.scale:
+            supported = "double" if exact.floating or call.function == "avg" else "its own scale"
             raise SchemaError(
-                f"{call.function} of {exact.type} cannot be {type_}: ask for "
-                f"{'double' if exact.floating or call.function == 'avg' else 'its own scale'}"
+                f"{call.function} of {exact.type} cannot be {type_}: ask for {supported}"
             )
         # Valid results lie strictly between the bound and its negative.
         if pa.types.is_decimal(type_):
@@ -54,15 +54,15 @@ class SumEncoder:
             self._bound = 2 ** (bits - 1)
 
     def codes(self, sums: Digits, counts: Int64Array, present: BoolArray) -> Int64Array:
-        """The code of each result.
+        """Return the code of each result.
 
         Args:
             sums: The sums.
             counts: The number of values of each sum.
-            present: A mask of the requested sums that have values; the other results are NULL.
+            present: A mask of the sums that are needed and have values; the other results are NULL.
 
         Raises:
-            EvaluationError: A requested sum does not fit the type.
+            EvaluationError: One of these sums does not fit the type.
         """
         n = len(counts)
         if self._floating:
@@ -80,9 +80,9 @@ class SumEncoder:
             return np.where(present, words[0], NULL)
         return self._codec.encode(array_of(self._codec.type, words.T, present))
 
-    def _range_error(self, sums: Digits, place: int) -> EvaluationError:
-        """The error of the sum at a place, with its exact value."""
-        own_rows = sums.places == place
+    def _range_error(self, sums: Digits, index: int) -> EvaluationError:
+        """Build the error of the sum with this index, with its exact value."""
+        own_rows = sums.sum_indices == index
         digits = zip(sums.digits[own_rows].tolist(), sums.amounts[own_rows].tolist(), strict=True)
         total = sum(amount << (32 * digit) for digit, amount in digits)
         shown = f"{total}e-{self._exact.scale}" if self._exact.scale else str(total)
@@ -94,7 +94,12 @@ class SumEncoder:
 
 
 def _is_below(words: Int64Array, bound: int) -> BoolArray:
-    """A mask of the integers less than ``bound``, which fits in as many words."""
+    """Return a mask of the integers less than ``bound``.
+
+    Args:
+        words: Integers of shape ``(words, n)``, least significant word first.
+        bound: An integer that fits in as many words.
+    """
     if len(words) == 1 and bound > 2**63 - 1:
         return np.ones(words.shape[1], np.bool)
     result: BoolArray | None = None

@@ -14,7 +14,9 @@ __all__ = ["changed_groups", "changed_rows", "group_rows"]
 
 
 def changed_groups(delta: ZSet, keys: Sequence[int]) -> Int64Array:
-    """The distinct keys of a delta, sorted, of shape ``(keys, groups)``; without keys one group.
+    """Return the distinct keys of a delta, sorted, of shape ``(keys, groups)``.
+
+    Without key columns there is one group.
 
     >>> changed_groups(ZSet.from_rows([(2, 5), (1, 5), (2, 6)]), [0])
     array([[1, 2]])
@@ -26,25 +28,30 @@ def changed_groups(delta: ZSet, keys: Sequence[int]) -> Int64Array:
 
 
 def group_rows(sources: Sequence[ZSet], keys: int) -> tuple[Int64Array, list[Int64Array]]:
-    """The groups of all sources by their first columns, and the group of each row."""
+    """Group the rows of all sources by their first ``keys`` columns.
+
+    Returns:
+        The distinct keys, of shape ``(keys, groups)``, and for each source the group of each row.
+    """
     if keys == 0:
-        return np.empty((0, 1), np.int64), [np.zeros(len(s), np.int64) for s in sources]
+        return np.empty((0, 1), np.int64), [np.zeros(len(source), np.int64) for source in sources]
     columns = np.concatenate([source.row_array[:keys] for source in sources], axis=1)
-    groups, places = np.unique(columns, axis=1, return_inverse=True)
+    groups, group_indices = np.unique(columns, axis=1, return_inverse=True)
     bounds = np.cumsum([len(source) for source in sources])[:-1]
-    return groups, np.split(places.reshape(-1), bounds)
+    return groups, np.split(group_indices.reshape(-1), bounds)
 
 
 def changed_rows(
     groups: Int64Array, exists: BoolArray, columns: Int64Array, *, initial: bool
 ) -> ZSet:
-    """The delta of the result rows: for groups that differ, the old rows deleted, the new inserted.
+    """Return the delta that replaces old result rows by new ones, for the groups that differ.
 
     Args:
         groups: The keys, of shape ``(keys, n)``.
-        exists: A mask of the n old, then of the n new groups that exist; changed if ``initial``.
-        columns: The results of the old, then of the new groups, of shape ``(results, 2 n)``.
-        initial: True if there are no old rows, regardless of ``exists``.
+        exists: Whether each of the n groups had a result row before the step, then whether each has
+            one after it. Modified if ``initial``.
+        columns: The n old results, then the n new results, of shape ``(results, 2 n)``.
+        initial: True if no group had a result row before the step, regardless of ``exists``.
     """
     n = groups.shape[1]
     if initial:

@@ -10,7 +10,7 @@ An example stream::
     output    {a: 1}   {a: 1, b: 2}   {b: 2}
 
 The sum is stored as a trace, so the cost of a step is proportional to its delta. The whole sum is
-computed on request. A view is materialized by this operator.
+computed on request. This operator materializes views.
 
 Reference: Budiu, Chajed, McSherry, Ryzhyk, Tannen. DBSP. PVLDB 16(7), 2023, definition 2.15.
 """
@@ -28,7 +28,7 @@ __all__ = ["Integrate"]
 
 
 class Integrate:
-    """The sum of a stream of Z-sets.
+    """Stores the sum of a stream of Z-sets.
 
     >>> integrate = Integrate(1)
     >>> for x in (5, 6, 5):
@@ -43,7 +43,7 @@ class Integrate:
         self.traces = (self.trace,)
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
-        """The input itself, because a materialized view has the rows of the view."""
+        """Return the input, because a materialized view has the same rows as the view."""
         return inputs[0]
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:

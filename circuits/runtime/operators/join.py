@@ -1,4 +1,4 @@
-"""The N-way join: one `DeltaQuery` over the shared traces of its inputs.
+"""N-way join: a join of all its inputs at once, over traces that all joins of a circuit share.
 
 ::
 
@@ -12,8 +12,9 @@ An example stream for ``n() :- e(a, b), e(b, c)``, the number of paths of two ed
     delta of e    {12: +1}    {23: +1}    {23: +1}    {12: -1}
     delta of n    {}          {(): +1}    {(): +1}    {(): -2}
 
-A join has no private state. Its inputs are relations, which all joins of the circuit share and
-which have the arrangements that the terms need. So an input that two joins read is stored once.
+A `dbsp_wcoj.DeltaQuery` computes the delta. A join has no private state: the graph stores a trace
+of each input, in the column orders that the terms of the formula need, and all joins that read the
+input share this trace.
 
 Cost: see `dbsp_wcoj.DeltaQuery.step`.
 """
@@ -68,7 +69,7 @@ class JoinOperator:
 
     Args:
         plan: The join.
-        names: The relation of each input.
+        names: The name of the trace of each input in ``relations``.
         relations: The traces that the circuit's joins share.
         options: The options of the join.
     """
@@ -89,27 +90,28 @@ class JoinOperator:
         )
 
     def evaluate(self, inputs: Sequence[ZSet | Trace], budget: Budget | None = None) -> ZSet:
-        """Join whole Z-sets, or traces by their existing arrangements."""
+        """Join whole Z-sets or traces; of a trace, only existing column orders are read."""
         return generic_join(self.query, list(inputs), budget=budget)
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
-        """The delta of the join; the deltas of the inputs are in ``context.shared``."""
+        """Compute the delta of the join; reads the deltas of the inputs in ``context.shared``."""
         if not any(len(delta) for delta in deltas):
             return ZSet.empty(len(self.query.head)), None
         return self.delta_query.evaluate(context.shared, context.budget), None
 
 
 def query_of(plan: Join, names: Sequence[str]) -> Query:
-    """The join as a conjunctive query whose variables have the names of the columns."""
+    """Return the join as a conjunctive query whose variables are named like the columns."""
     variable_names: dict[int, str] = {}
     used: set[str] = set()
     for source, variables in zip(plan.inputs, plan.variables, strict=True):
         for field, variable in zip(source.fields, variables, strict=True):
             if variable not in variable_names:
-                word = re.sub(r"\W", "_", field.name) or "x"
-                name, number = word, 2
+                identifier = re.sub(r"\W", "_", field.name) or "x"
+                name, suffix = identifier, 2
                 while name in used:
-                    name, number = f"{word}_{number}", number + 1
+                    name = f"{identifier}_{suffix}"
+                    suffix += 1
                 used.add(name)
                 variable_names[variable] = name
     atoms = [

@@ -1,11 +1,12 @@
-"""Late materialization: columns that a join neither joins nor compares, as one code, the row id.
+"""Late materialization: one code, the row id, for all columns that a join only passes through.
 
-::
+A join neither compares these columns nor joins on them. Encoding replaces their values by one code
+before the join, and decoding restores the values after it::
 
     encode(Z)[k, c]  =  Z[k, v]  where c is the code of v;   decode(encode(Z)) = Z
-    both are linear (a renaming of rows), so each is its own incremental form
+    both are linear (a bijection of rows), so each is its own incremental form
 
-An example stream of rows (key | name, age), kept column first::
+An example stream of rows (key | name, age), where the join reads the key::
 
     delta     {1 | ann, 30: +1}   {2 | bob, 41: +1}   {1 | ann, 30: -1}
     encoded   {1 | 0: +1}         {2 | 1: +1}         {1 | 0: -1}
@@ -30,11 +31,11 @@ __all__ = ["RowIdDecodeOperator", "RowIdEncodeOperator"]
 
 
 class RowIdEncodeOperator:
-    """The first ``kept`` columns, then the code of the others.
+    """Replaces all columns after the first ``kept`` ones by one code.
 
     Args:
-        kept: The number of columns that stay as they are.
-        words: The number of other columns; by default that of the first rows.
+        kept: The number of columns that remain unchanged.
+        words: The number of columns to encode; by default it is taken from the first rows.
 
     >>> encode = RowIdEncodeOperator(1)
     >>> zset = ZSet.from_rows([(1, 5, 6), (2, 5, 6), (1, 7, 8)])
@@ -65,11 +66,11 @@ class RowIdEncodeOperator:
 
 
 class RowIdDecodeOperator:
-    """Row ids replaced by the columns that they stand for.
+    """Replaces row ids by the columns that they encode.
 
     Args:
-        row_ids: Pairs of a column and the operator that encoded it.
-        width: The number of columns of the result, for results without rows.
+        row_ids: Pairs of a column with row ids and the operator that encoded it.
+        width: The number of columns of an empty result.
     """
 
     def __init__(self, row_ids: Sequence[tuple[int, RowIdEncodeOperator]], width: int = 0) -> None:

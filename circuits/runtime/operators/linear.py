@@ -44,7 +44,7 @@ __all__ = ["FilterOperator", "MapOperator", "NegateOperator", "UnionOperator"]
 
 
 class FilterOperator:
-    """The rows for which a predicate is true."""
+    """Outputs the rows for which a predicate is true."""
 
     def __init__(self, predicate: Expression, fields: Fields, codecs: Codecs) -> None:
         self.predicate = predicate
@@ -56,11 +56,11 @@ class FilterOperator:
         (zset,) = inputs
         if not len(zset):
             return zset
-        true = truth(self.predicate, RowBatch(zset, self._columns, self._codecs)).true
-        kept = np.flatnonzero(true)
-        if len(kept) == len(zset):
+        batch = RowBatch(zset, self._columns, self._codecs)
+        passing = np.flatnonzero(truth(self.predicate, batch).true)
+        if len(passing) == len(zset):
             return zset
-        return ZSet(np.ascontiguousarray(zset.row_array[:, kept]), zset.weight_array[kept])
+        return ZSet(np.ascontiguousarray(zset.row_array[:, passing]), zset.weight_array[passing])
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """Filter a delta."""
@@ -68,7 +68,7 @@ class FilterOperator:
 
 
 class MapOperator:
-    """Expressions of each row. The weights of rows with equal results are added."""
+    """Evaluates expressions for each row; the weights of equal results are added."""
 
     def __init__(self, expressions: Sequence[Expression], fields: Fields, codecs: Codecs) -> None:
         self.expressions = tuple(expressions)
@@ -94,13 +94,14 @@ class MapOperator:
             return ZSet.empty(len(self.expressions))
         batch = RowBatch(zset, self._columns, self._codecs)
         rows = np.empty((len(self.expressions), len(zset)), np.int64)
-        for place, expression in enumerate(self.expressions):
-            rows[place] = self._codes(expression, batch, budget)
+        for column, expression in enumerate(self.expressions):
+            rows[column] = self._codes(expression, batch, budget)
         return consolidated_rows(rows, zset.weight_array.copy())
 
     def _codes(
         self, expression: Expression, batch: RowBatch, budget: Budget | None
     ) -> Int64Array | int:
+        """Return the code of an expression for each row, or one code for all rows."""
         match expression:
             case Column(index):
                 return batch.codes(index)
@@ -125,7 +126,7 @@ class MapOperator:
 
 
 class UnionOperator:
-    """The sum of Z-sets."""
+    """Adds its inputs."""
 
     def __init__(self, arity: int) -> None:
         self._arity = arity
@@ -140,7 +141,7 @@ class UnionOperator:
 
 
 class NegateOperator:
-    """The Z-set with every weight negated."""
+    """Negates the weight of every row."""
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """Negate a Z-set."""

@@ -1,15 +1,16 @@
-"""Min and max of a column per group, each the first row of an ordered trace.
+"""Min and max of a column per group, each read from the first row of a group in an ordered trace.
 
 ::
 
-    min(Z)[key] = the least value x of (key, x) with positive weight; max: the greatest
+    min(Z)[key] = the least x of the rows (key, x) of positive weight        max: the greatest x
 
 State: the rows (key columns, sort columns of x) without NULLs, in ascending order for min and in
 descending order for max (`ordered_rows`). The result is the first row of positive weight with the
-key. After the deletion of the least value it is the next row.
+key. After the least value has been deleted, the result is the next row.
 
-Sort columns of strings can tie. A step reads and compares all values that share their first bytes
-with the least value, in O(log N + ties) per changed group and run.
+A sort column is an integer computed from a value, such that integers and values have the same order
+(`sort_columns`). Different strings can have equal sort columns: they tie. A step reads and compares
+all values that tie with the least value, in O(log N + ties) per changed group and run.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class MinMax:
         self.keys = list(keys)
         self.column = call.argument
         codec, least = codecs[self.column], call.function == "min"
-        # There are no NULLs. This order of NULLs makes each code its own sort column.
+        # The rows have no NULLs. With this order of NULLs the sort column is the code itself.
         self._sort = SortColumn(self.column, codec, descending=not least, nulls_first=least)
         self._ordered = self._sort.codec.ordered
         width = self._sort.width + (0 if self._ordered else 1)
@@ -53,12 +54,16 @@ class MinMax:
         )
 
     @property
-    def coded(self) -> dict[int, Codec]:
-        """The column of the values' codes, if they belong to a dictionary."""
+    def coded_columns(self) -> dict[int, Codec]:
+        """The column of the values' codes with its codec, if they are codes of a dictionary."""
         return {} if self._ordered else {self.rows.rows.arity - 1: self._sort.codec}
 
     def sort_rows(self, zset: ZSet) -> ZSet:
-        """The rows (keys, sort columns of the value, its code unless they determine it)."""
+        """Return the rows in the layout of the trace, without NULLs.
+
+        The columns are the keys, the sort columns of the value, and the code of the value unless
+        the sort columns determine it.
+        """
         rows, weights = zset.row_array, zset.weight_array
         present = np.flatnonzero(rows[self.column] != NULL)
         if len(present) < len(weights):
@@ -69,20 +74,20 @@ class MinMax:
             columns.append(codes)
         return consolidated_rows(np.stack(columns), weights)
 
-    def extremes(self, n: int, places: Int64Array, rows: Int64Array) -> Int64Array:
-        """The code of the extreme value of each of n groups; NULL for a group without values.
+    def extremes(self, n: int, group_indices: Int64Array, rows: Int64Array) -> Int64Array:
+        """Return the code of the first value of each of n groups; NULL for a group without values.
 
         Args:
             n: The number of groups.
-            places: The group of each candidate, ascending.
-            rows: The candidates' columns after the keys, in ascending order within a group.
+            group_indices: The group of each candidate, ascending.
+            rows: The columns of the candidates after the keys, ascending within a group.
         """
         extremes = np.full(n, NULL)
-        first = first_positions(places)
-        if len(first) < len(places) and not self._sort.exact:
+        first = first_positions(group_indices)
+        if len(first) < len(group_indices) and not self._sort.exact:
             ranks = self._sort.ranks(rows[-1])
-            order = np.lexsort((ranks, *rows[self._decided - 1 :: -1], places))
-            places, rows = places[order], rows[:, order]
+            order = np.lexsort((ranks, *rows[self._decided - 1 :: -1], group_indices))
+            group_indices, rows = group_indices[order], rows[:, order]
         keys = rows[-1, first]
-        extremes[places[first]] = self._sort.codes(keys) if self._ordered else keys
+        extremes[group_indices[first]] = self._sort.codes(keys) if self._ordered else keys
         return extremes

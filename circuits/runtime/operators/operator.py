@@ -1,9 +1,9 @@
 """Operator: a non-incremental form Q, and the incremental form Q^Δ = D ∘ Q ∘ I.
 
 ``evaluate`` applies Q to whole Z-sets and has no state. ``prepare`` takes the deltas of one step.
-It returns the delta of the output and, if the operator has state, the `Staged` change of it. Until
-that is committed nothing has changed, so a step is all or nothing. The test of every operator
-checks the law between the two forms after every step::
+It returns the delta of the output and, if the operator has state, the `Staged` change of the state.
+The state changes only when this is committed, so a step is all or nothing. The test of every
+operator checks the law between the two forms after every step::
 
     Σ prepare(deltas of step t).delta  =  evaluate(Σ deltas of step t)
 
@@ -23,13 +23,13 @@ from dbsp_wcoj.storage.trace import Staged
 __all__ = ["Operator", "Result", "StepContext"]
 
 
-#: The delta of the output, and the change of the state if there is one.
+#: The delta of the output, and the change of the state; None if the state does not change.
 Result = tuple[ZSet, Staged | None]
 
 
 @dataclass(frozen=True)
 class StepContext:
-    """The step that is prepared.
+    """The step that operators prepare.
 
     Attributes:
         first: True in the first step of the circuit.
@@ -45,7 +45,9 @@ class StepContext:
 class Operator(Protocol):
     """The execution of a plan node.
 
-    An operator with state has an attribute ``traces``: its traces, in a fixed order.
+    An operator with state has an attribute ``traces``, its traces in a fixed order. If columns of
+    these contain codes of a dictionary, it also has an attribute ``coded_columns``: for each trace,
+    the codecs of these columns by their positions.
     """
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
@@ -53,5 +55,5 @@ class Operator(Protocol):
         ...
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
-        """The delta of the output for these deltas of the inputs, and the change of the state."""
+        """Compute the delta of the output from the deltas of the inputs; stage the new state."""
         ...

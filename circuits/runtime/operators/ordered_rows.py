@@ -1,11 +1,11 @@
-"""Ordered rows: the rows of groups in order, and the first rows before and after a step.
+"""Ordered rows: the state of min, max and top-k, from which a step reads the first rows of groups.
 
-One trace (key columns, ordered columns) holds the rows. A second trace, the front, holds the first
-row of positive weight of each group. The front does not affect results, but it saves work. If the
-first rows of a group are deleted again and again, as in a sliding window, the deleted rows stay in
-the trace's runs until a merge, up to an eighth of all rows. A read starts at the front and so skips
-them. The front is maintained from the first deletion on, for the groups that have changed since
-then. Other groups are read from their start.
+One trace (key columns, ordered columns) stores the rows. A second trace, the front, stores the
+first row of positive weight of each group. The front does not affect results, but it saves work. If
+the first rows of a group are deleted again and again, as in a sliding window, the deleted rows stay
+in the runs of the first trace until these are merged; they can be up to an eighth of all rows. A
+read starts at the front and so skips them. The front is maintained from the first deletion on, for
+the groups that have changed since then. Other groups are read from their start.
 
 ::
 
@@ -38,11 +38,12 @@ class OrderedRows:
         keys: The number of key columns, which identify the group.
         arity: The number of columns. The columns after the keys determine the order.
         limit: Rows are read until their weights add up to this number; None for all rows.
-        decided: Rows equal to the last one in this many columns are read, too; None for no more.
+        decided: Rows that equal the last one in this many columns are read, too; None to read no
+            more rows.
 
     >>> least = OrderedRows(1, 2, limit=1)
-    >>> found, steps = least.prepare(ZSet.from_rows([(7, 3), (7, 5)]), np.array([[7]]))
-    >>> found.rows.tolist(), found.old.tolist(), found.new.tolist()
+    >>> first_rows, steps = least.prepare(ZSet.from_rows([(7, 3), (7, 5)]), np.array([[7]]))
+    >>> first_rows.rows.tolist(), first_rows.old.tolist(), first_rows.new.tolist()
     ([[3]], [0], [1])
     """
 
@@ -57,11 +58,11 @@ class OrderedRows:
 
     @property
     def traces(self) -> tuple[Trace, ...]:
-        """All state."""
+        """The traces of the state."""
         return self.rows, self.front
 
     def prepare(self, delta: ZSet, groups: Int64Array) -> tuple[PrefixRows, list[Staged]]:
-        """The first rows of some groups without and with a delta, and the staged changes.
+        """Read the first rows of some groups before and after a delta, and stage the delta.
 
         Args:
             delta: The change of the rows; it has rows of these groups only.
@@ -75,45 +76,48 @@ class OrderedRows:
         if len(delta):
             step = self.rows.prepare(delta)
             staged.append(step)
-        known = None
+        front = None
         if not self.front.is_empty or (delta.weight_array < 0).any():
-            known = prefix_lookup(self.front, groups, limit=1)
-        found = prefix_lookup(
+            front = prefix_lookup(self.front, groups, limit=1)
+        first_rows = prefix_lookup(
             self.rows,
             groups,
             limit=self._limit,
             decided=self._decided,
             step=step,
-            starts=None if known is None else self._starts(known, groups.shape[1]),
+            starts=None if front is None else self._starts(front, groups.shape[1]),
         )
-        if known is not None:
-            front_delta = self._front_delta(known, found, groups)
+        if front is not None:
+            front_delta = self._front_delta(front, first_rows, groups)
             if len(front_delta):
                 staged.append(self.front.prepare(front_delta))
-        return found, staged
+        return first_rows, staged
 
-    def _starts(self, known: PrefixRows, groups: int) -> Int64Array:
-        """The row from which to read each group: the stored first row, else the least row."""
+    def _starts(self, front: PrefixRows, groups: int) -> Int64Array:
+        """Return the row from which to read each group: its front, else the least possible row."""
         starts = np.full((self.rows.arity - self._keys, groups), _MIN_INT64)
-        starts[:, known.places] = known.rows
+        starts[:, front.places] = front.rows
         return starts
 
-    def _front_delta(self, known: PrefixRows, found: PrefixRows, groups: Int64Array) -> ZSet:
-        """The new first rows minus the stored first rows."""
-        present = np.flatnonzero(found.new)
-        present = present[first_positions(found.places[present])]
-        places = np.concatenate((known.places, found.places[present]))
-        rows = np.concatenate((known.rows, found.rows[:, present]), axis=1)
-        weights = np.repeat([-1, 1], [len(known.places), len(present)])
-        return consolidated_rows(np.concatenate((groups[:, places], rows)), weights)
+    def _front_delta(self, front: PrefixRows, first_rows: PrefixRows, groups: Int64Array) -> ZSet:
+        """Return the new first row of each group minus its stored front."""
+        present = np.flatnonzero(first_rows.new)
+        new_front = present[first_positions(first_rows.places[present])]
+        group_indices = np.concatenate((front.places, first_rows.places[new_front]))
+        rows = np.concatenate((front.rows, first_rows.rows[:, new_front]), axis=1)
+        weights = np.repeat([-1, 1], [len(front.places), len(new_front)])
+        return consolidated_rows(np.concatenate((groups[:, group_indices], rows)), weights)
 
 
-def first_positions(places: Int64Array) -> Int64Array:
-    """The positions at which ascending ``places`` change, including the first position.
+def first_positions(group_indices: Int64Array) -> Int64Array:
+    """Return the position of the first row of each group.
+
+    Args:
+        group_indices: The group of each row, ascending.
 
     >>> first_positions(np.array([0, 0, 2, 5, 5])).tolist()
     [0, 2, 3]
     """
-    if not len(places):
+    if not len(group_indices):
         return np.empty(0, np.int64)
-    return np.flatnonzero(np.concatenate(([True], places[1:] != places[:-1])))
+    return np.flatnonzero(np.concatenate(([True], group_indices[1:] != group_indices[:-1])))

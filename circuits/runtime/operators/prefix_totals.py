@@ -75,7 +75,7 @@ class PrefixTotals:
             parts.append((present, np.full(len(present), slot + _COUNT), weights[present]))
             if exact is not None:
                 digits = exact.split(codes[column, present], weights[present])
-                parts.append((present[digits.places], slot + digits.digits, digits.amounts))
+                parts.append((present[digits.sum_indices], slot + digits.digits, digits.amounts))
         if not parts:
             return None
         row, slots, amounts = (np.concatenate(part) for part in zip(*parts, strict=True))

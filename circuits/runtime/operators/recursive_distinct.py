@@ -1,15 +1,15 @@
-"""Recursive distinct: the set of the rows that a recursion derives, over its iterations.
+"""Recursive distinct: the set of the rows that a recursion has derived, after each iteration.
 
-A row ``(x…, i)`` is a change of the weight of ``x`` at iteration ``i``
-(`circuits.plan.rewrite.iterated_rows`). Let ``C[x, i] = Σ over j ≤ i of Z[x, j]`` be the weight of
-``x`` after iteration ``i``::
+In a nested circuit, the last column of a row is the iteration: a row ``(x…, i)`` is a change of the
+weight of ``x`` at iteration ``i`` (`circuits.plan.rewrite.iterated_rows`). Let
+``C[x, i] = Σ over j ≤ i of Z[x, j]`` be the weight of ``x`` after iteration ``i``::
 
     rdistinct(Z)[x, i]   = set(C[x, i]) - set(C[x, i - 1])        set(w) = 1 if w > 0 else 0
     rdistinct^Δ(d)       = rdistinct(z⁻¹(I(d)) + d) - rdistinct(z⁻¹(I(d)))   for rows x of d only
 
 This is distinct, differentiated by the iteration and lifted over the steps. An example stream of
-one row ``x``. The first step derives it at iterations 2 and 5. The second step deletes the first
-derivation::
+one row ``x``, as {iteration: weight}. The first step derives it at iterations 2 and 5. The second
+step deletes the first derivation::
 
     delta           {2: +1, 5: +1}    {2: -1}
     output          {2: +1}           {2: -1, 5: +1}
@@ -38,7 +38,7 @@ __all__ = ["RecursiveBagOperator", "RecursiveSetOperator"]
 
 
 class RecursiveSetOperator:
-    """Each row with weight 1, from its first derivation on.
+    """Outputs each row with weight 1 at the iteration of its first derivation.
 
     Args:
         arity: The number of columns, including the iteration.
@@ -53,12 +53,12 @@ class RecursiveSetOperator:
         self.traces = (self.trace,)
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
-        """The first iteration of each row."""
+        """Return each row at the iteration of its first derivation."""
         (zset,) = inputs
         return RecursiveSetOperator(zset.arity).prepare_delta(zset)[0] if len(zset) else zset
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
-        """The change of the histories of the delta's rows.
+        """Compute the change of the output for the rows in the delta.
 
         Raises:
             WeightOverflowError: The total weight of a row would leave int64.
@@ -75,40 +75,39 @@ class RecursiveSetOperator:
         else:
             rows = iterated[:-1]
             rows = rows[:, first_positions_of_rows(rows)]
-        found = prefix_lookup(self.trace, rows, signed=True, step=staged)
-        places = found.places
-        n = len(places)
-        starts = change_mask(places)
-        old, new = running_sums(found.old, starts), running_sums(found.new, starts)
+        histories = prefix_lookup(self.trace, rows, signed=True, step=staged)
+        row_indices = histories.places
+        starts = change_mask(row_indices)
+        old, new = running_sums(histories.old, starts), running_sums(histories.new, starts)
         largest = staged.run(self.trace.orders[0]).max_abs_weight
         bound = self.trace.arrangements[0].spine.weight_bound + largest
-        if n * bound > MAX_INT64 // 2:
-            check_sums(found.old, starts)
-            check_sums(found.new, starts)
+        if len(row_indices) * bound > MAX_INT64 // 2:
+            check_sums(histories.old, starts)
+            check_sums(histories.new, starts)
         change = presence_changes(new > 0, starts) - presence_changes(old > 0, starts)
-        kept = np.flatnonzero(change)
-        out = np.empty((len(iterated), len(kept)), np.int64)
-        out[:-1] = rows[:, places[kept]]
-        out[-1] = found.rows[0, kept]
-        return ZSet(out, change[kept]), staged
+        nonzero = np.flatnonzero(change)
+        out = np.empty((len(iterated), len(nonzero)), np.int64)
+        out[:-1] = rows[:, row_indices[nonzero]]
+        out[-1] = histories.rows[0, nonzero]
+        return ZSet(out, change[nonzero]), staged
 
 
 class RecursiveBagOperator:
-    """All rows, each with the number of its derivations as its weight."""
+    """Outputs its input: the weight of a row is the number of its derivations."""
 
     traces = ()
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
-        """The rows."""
+        """Return the rows unchanged."""
         return inputs[0]
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
-        """The delta."""
+        """Return the delta unchanged."""
         return deltas[0], None
 
 
 def first_positions_of_rows(rows: Int64Array) -> Int64Array:
-    """The positions at which sorted rows change, including the first position.
+    """Return the positions at which sorted rows change, including the first position.
 
     >>> first_positions_of_rows(np.array([[1, 1, 1, 2], [5, 5, 6, 6]])).tolist()
     [0, 2, 3]
@@ -122,7 +121,7 @@ def first_positions_of_rows(rows: Int64Array) -> Int64Array:
 
 
 def change_mask(column: Int64Array) -> BoolArray:
-    """A mask of the rows at which a column changes; it includes the first row.
+    """Return a mask of the positions at which a column changes, including the first position.
 
     >>> change_mask(np.array([4, 4, 5, 4])).tolist()
     [True, False, True, True]
@@ -134,7 +133,7 @@ def change_mask(column: Int64Array) -> BoolArray:
 
 
 def running_sums(weights: Int64Array, starts: BoolArray) -> Int64Array:
-    """The running sums of weights; each start resets the sum.
+    """Return the running sums of weights; each start resets the sum.
 
     >>> running_sums(np.array([1, 2, 5, -1]), np.array([True, False, True, False])).tolist()
     [1, 3, 5, 4]
@@ -142,15 +141,15 @@ def running_sums(weights: Int64Array, starts: BoolArray) -> Int64Array:
     sums = np.cumsum(weights)
     first = np.flatnonzero(starts)
     before = sums[first] - weights[first]
-    since: Int64Array = sums - before[np.cumsum(starts) - 1]
-    return since
+    result: Int64Array = sums - before[np.cumsum(starts) - 1]
+    return result
 
 
 def check_sums(weights: Int64Array, starts: BoolArray) -> None:
-    """Reject weights whose running sums may overflow int64.
+    """Raise an error if the running sums of weights may overflow int64.
 
     Raises:
-        WeightOverflowError: The sum of the absolute weights after some start reaches about 2**62.
+        WeightOverflowError: The sum of the absolute weights after some start reaches 2**62.
     """
     sums = np.add.reduceat(np.abs(weights.astype(np.float64)), np.flatnonzero(starts))
     if sums.max(initial=0.0) >= 2.0**62:
@@ -161,10 +160,13 @@ def check_sums(weights: Int64Array, starts: BoolArray) -> None:
 
 
 def presence_changes(present: BoolArray, starts: BoolArray) -> Int64Array:
-    """1 where ``present`` becomes true, -1 where it becomes false; before a start it is false."""
-    now = present.astype(np.int64)
-    before = np.empty_like(now)
-    before[:1] = 0
-    before[1:] = now[:-1]
-    before[starts] = 0
-    return now - before
+    """Return 1 where ``present`` becomes true and -1 where it becomes false.
+
+    ``present`` counts as false before each start.
+    """
+    current = present.astype(np.int64)
+    previous = np.empty_like(current)
+    previous[:1] = 0
+    previous[1:] = current[:-1]
+    previous[starts] = 0
+    return current - previous

@@ -1,8 +1,9 @@
-"""Recursive min and max: per key the best value that a recursion has derived so far.
+"""Recursive min and max: per key the best value that a recursion has derived, at each iteration.
 
-A row ``(key…, v, i)`` is a change of the weight of candidate ``v`` at iteration ``i``, as in
-`circuits.runtime.operators.recursive_distinct`. The output has the least of the candidates that are
-present after iteration ``i``::
+In a nested circuit, the last column of a row is the iteration: a row ``(key…, v, i)`` is a change
+of the weight of the value ``v``, a candidate for the minimum, at iteration ``i``
+(`circuits.runtime.operators.recursive_distinct`). The output has the least of the candidates that
+are present after iteration ``i``::
 
     best(Z)[key, i]    = min {v : Σ over j ≤ i of Z[key, v, j] > 0}
     rmin(Z)[key, v, i] = [v = best(Z)[key, i]] - [v = best(Z)[key, i - 1]]
@@ -10,15 +11,15 @@ present after iteration ``i``::
 In a monotone recursion (`circuits.datalog.recursive_min_max`) the best value never gets worse from
 one iteration to the next: a candidate is deleted only after a better one has been inserted. So the
 best value after iteration ``i`` is a running minimum, the least of all candidates inserted by then.
-An example stream of one key::
+An example stream of one key, as {(value, iteration): weight}::
 
     delta           {(9, 1): +1, (4, 3): +1}                {(4, 3): -1, (6, 3): +1}
     output          {(9, 1): +1, (9, 3): -1, (4, 3): +1}    {(4, 3): -1, (6, 3): +1}
 
-State: all candidates, one trace by key, value and iteration. So the next best value is known when
-the best one is deleted. A step reads the candidates of the keys of its delta. Values are compared
-by their codes, which have the order of the values. For a maximum the codes are complemented, which
-reverses their order. NULL is not a candidate.
+State: all candidates, in one trace with the columns (key, value, iteration). So when the best value
+is deleted, the next best one is in the state. A step reads the candidates of the keys of its delta.
+Values are compared by their codes, which have the order of the values. For a maximum the codes are
+complemented, which reverses their order. NULL is not a candidate.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ MIN_INT64: Final = -(2**63)
 
 
 class RecursiveMinMaxOperator:
-    """The best value per key, with a change at each iteration in which it improves.
+    """Outputs the best value per key, with a change at each iteration in which it improves.
 
     Args:
         arity: The number of columns, including the iteration.
@@ -65,17 +66,17 @@ class RecursiveMinMaxOperator:
         self.traces = (self.trace,)
         self._column = column
         self._least = least
-        others = [place for place in range(arity - 1) if place != column]
-        self._order = [*others, column, arity - 1]
+        keys = [key for key in range(arity - 1) if key != column]
+        self._order = [*keys, column, arity - 1]
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
-        """The best values of a Z-set, iteration by iteration."""
+        """Compute the best values of a Z-set, iteration by iteration."""
         (zset,) = inputs
-        fresh = RecursiveMinMaxOperator(zset.arity, self._column, least=self._least)
-        return fresh.prepare_delta(zset)[0] if len(zset) else zset
+        operator = RecursiveMinMaxOperator(zset.arity, self._column, least=self._least)
+        return operator.prepare_delta(zset)[0] if len(zset) else zset
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
-        """The change of the best values of the delta's keys.
+        """Compute the change of the best values of the keys in the delta.
 
         Raises:
             WeightOverflowError: The total weight of a row would leave int64.
@@ -96,73 +97,82 @@ class RecursiveMinMaxOperator:
             return ZSet.empty(delta.arity), None
         staged = self.trace.prepare(candidates)
         keys = changed_groups(candidates, range(len(rows) - 2))
-        found = self._read_histories(candidates, keys, staged)
-        starts = change_mask(found.places) | change_mask(found.rows[0])
-        parts = []
-        for side, sign in ((found.new, 1), (found.old, -1)):
-            inserted = np.flatnonzero(presence_changes(running_sums(side, starts) > 0, starts) > 0)
-            best, changes = best_value_changes(found.places[inserted], *found.rows[:, inserted])
-            parts.append((best, sign * changes))
-        best = np.concatenate([rows for rows, _ in parts], axis=1)
+        histories = self._read_histories(candidates, keys, staged)
+        key_indices, history_rows = histories.places, histories.rows
+        starts = change_mask(key_indices) | change_mask(history_rows[0])
+        best_parts = []
+        weight_parts = []
+        for weights, sign in ((histories.new, 1), (histories.old, -1)):
+            is_present = running_sums(weights, starts) > 0
+            inserted = np.flatnonzero(presence_changes(is_present, starts) > 0)
+            changes, change_weights = best_value_changes(
+                key_indices[inserted], *history_rows[:, inserted]
+            )
+            best_parts.append(changes)
+            weight_parts.append(sign * change_weights)
+        best = np.concatenate(best_parts, axis=1)
         out: Int64Array = np.empty((len(rows), best.shape[1]), np.int64)
         out[self._order[:-2]] = keys[:, best[0]]
         out[self._column] = best[1] if self._least else ~best[1]
         out[-1] = best[2]
-        return consolidated_rows(out, np.concatenate([w for _, w in parts])), staged
+        return consolidated_rows(out, np.concatenate(weight_parts)), staged
 
     def _read_histories(self, candidates: ZSet, keys: Int64Array, staged: TraceStep) -> PrefixRows:
-        """The rows (value, iteration) of each key that can change the best value.
+        """Return the rows (value, iteration) of each key that can change the best value.
 
-        If the least value was inserted before all iterations of the delta, greater values change
-        nothing from then on, and the delta changes nothing before. Then only the least value and
-        the delta's values below it are read. So a recursion whose values keep improving takes as
-        long for its last iteration as for its first.
+        Suppose that the least value of a key was inserted before all iterations of the delta. From
+        that iteration on, greater values change nothing; before it, the delta changes nothing. Then
+        only the least value and the delta's smaller values are read. So in a recursion whose values
+        keep improving, the last iteration takes as long as the first.
         """
         n = len(keys)
         rows = candidates.row_array
         first = first_positions_of_rows(rows[:n]) if n else np.zeros(1, np.int64)
-        places = np.repeat(np.arange(len(first)), np.diff([*first, len(candidates)]))
+        key_indices = np.repeat(np.arange(len(first)), np.diff([*first, len(candidates)]))
         earliest = np.minimum.reduceat(rows[-1], first)
-        known = prefix_lookup(self.trace, keys, limit=1)
-        unaffected = known.rows[1] < earliest[known.places]
+        stored = prefix_lookup(self.trace, keys, limit=1)
+        is_settled = stored.rows[1] < earliest[stored.places]
+        settled_keys = stored.places[is_settled]
         least = np.full(len(first), MIN_INT64)
-        least[known.places[unaffected]] = known.rows[0, unaffected]
-        others = np.ones(len(first), np.bool_)
-        others[known.places[unaffected]] = False
-        below = np.flatnonzero(rows[-2] < least[places])
-        best = np.flatnonzero(~others)
-        owners = np.concatenate((places[below], best))
-        values = np.concatenate((rows[-2, below], least[best]))
+        least[settled_keys] = stored.rows[0, is_settled]
+        is_unsettled = np.ones(len(first), np.bool_)
+        is_unsettled[settled_keys] = False
+        smaller = np.flatnonzero(rows[-2] < least[key_indices])
+        settled = np.flatnonzero(~is_unsettled)
+        # For settled keys: the values (key index, value) whose rows are read.
+        owners = np.concatenate((key_indices[smaller], settled))
+        values = np.concatenate((rows[-2, smaller], least[settled]))
         order = np.lexsort((values, owners))
         owners, values = owners[order], values[order]
         distinct = np.flatnonzero(change_mask(owners) | change_mask(values))
         owners, values = owners[distinct], values[distinct]
         prefixes = np.concatenate((keys[:, owners], values[np.newaxis]))
-        found = prefix_lookup(self.trace, prefixes, signed=True, step=staged)
+        partial = prefix_lookup(self.trace, prefixes, signed=True, step=staged)
         # A value that was deleted before its insertion has no iteration at which it becomes best.
-        first_rows = np.flatnonzero(found.old)
-        first_rows = first_rows[change_mask(found.places[first_rows])]
-        is_least = values[found.places[first_rows]] == least[owners[found.places[first_rows]]]
+        old_rows = np.flatnonzero(partial.old)
+        first_rows = old_rows[change_mask(partial.places[old_rows])]
+        is_least = values[partial.places[first_rows]] == least[owners[partial.places[first_rows]]]
         first_rows = first_rows[is_least]
-        if (found.old[first_rows] < 0).any() or not len(best):
+        if (partial.old[first_rows] < 0).any() or not len(settled):
             return prefix_lookup(self.trace, keys, signed=True, step=staged)
-        rest = np.flatnonzero(others)
-        whole = prefix_lookup(self.trace, keys[:, rest], signed=True, step=staged)
+        unsettled = np.flatnonzero(is_unsettled)
+        complete = prefix_lookup(self.trace, keys[:, unsettled], signed=True, step=staged)
+        partial_rows = np.stack((values[partial.places], partial.rows[0]))
         return PrefixRows(
-            np.concatenate((owners[found.places], rest[whole.places])),
-            np.concatenate((np.stack((values[found.places], found.rows[0])), whole.rows), axis=1),
-            np.concatenate((found.old, whole.old)),
-            np.concatenate((found.new, whole.new)),
+            np.concatenate((owners[partial.places], unsettled[complete.places])),
+            np.concatenate((partial_rows, complete.rows), axis=1),
+            np.concatenate((partial.old, complete.old)),
+            np.concatenate((partial.new, complete.new)),
         )
 
 
 def best_value_changes(
-    places: Int64Array, values: Int64Array, iterations: Int64Array
+    key_indices: Int64Array, values: Int64Array, iterations: Int64Array
 ) -> tuple[Int64Array, Int64Array]:
-    """The changes of the least value of each place, as (place, value, iteration) and weights.
+    """Return the changes of the least value of each key, as (key, value, iteration) and weights.
 
     Args:
-        places: The places of the candidates, ascending.
+        key_indices: The key of each candidate, ascending.
         values: The values of the candidates.
         iterations: The iterations at which the candidates are inserted.
 
@@ -171,15 +181,16 @@ def best_value_changes(
     >>> rows.T.tolist(), weights.tolist()
     ([[0, 9, 1], [0, 4, 3], [0, 9, 3]], [1, 1, -1])
     """
-    order = np.lexsort((values, iterations, places))
-    places, values, iterations = places[order], values[order], iterations[order]
+    order = np.lexsort((values, iterations, key_indices))
+    key_indices, values, iterations = key_indices[order], values[order], iterations[order]
     ranks = np.unique(values, return_inverse=True)[1].reshape(-1)
-    # The ranks of each place are less than all ranks of earlier places, so the minimum restarts.
-    least = np.minimum.accumulate(ranks - places * len(ranks))
-    better = np.flatnonzero(change_mask(least))
-    places, values, iterations = places[better], values[better], iterations[better]
-    after = np.flatnonzero(~change_mask(places))
-    inserted = np.stack((places, values, iterations))
-    deleted = np.stack((places[after], values[after - 1], iterations[after]))
-    weights = np.repeat([1, -1], [len(better), len(after)])
+    # Shifted by its key, each rank is less than all ranks of earlier keys, so that the running
+    # minimum restarts at each key.
+    least = np.minimum.accumulate(ranks - key_indices * len(ranks))
+    improved = np.flatnonzero(change_mask(least))
+    key_indices, values, iterations = key_indices[improved], values[improved], iterations[improved]
+    replaced = np.flatnonzero(~change_mask(key_indices))
+    inserted = np.stack((key_indices, values, iterations))
+    deleted = np.stack((key_indices[replaced], values[replaced - 1], iterations[replaced]))
+    weights = np.repeat([1, -1], [len(improved), len(replaced)])
     return np.concatenate((inserted, deleted), axis=1), weights

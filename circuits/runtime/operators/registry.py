@@ -1,4 +1,4 @@
-"""Registry: which operator executes which plan node; the one place that lists them.
+"""Registry: the factory of the operator that executes each class of plan nodes.
 
 To add an operator, write a node class (`circuits.plan.node`) and an operator class
 (`circuits.runtime.operators.operator`), then register a factory for the node here. Rewriting,
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from circuits.errors import CircuitError
-from circuits.plan.node import Plan
+from circuits.plan.node import PlanNode
 from circuits.plan.nodes import (
     Aggregate,
     Distinct,
@@ -56,7 +56,7 @@ from dbsp_wcoj import Relations
 
 __all__ = ["OperatorContext", "OperatorRegistry", "builtin_operators"]
 
-Node = TypeVar("Node", bound=Plan)
+Node = TypeVar("Node", bound=PlanNode)
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,11 @@ class OperatorContext:
     """The parts of a graph that operators are built from.
 
     Attributes:
-        codecs: The codes of values.
+        codecs: Encode values as int64 codes.
         relations: The traces that joins share.
-        joining: How joins are computed.
-        inputs: The names of the node's inputs, which are those of their relations.
-        references: The operators of the node's references (`circuits.plan.node.Plan.references`).
+        joining: The options of joins.
+        inputs: The names of the traces of the node's inputs in ``relations``.
+        references: The operators of the node's references (`PlanNode.references`).
     """
 
     codecs: Codecs
@@ -84,15 +84,15 @@ OperatorFactory = Callable[[Any, OperatorContext], Operator]
 
 @dataclass(frozen=True)
 class OperatorRegistry:
-    """Factories of operators, by the class of the node.
+    """Factories of operators, by the class of the plan node.
 
     Attributes:
         factories: The factory of each node class.
         joins: The node classes whose operators read their inputs as shared relations.
     """
 
-    factories: Mapping[type[Plan], OperatorFactory] = field(default_factory=dict)
-    joins: frozenset[type[Plan]] = frozenset()
+    factories: Mapping[type[PlanNode], OperatorFactory] = field(default_factory=dict)
+    joins: frozenset[type[PlanNode]] = frozenset()
 
     def with_operator(
         self,
@@ -101,27 +101,27 @@ class OperatorRegistry:
         *,
         reads_relations: bool = False,
     ) -> OperatorRegistry:
-        """A registry that has this factory, too.
+        """Return a registry with one more factory.
 
         Args:
             node: The class of the node.
             factory: Builds the operator of a node.
-            reads_relations: True if the operator looks rows up in the shared traces of its inputs,
-                which the graph then arranges.
+            reads_relations: True if the operator looks up rows in the shared traces of its inputs;
+                the graph then stores these traces.
 
         Raises:
-            CircuitError: A node class of this name is registered; the names tell nodes apart
-                (`circuits.plan.structural_hash`).
+            CircuitError: A node class of this name is registered already. Names must differ,
+                because structural hashes contain them (`circuits.plan.structural_hash`).
         """
-        if any(known.__name__ == node.__name__ for known in self.factories):
+        if any(registered.__name__ == node.__name__ for registered in self.factories):
             raise CircuitError(
                 f"a plan node {node.__name__} is registered already: choose another class name"
             )
         joins = self.joins | {node} if reads_relations else self.joins
         return OperatorRegistry({**self.factories, node: factory}, joins)
 
-    def operator(self, plan: Plan, context: OperatorContext) -> Operator:
-        """The operator that executes a node.
+    def operator(self, plan: PlanNode, context: OperatorContext) -> Operator:
+        """Build the operator that executes a node.
 
         Raises:
             CircuitError: No operator is registered for the class of the node.
@@ -158,9 +158,9 @@ def _row_id_decode(plan: RowIdDecode, context: OperatorContext) -> Operator:
 
 
 def _encoders(operators: Sequence[Operator | None]) -> list[RowIdEncodeOperator]:
-    found = [one for one in operators if isinstance(one, RowIdEncodeOperator)]
-    assert len(found) == len(operators)
-    return found
+    encoders = [operator for operator in operators if isinstance(operator, RowIdEncodeOperator)]
+    assert len(encoders) == len(operators)
+    return encoders
 
 
 def _recursive_distinct(plan: RecursiveDistinct, context: OperatorContext) -> Operator:
@@ -173,8 +173,9 @@ def _recursive_distinct(plan: RecursiveDistinct, context: OperatorContext) -> Op
     return RecursiveMinMaxOperator(len(plan.fields), mode.column, least=mode.kind == "min")
 
 
-#: The nodes of physical plans. Inputs (Scan), RecursiveReference and Fixpoint have no operator.
-_FACTORIES: dict[type[Plan], OperatorFactory] = {
+#: The factory of each node class of physical plans. The nodes Scan (an input), RecursiveReference
+#: and Fixpoint have no operator: the graph and its nested circuits compute their rows.
+_FACTORIES: dict[type[PlanNode], OperatorFactory] = {
     Values: lambda plan, context: ValuesOperator(plan, context.codecs),
     Filter: _filter,
     Map: _map,

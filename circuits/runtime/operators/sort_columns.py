@@ -1,7 +1,8 @@
-"""Sort columns: the integers by which a trace orders codes in the order of their values.
+"""Sort columns: integers computed from codes, such that their order is the order of the values.
 
-If codes have the order of their values, one sort column suffices. It is computed from the code by a
-bijection of int64. The bijection wraps, so NULL, the least code, is at the requested end:
+A trace sorts its rows by integers. If the codes have the order of their values, one sort column
+suffices. It is computed from the code by a bijection of int64. The bijection wraps around, so NULL,
+the least code, is at the requested end:
 
 ============ ============== ===============
 ..           NULLs first    NULLs last
@@ -10,8 +11,10 @@ ascending    code           code - 1
 descending   -code          -code - 1
 ============ ============== ===============
 
-The sort column determines the code, so the trace need not store the code as well. Other codecs
-(strings) have sort columns that may tie. Rows that tie are ordered by the `ranks` of their values.
+The sort column determines the code, so the trace need not store the code as well. The codes of
+strings do not have the order of the strings. Their sort columns are the first bytes of the string,
+so different strings may have equal sort columns: they tie. Rows that tie are ordered by the `ranks`
+of their values.
 """
 
 from __future__ import annotations
@@ -60,18 +63,18 @@ class SortColumn:
         return self._sort_keys(_NO_CODES)[1]
 
     def keys(self, codes: Int64Array) -> Sequence[Int64Array]:
-        """The sort columns of some codes."""
+        """Return the sort columns of these codes."""
         return self._sort_keys(codes)[0]
 
     def codes(self, keys: Int64Array) -> Int64Array:
-        """The codes of these sort columns; only for an ordered codec."""
+        """Return the codes of these sort columns; only for an ordered codec."""
         if self.descending:
             return -keys if self.nulls_first else ~keys
         return keys if self.nulls_first else keys + 1
 
     def ranks(self, codes: Int64Array) -> Int64Array:
-        """Integers in the order of the values of these codes, computed by sorting the values."""
-        distinct_codes, places = np.unique(codes, return_inverse=True)
+        """Return integers in the order of the values of these codes; sorts the values."""
+        distinct_codes, positions = np.unique(codes, return_inverse=True)
         order = pc.array_sort_indices(
             plain(self.codec.decode(distinct_codes)),
             order="descending" if self.descending else "ascending",
@@ -79,10 +82,10 @@ class SortColumn:
         ).to_numpy()
         ranks = np.empty(len(distinct_codes), np.int64)
         ranks[order] = np.arange(len(distinct_codes))
-        return ranks[places]
+        return ranks[positions]
 
     def _sort_keys(self, codes: Int64Array) -> tuple[Sequence[Int64Array], bool]:
-        """The sort columns of some codes, and the value of ``exact``."""
+        """Return the sort columns of these codes, and the value of ``exact``."""
         if not self.codec.ordered:
             return self.codec.sort_keys(
                 codes, descending=self.descending, nulls_first=self.nulls_first

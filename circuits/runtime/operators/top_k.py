@@ -69,7 +69,7 @@ class TopKOperator:
             decided=order.decided,
         )
         self.traces = self._rows.traces
-        self.coded = (order.coded,) * len(self.traces)
+        self.coded_columns = (order.coded,) * len(self.traces)
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """The selected rows of a whole Z-set, found by sorting all of it."""

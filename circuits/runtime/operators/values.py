@@ -1,4 +1,4 @@
-"""Values: constant rows, there from the first step on.
+"""Values: constant rows, which the first step inserts.
 
 ::
 
@@ -21,7 +21,7 @@ __all__ = ["ValuesOperator"]
 
 
 class ValuesOperator:
-    """The rows of a `Values` node."""
+    """Outputs the rows of a `Values` node."""
 
     def __init__(self, plan: Values, codecs: Codecs) -> None:
         if plan.fields:
@@ -34,9 +34,9 @@ class ValuesOperator:
             self._rows = ZSet.scalar(len(plan.rows))
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
-        """All rows."""
+        """Return all rows."""
         return self._rows
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
-        """All rows, once."""
+        """Return all rows in the first step, and no rows later."""
         return (self._rows if context.first else ZSet.empty(self._rows.arity)), None

@@ -105,11 +105,11 @@ class WindowOperator:
         self._groups = None
         self.traces: tuple[Trace, ...] = (self._rows, self._negative, self._totals.trace)
         coded = self._order.coded
-        self.coded: tuple[Mapping[int, Codec], ...] = (coded, coded, self._totals.coded)
+        self.coded_columns: tuple[Mapping[int, Codec], ...] = (coded, coded, self._totals.coded)
         if self._reach is not None and has_groups:
             self._groups = OrderGroups(self._order)
             self.traces += (self._groups.trace,)
-            self.coded += (self._groups.coded,)
+            self.coded_columns += (self._groups.coded,)
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """The result for a whole Z-set."""

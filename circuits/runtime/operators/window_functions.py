@@ -229,7 +229,9 @@ class WindowFunctions:
             for digit in sorted({*digits.digits.tolist(), *before}):
                 of_digit = np.flatnonzero(digits.digits == digit)
                 amounts = np.zeros(n + 1, np.int64)
-                np.add.at(amounts, present[digits.places[of_digit]] + 1, digits.amounts[of_digit])
+                np.add.at(
+                    amounts, present[digits.sum_indices[of_digit]] + 1, digits.amounts[of_digit]
+                )
                 # Prefix sums may wrap around; their differences are right.
                 sums = np.cumsum(amounts)
                 total = sum((sums[f.stop] - sums[f.start] for f in frames), np.zeros(n, np.int64))

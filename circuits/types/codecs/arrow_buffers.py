@@ -1,8 +1,8 @@
-"""Convert Arrow arrays to numpy arrays and back, without a copy where the layouts agree.
+"""Arrow buffers: convert Arrow arrays to numpy arrays and back, without a copy where possible.
 
-Reading handles the offset of a slice and missing buffers; a value under a NULL is undefined, since
-Arrow leaves any bytes there. Writing returns an array of exactly the requested type. This module
-does not encode values; it knows only the code of NULL.
+Slices and arrays without a buffer are supported. Where the Arrow value is NULL, the numpy value is
+undefined: Arrow leaves any bytes there. The conversion to Arrow returns exactly the requested type.
+This module does not encode values; it defines only the code of NULL.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from circuits.errors import SchemaError
+from circuits.types.arrow_types import Family, family_of
 
 __all__ = [
     "NULL",
@@ -120,26 +121,26 @@ def strings_array(
     rows = len(offsets) - 1
     if pa.types.is_fixed_size_binary(type):
         return array_of(type, _fixed(type, offsets, data, valid), valid)
-    text = type == pa.string() or type == pa.large_string() or type == pa.string_view()
-    large = pa.large_string() if text else pa.large_binary()
-    ends: npt.NDArray[Any] = offsets
+    is_text = family_of(type) is Family.STRING
+    layout = pa.large_string() if is_text else pa.large_binary()
+    layout_offsets: npt.NDArray[Any] = offsets
     if type == pa.string() or type == pa.binary():
         if offsets[-1] > _INT32_MAX:
             raise SchemaError(
                 f"{offsets[-1]} bytes in {rows} values are more than {type} holds ({_INT32_MAX}): "
-                f"declare the column as {large}"
+                f"declare the column as {layout}"
             )
-        ends, large = offsets.astype(np.int32), type
-    buffers = [_bitmap(valid), pa.py_buffer(ends), pa.py_buffer(data)]
-    array = pa.Array.from_buffers(large, rows, buffers)
-    return array if large == type else array.cast(type)
+        layout, layout_offsets = type, offsets.astype(np.int32)
+    buffers = [_bitmap(valid), pa.py_buffer(layout_offsets), pa.py_buffer(data)]
+    array = pa.Array.from_buffers(layout, rows, buffers)
+    return array if layout == type else array.cast(type)
 
 
-def missing_code_error(value: object, type: pa.DataType, wider: str) -> SchemaError:
-    """Return the error for the one value of a 64-bit type whose code would be that of NULL."""
+def missing_code_error(value: object, type: pa.DataType, fix: str) -> SchemaError:
+    """Return the error for the value of a 64-bit type whose code would be the code of NULL."""
     return SchemaError(
-        f"value {value} of type {type} has no code, because NULL has one of the 2**64 codes: "
-        f"{wider}"
+        f"value {value} of type {type} cannot be encoded, because its code is the code of NULL: "
+        f"{fix}"
     )
 
 

@@ -1,6 +1,7 @@
-"""Codecs: encode the values of typed Arrow columns as int64 codes at the edge, and decode them.
+"""Codecs: encode the values of typed Arrow columns as int64 codes, and decode them.
 
-Inside the engine a row is one int64 code per column. The code depends on the type:
+A circuit encodes the rows that it is given and decodes the rows that it returns. In between, a row
+is one int64 code per column. The code depends on the type:
 
 =============================  =============================================  =======
 integers, bool, dates, times   the number itself (`circuits.types.codecs.numbers`)    ordered
@@ -12,10 +13,13 @@ strings, binaries              0, 1, 2, … from one dictionary each            
 
 NULL is the code ``-2**63`` in every column: it groups with itself and sorts first by code.
 
-Laws: two values of one `Codec.space` have equal codes iff they are equal (-0.0 is 0.0, all NaN are
-one); ``decode(encode(x))`` is x, except for -0.0 and NaN; if `Codec.ordered`, codes compare as
-their values, with NaN greatest; a code never changes. Dictionary-encoded columns have the codes of
-their values.
+Laws:
+
+- Two values of types with the same `Codec.space` have equal codes if and only if they are equal.
+  -0.0 equals 0.0, and all NaN are equal.
+- ``decode(encode(x))`` is x, except for -0.0 and NaN.
+- If `Codec.ordered`, codes have the order of their values, with NaN greatest.
+- A code never changes. Arrow's dictionary-encoded columns have the codes of their values.
 
 Dictionaries only grow (`Codecs.interners`). The state on disk contains them
 (`circuits.state.circuit_state`). If a step fails later, the values that it added may remain, which
@@ -50,7 +54,7 @@ __all__ = ["NULL", "Codec", "Codecs", "dictionary_columns"]
 class Coding(Protocol):
     """The part of a codec that depends on the type.
 
-    Its arrays have no dictionary encoding, and the codec handles NULL.
+    Its arrays are not dictionary-encoded. `Codec` handles NULL.
     """
 
     @property
@@ -79,12 +83,12 @@ class Codec:
 
     @property
     def ordered(self) -> bool:
-        """True if codes compare as their values do."""
+        """True if codes have the order of their values."""
         return self.coding.ordered
 
     @property
     def space(self) -> Hashable:
-        """Columns can be joined and compared by code iff their spaces are equal."""
+        """A value that is equal for two columns if and only if their codes can be compared."""
         return self.coding.space
 
     def encode(self, array: pa.Array | pa.ChunkedArray) -> Int64Array:
@@ -94,7 +98,7 @@ class Codec:
             int64 codes, which may share memory with ``array``: do not write to them.
 
         Raises:
-            SchemaError: The column is of another type, or contains the one value without a code.
+            SchemaError: The column is of another type, or contains a value that has no code.
 
         Complexity:
             O(bytes).
@@ -114,7 +118,7 @@ class Codec:
         """Return the values of codes, as an array of exactly `type`.
 
         Raises:
-            SchemaError: A code is not of this codec.
+            SchemaError: A number is not a code of this codec.
 
         Complexity:
             O(bytes); the result may share the memory of ``codes``.
@@ -142,9 +146,10 @@ class Codec:
             return None
         try:
             code = int(self._encode_chunk(array, adding=False)[0])
-        except SchemaError:  # the one value without a code
+        except SchemaError:  # a value that has no code
             return None
-        return None if not self.ordered and NULL < code < 0 else code
+        is_unknown = not self.ordered and NULL < code < 0
+        return None if is_unknown else code
 
     def sort_keys(
         self, codes: Int64Array, *, descending: bool = False, nulls_first: bool = False
@@ -158,7 +163,7 @@ class Codec:
 
         Returns:
             The columns, and True if they are exact. Otherwise different values may have equal keys
-            (strings with the same first bytes), but a value and NULL never have.
+            (strings with the same first bytes), but no value has the key of NULL.
 
         Complexity:
             O(n).
@@ -175,15 +180,16 @@ class Codec:
                 for key in keys:
                     key[is_null] = NULL if nulls_first else ~NULL
             return keys, self.coding.exact
-        # NULL is at one end already; adding or subtracting one wraps it around to the other end.
-        wrap = 0 if nulls_first != descending else 1 if descending else -1
-        return [(codes ^ flip) + wrap], True
+        keys = [codes ^ flip]  # NULL, the least code, is now the greatest if descending
+        if nulls_first == descending:  # move NULL to the other end: int64 wraps around
+            keys[0] = keys[0] + (1 if descending else -1)
+        return keys, True
 
     def _encode(self, array: pa.Array | pa.ChunkedArray, *, adding: bool) -> Int64Array:
         if array.type != self.type:
             raise SchemaError(
-                f"an array of type {array.type} for the codec of {self.type}: "
-                "cast it, or take the codec of its type"
+                f"the codec of {self.type} cannot encode an array of type {array.type}: "
+                "cast it, or use the codec of its type"
             )
         chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
         if len(chunks) == 1:
@@ -287,31 +293,35 @@ class Codecs:
                 return Strings(type, self._dictionaries.text, "text")
             case Family.BINARY:
                 return Strings(type, self._dictionaries.binary, "binary")
-        fields = types.is_struct(type) or types.is_list(type) or types.is_map(type)
-        fix = "take its fields as columns" if fields else "cast it to a plain type"
-        raise SchemaError(f"no column can be of type {type}: {fix}")
+        is_nested = types.is_struct(type) or types.is_list(type) or types.is_map(type)
+        fix = "make its fields columns" if is_nested else "cast it to a supported type"
+        raise SchemaError(f"a column cannot be of type {type}: {fix}")
 
 
 def dictionary_columns(codecs: Sequence[Codec]) -> dict[int, Codec]:
-    """Return the columns whose codes come from a dictionary, and so have no meaning elsewhere.
+    """Return the columns whose codes come from a dictionary: they are valid in one circuit only.
 
     >>> codecs = Codecs()
     >>> list(dictionary_columns([codecs.codec(pa.int8()), codecs.codec(pa.string())]))
     [1]
     """
-    return {place: codec for place, codec in enumerate(codecs) if not codec.ordered}
+    return {index: codec for index, codec in enumerate(codecs) if not codec.ordered}
 
 
 def _singleton(value: Any, type: pa.DataType) -> pa.Array | None:
-    """Return an array of one value, without dictionary; None if the type cannot represent it."""
+    """Return an array of one value; None if the type cannot represent the value exactly.
+
+    The array is not dictionary-encoded.
+    """
     type = value_type(type)
     try:
         if isinstance(value, pa.Scalar) and value.type != type:
             value = value.as_py()
         scalar = value if isinstance(value, pa.Scalar) else pa.scalar(value, type)
         if scalar is not value:
-            back = scalar.as_py()
-            if not (back == value or (back != back and value != value)):
+            converted = scalar.as_py()
+            are_nan = converted != converted and value != value
+            if converted != value and not are_nan:
                 return None
         return pa.array([scalar], type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):

@@ -1,11 +1,12 @@
-"""Codes of decimals: the unscaled integer up to 18 digits, beyond that a code of a dictionary.
+"""Decimals: up to 18 digits, the code is the unscaled integer; beyond, mostly from a dictionary.
 
-The codes of narrow decimals have the order of their values. Wide decimals (19 to 76 digits, which
-include the sums of SQL) have 128 or 256 bits. They are handled as four words, so that decimal128
-and decimal256 of one scale have the same codes. A value below 2**61 is its own code, shifted beyond
-the codes of the dictionary: so a sum that changes with every step adds nothing to it. Larger values
-are in one dictionary per scale. The sort keys of wide decimals are the words, the lower ones with
-the sign bit flipped, because they are unsigned.
+The unscaled integer of 1.25 is 125. The codes of narrow decimals have the order of their values.
+Wide decimals (19 to 76 digits, which include the sums of SQL) have 128 or 256 bits. They are
+handled as four words, so that decimal128 and decimal256 of one scale have the same codes. If the
+unscaled integer is from -2**61 to 2**61 - 1, the code is this integer plus a constant, which is
+greater than all codes of the dictionary. So a sum that changes with every step adds nothing to the
+dictionary. All other values are in one dictionary per scale. The sort keys of wide decimals are the
+words, the lower ones with the sign bit flipped, because they are unsigned.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class NarrowDecimals:
             wrong &= valid
         if wrong.any():
             raise SchemaError(
-                f"value {array[int(wrong.argmax())]} has more digits than {self.type} says: "
+                f"value {array[int(wrong.argmax())]} has more digits than {self.type}: "
                 "declare the precision that the values have"
             )
         return codes
@@ -74,11 +75,11 @@ class NarrowDecimals:
             SchemaError: A code is not a code of this type.
         """
         unscaled = codes if valid is None else np.where(valid, codes, 0)
-        most = self._max_unscaled
-        if len(unscaled) and (int(unscaled.max()) > most or int(unscaled.min()) < -most):
-            wrong = unscaled[(unscaled > most) | (unscaled < -most)][0]
+        limit = self._max_unscaled
+        if len(unscaled) and (int(unscaled.max()) > limit or int(unscaled.min()) < -limit):
+            wrong = unscaled[(unscaled > limit) | (unscaled < -limit)][0]
             raise SchemaError(
-                f"code {wrong} is outside [{-most}, {most}] of {self.type}: "
+                f"code {wrong} is outside [{-limit}, {limit}] of {self.type}: "
                 "decode with the codec that encoded"
             )
         size = self.type.bit_width // 8
@@ -104,7 +105,7 @@ class WideDecimals:
         return "wide decimal", self.type.scale
 
     def encode(self, array: pa.Array, valid: BoolArray | None, *, adding: bool) -> Int64Array:
-        """Return codes; -1 if not valid, or if not in the dictionary and not adding."""
+        """Return the codes; -1 for NULL, and for values not in the dictionary unless ``adding``."""
         rows = _rows(array)
         least = rows[:, 0]
         inline = (rows[:, 1:] == (least >> 63)[:, np.newaxis]).all(axis=1)
@@ -114,9 +115,9 @@ class WideDecimals:
         if len(others):
             data = np.ascontiguousarray(rows[others])
             offsets = np.arange(len(others) + 1) * data.itemsize * WORDS
-            code = self.dictionary.intern if adding else self.dictionary.find
+            look_up = self.dictionary.intern if adding else self.dictionary.find
             valid_others = None if valid is None else valid[others]
-            codes[others] = code(offsets, data.view(np.uint8).reshape(-1), valid_others)
+            codes[others] = look_up(offsets, data.view(np.uint8).reshape(-1), valid_others)
         return codes
 
     def decode(self, codes: Int64Array, valid: BoolArray | None) -> pa.Array:

@@ -1,4 +1,4 @@
-"""Helpers of kernels for the rows of their arguments: repeat scalars, group rows, scatter results.
+"""Argument rows: helpers of kernels that repeat scalars, group rows and scatter results.
 
 Many Arrow functions require a pattern, a length or a character set to be one constant.
 ``by_constants`` turns such a function into a kernel: it groups the rows by the parameters that are
@@ -34,16 +34,16 @@ def fill_rows(values: Values, rows: int) -> pa.Array:
     return pa.repeat(values, rows) if isinstance(values, pa.Scalar) else values
 
 
-def scatter_rows(places: Sequence[pa.Array], parts: Sequence[pa.Array]) -> pa.Array:
-    """Return one array with the values of the parts at their positions.
+def scatter_rows(positions: Sequence[pa.Array], parts: Sequence[pa.Array]) -> pa.Array:
+    """Return one array with the values of each part at its positions.
 
     All positions together are 0 … n-1, each once.
     """
     if len(parts) == 1:
         return parts[0]
-    positions = np.concatenate([place.to_numpy() for place in places])
-    order = np.empty(len(positions), np.int64)
-    order[positions] = np.arange(len(positions))
+    all_positions = np.concatenate([part_positions.to_numpy() for part_positions in positions])
+    order = np.empty(len(all_positions), np.int64)
+    order[all_positions] = np.arange(len(all_positions))
     return pa.concat_arrays(parts).take(pa.array(order))
 
 
@@ -67,14 +67,14 @@ def fit_precision(decimals: pa.Array, target: pa.DataType) -> pa.Array:
     in 256 bits, after the digits have been counted.
     """
     source = decimals.type
-    more = target.scale - source.scale if pa.types.is_decimal(target) else 0
-    if more > 0 and source.precision + more > 38:
-        room = 76 - more
+    added_digits = target.scale - source.scale if pa.types.is_decimal(target) else 0
+    if added_digits > 0 and source.precision + added_digits > 38:
+        max_digits = 76 - added_digits
         wide = pa.decimal256(76, source.scale)
         decimals = pc.cast(decimals, wide) if source != wide else decimals
-        if source.precision > room:
-            _check_digits(decimals, room, target)
-            decimals = relabel_scale(decimals, room, source.scale)
+        if source.precision > max_digits:
+            _check_digits(decimals, max_digits, target)
+            decimals = relabel_scale(decimals, max_digits, source.scale)
         decimals = pc.cast(decimals, pa.decimal256(76, target.scale))
     return pc.cast(decimals, target)
 
@@ -105,19 +105,18 @@ def by_constants(function: Callable[..., pa.Array]) -> Kernel:
         order = np.argsort(codes, kind="stable")
         distinct, starts = np.unique(codes[order], return_index=True)
         bounds = [*starts.tolist(), rows]
-        places, parts, total_bytes = [], [], 0
+        positions, parts, total_bytes = [], [], 0
         for i, combination in enumerate(zip(*np.unravel_index(distinct, sizes), strict=True)):
-            place = pa.array(order[bounds[i] : bounds[i + 1]])
+            positions.append(pa.array(order[bounds[i] : bounds[i + 1]]))
             pairs = zip(columns, combination, strict=True)
             constants = [c.dictionary[int(code)].as_py() for c, code in pairs]
-            places.append(place)
-            parts.append(apply_kernel(column.take(place), constants, of))
+            parts.append(apply_kernel(column.take(positions[-1]), constants, of))
             total_bytes += parts[-1].nbytes
             if total_bytes > MAX_COLUMN_BYTES and is_text(of):
                 raise pa.ArrowCapacityError(
                     f"more than {MAX_COLUMN_BYTES:,} bytes of text in a column"
                 )
-        return scatter_rows(places, parts)
+        return scatter_rows(positions, parts)
 
     def apply_kernel(column: pa.Array, constants: list[Any], of: pa.DataType) -> pa.Array:
         if any(constant is None for constant in constants):

@@ -90,24 +90,25 @@ def _trunc(arguments: Sequence[Values], of: pa.DataType) -> Values:
     unit, values = arguments
     if isinstance(unit, pa.Array):
         unit = unit[0]
-    found = pc.cast(pc.floor_temporal(values, unit=unit.as_py()), of)
+    truncated = pc.cast(pc.floor_temporal(values, unit=unit.as_py()), of)
     infinite = infinite_rows(fill_rows(values, 1))
     if infinite is None:
-        return found
-    return pc.if_else(infinite[0] if isinstance(values, pa.Scalar) else infinite, values, found)
+        return truncated
+    mask = infinite[0] if isinstance(values, pa.Scalar) else infinite
+    return pc.if_else(mask, values, truncated)
 
 
 def _diff(arguments: Sequence[Values], of: pa.DataType) -> Values:
     unit, start, end = arguments
     name = (unit[0] if isinstance(unit, pa.Array) else unit).as_py()
-    found = pc.subtract(_boundaries(end, start, name), _boundaries(start, start, name))
+    difference = pc.subtract(_boundaries(end, start, name), _boundaries(start, start, name))
     for side in (start, end):
         infinite = infinite_rows(fill_rows(side, 1))
         if infinite is not None:
             # A scalar is infinite for all rows.
             mask = infinite[0] if isinstance(side, pa.Scalar) else infinite
-            found = pc.if_else(mask, pa.scalar(None, pa.int64()), found)
-    return found
+            difference = pc.if_else(mask, pa.scalar(None, pa.int64()), difference)
+    return difference
 
 
 def _boundaries(values: Values, origin: Values, unit: str) -> Values:
@@ -147,9 +148,9 @@ def _ticks(values: Values, unit: str) -> Values:
         return pc.multiply_checked(ticks, scale // size)
     # The remainder has the sign of the dividend, so a negative quotient is corrected downwards.
     divisor = pa.scalar(size // scale)
-    rest = pc.remainder(ticks, divisor)
-    below = pc.cast(pc.less(rest, 0), pa.int64())
-    return pc.subtract(pc.divide(pc.subtract(ticks, rest), divisor), below)
+    remainder = pc.remainder(ticks, divisor)
+    correction = pc.cast(pc.less(remainder, 0), pa.int64())
+    return pc.subtract(pc.divide(pc.subtract(ticks, remainder), divisor), correction)
 
 
 def _add(arguments: Sequence[Values], of: pa.DataType) -> Values:

@@ -1,9 +1,9 @@
 """Build a typed call of a function by its name: ``call``.
 
-A call with only literals is folded to a literal. If its evaluation fails (an overflow does;
-``1 // 0`` is NULL), it remains a call and fails when a row reaches it, so it may be in a guarded
-branch. It also remains a call if Python cannot represent the value, for example a date in the year
-20000. Text that an implicit cast cannot parse is an error here
+A call with only literals becomes a literal (constant folding). If its evaluation fails, for example
+with an overflow, it remains a call and fails when it is evaluated for a row: the branch of a CASE
+that contains it may never be. It also remains a call if Python cannot represent the value, for
+example a date in the year 20000. Text that an implicit cast cannot parse is an error here
 (`circuits.types.functions.coercion`).
 """
 
@@ -52,7 +52,7 @@ def call(name: str, *arguments: Expression, type: pa.DataType | None = None) -> 
     if function is None:
         raise _unknown(name, len(arguments))
     if type is not None and name not in ("cast", "try_cast"):
-        raise FunctionError(f"{name} takes no type; cast its result to {type}")
+        raise FunctionError(f"{name} has no parameter 'type'; cast its result to {type}")
     typed: Arguments
     typed, result = function.rule(name, arguments, type)
     if name in ("cast", "try_cast") and typed[0].type == result:
@@ -62,11 +62,13 @@ def call(name: str, *arguments: Expression, type: pa.DataType | None = None) -> 
 
 def _unknown(name: str, count: int) -> FunctionError:
     if name in _SHORTHANDS:
-        wanted = 3 if name == "if" else 2
-        return FunctionError(f"{name} takes {wanted} arguments, not {count}")
-    near = get_close_matches(name, [*TABLE, *_SHORTHANDS], n=3)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(sorted(TABLE))}"
-    return FunctionError(f"there is no function {name!r}; {hint}")
+        expected = 3 if name == "if" else 2
+        return FunctionError(f"{name} takes {expected} arguments, not {count}")
+    similar = get_close_matches(name, [*TABLE, *_SHORTHANDS], n=3)
+    hint = f"functions: {', '.join(sorted(TABLE))}"
+    if similar:
+        hint = f"did you mean {' or '.join(similar)}?"
+    return FunctionError(f"unknown function {name!r}; {hint}")
 
 
 def _fold(function: Function, arguments: Arguments, result: pa.DataType) -> Literal | None:

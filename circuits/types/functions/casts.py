@@ -42,7 +42,11 @@ _FAILURES = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
 
 
 def convert(values: pa.Array, target: pa.DataType) -> pa.Array:
-    """Cast values to the (plain) type ``target``; ArrowInvalid if it cannot represent a value."""
+    """Cast values to ``target``, a type in which kernels compute (`plain`).
+
+    Raises:
+        ArrowInvalid: ``target`` cannot represent a value.
+    """
     source = values.type
     if source == target:
         return values
@@ -76,9 +80,9 @@ def _to_float(values: pa.Array, target: pa.DataType) -> pa.Array:
         values = _decimal_to_float(values)
     result = pc.cast(values, target, safe=False)
     if arrow.is_floating(values.type):
-        lost = pc.and_(pc.is_inf(result), pc.is_finite(values))
-        if pc.any(lost).as_py():
-            raise pa.ArrowInvalid(f"{values.filter(lost)[0]} is out of range of {target}")
+        overflow = pc.and_(pc.is_inf(result), pc.is_finite(values))
+        if pc.any(overflow).as_py():
+            raise pa.ArrowInvalid(f"{values.filter(overflow)[0]} is out of range of {target}")
     return result
 
 
@@ -90,15 +94,16 @@ def _decimal_to_float(values: pa.Array) -> pa.Array:
     scale = values.type.scale
     digits = pc.cast(unscaled_digits(values), pa.float64())
     quotient = pc.divide(digits, 10.0**scale)
-    long = pc.or_(pc.greater(pc.abs(digits), 2.0**53), scale > 22)
-    long = pc.fill_null(long, False)
-    if scale == 0 or not pc.any(long).as_py():
+    inexact = pc.or_(pc.greater(pc.abs(digits), 2.0**53), scale > 22)
+    inexact = pc.fill_null(inexact, False)
+    if scale == 0 or not pc.any(inexact).as_py():
         return quotient
-    exact = pc.cast(pc.cast(values.filter(long), pa.string()), pa.float64())
-    return pc.replace_with_mask(quotient, long, exact)
+    parsed = pc.cast(pc.cast(values.filter(inexact), pa.string()), pa.float64())
+    return pc.replace_with_mask(quotient, inexact, parsed)
 
 
 def _to_exact(values: pa.Array, target: pa.DataType) -> pa.Array:
+    """Cast numbers to an integer or decimal type, rounded as the module docstring says."""
     source = values.type
     if arrow.is_integer(target):
         if arrow.is_floating(source):
@@ -171,7 +176,7 @@ def cast_scalar(literal: Literal, target: pa.DataType) -> pa.Scalar:
         return convert(array, plain(target)).cast(target)[0]
     except _FAILURES as error:
         raise EvaluationError(
-            f"{shorten(str(literal))} of type {literal.type} has no value of type {target}: "
+            f"{shorten(str(literal))} of type {literal.type} cannot be cast to {target}: "
             f"{shorten(str(error))}"
         ) from error
 

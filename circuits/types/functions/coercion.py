@@ -61,8 +61,9 @@ def adapt(arguments: Sequence[Expression]) -> Arguments:
     """Return the arguments with each literal in the type of the others, if its value fits."""
     fixed = [a.type for a in arguments if not isinstance(a, Literal) and not arrow.is_null(a.type)]
     if not fixed:
-        typed = (a.type for a in arguments if not is_text(a.type) and not arrow.is_null(a.type))
-        fixed = list(typed) if any(is_text(a.type) for a in arguments) else []
+        # Only literals: text literals get the type of the others.
+        others = [a.type for a in arguments if not is_text(a.type) and not arrow.is_null(a.type)]
+        fixed = others if any(is_text(a.type) for a in arguments) else []
     if not fixed:
         return tuple(arguments)
     try:
@@ -77,13 +78,12 @@ def _adapt_literal(literal: Literal, target: pa.DataType) -> Expression:
         return Literal(literal.value, target)
     if is_text(literal.type):
         return literal if is_binary(target) else cast_to(literal, target)
-    both = literal.type, target
-    numbers = all(map(is_number, both)) and not (
-        arrow.is_floating(literal.type) and not arrow.is_floating(target)
-    )
-    if not numbers and not all(map(is_temporal, both)):
+    types = literal.type, target
+    loses_fraction = arrow.is_floating(literal.type) and not arrow.is_floating(target)
+    are_numbers = all(map(is_number, types)) and not loses_fraction
+    if not are_numbers and not all(map(is_temporal, types)):
         return literal
-    if common_type(both) == target:
+    if common_type(types) == target:
         return cast_to(literal, target)
     try:
         converted = constant(literal, target)

@@ -1,11 +1,11 @@
 """A function of the expression language: its name, its type rule, its kernel.
 
-The type rule gets the arguments as expressions, because a literal adapts its type and a column does
-not. It returns them with the casts that the kernel needs, and the type of the result. The kernel
-gets one Arrow array or scalar per argument, at least one of them an array. Their types are the
-`plain` forms of the types that the rule returned, and so is the type of its result. It works on
-whole columns, and the result of a row depends on no other row, so a failing row can be found by
-bisection.
+The *type rule* gets the arguments as expressions, because the type of a literal may be adapted and
+that of a column may not. It returns the arguments with the casts that the kernel needs, and the
+type of the result. The *kernel* computes the results of all rows: it gets one Arrow array or scalar
+per argument, at least one of them an array. All types of a kernel are the ``plain`` forms of the
+types that the rule returned (`circuits.types.functions.type_rules`). The result of a row depends on
+no other row, so a failing row can be found by bisection.
 
 A function without a kernel does not evaluate all its arguments for all rows (case, coalesce); the
 evaluator handles it by name.
@@ -50,16 +50,16 @@ class Function:
     kernel: Kernel | None = None
 
 
-def argument_error(name: str, arguments: Sequence[Expression], wanted: str) -> FunctionError:
+def argument_error(name: str, arguments: Sequence[Expression], fix: str) -> FunctionError:
     """Return the error for arguments that a function does not accept.
 
     Args:
         name: The name of the function.
         arguments: The arguments.
-        wanted: The arguments that it accepts, or how to fix the call.
+        fix: The arguments that it accepts, or how to fix the call.
     """
     types = ", ".join(str(argument.type) for argument in arguments)
-    return FunctionError(f"{name}({types}) does not exist: {wanted}")
+    return FunctionError(f"{name}({types}) does not exist: {fix}")
 
 
 def require(name: str, arguments: Sequence[Expression], least: int, most: int | None) -> None:
@@ -67,7 +67,8 @@ def require(name: str, arguments: Sequence[Expression], least: int, most: int | 
     count = len(arguments)
     if least <= count and (most is None or count <= most):
         return
-    bound = f"{least}" if least == most else f"{least} or more" if most is None else None
-    raise argument_error(
-        name, arguments, f"it takes {bound or f'{least} to {most}'} arguments, not {count}"
-    )
+    if most is None:
+        bound = f"{least} or more"
+    else:
+        bound = f"{least}" if least == most else f"{least} to {most}"
+    raise argument_error(name, arguments, f"it takes {bound} arguments, not {count}")

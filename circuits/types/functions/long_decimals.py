@@ -24,13 +24,13 @@ MAX_ARROW_CHARACTERS: Final = 38
 _EXACT: Final = Context(prec=4000, Emax=10**9, Emin=-(10**9), rounding=ROUND_HALF_UP)
 
 
-def read_long_decimals(texts: pa.Array, target: pa.DataType, wanted: str) -> pa.Array:
+def read_long_decimals(texts: pa.Array, target: pa.DataType, type_name: str) -> pa.Array:
     """Parse texts of numbers as decimals, rounded half away from zero.
 
     Args:
         texts: Texts of a bounded length, without NULL and without surrounding blanks.
         target: The decimal type.
-        wanted: The name of the type in error messages.
+        type_name: The name of the type in error messages.
 
     Raises:
         ArrowInvalid: A text is not a number, or has more digits than the type.
@@ -38,10 +38,10 @@ def read_long_decimals(texts: pa.Array, target: pa.DataType, wanted: str) -> pa.
     >>> read_long_decimals(pa.array(["1.5" + 50 * "0"]), pa.decimal128(5, 2), "")[0].as_py()
     Decimal('1.50')
     """
-    return pa.array([_decimal(text, target, wanted) for text in texts.to_pylist()], target)
+    return pa.array([_decimal(text, target, type_name) for text in texts.to_pylist()], target)
 
 
-def _decimal(text: str, target: pa.DataType, wanted: str) -> Decimal:
+def _decimal(text: str, target: pa.DataType, type_name: str) -> Decimal:
     try:
         if "_" in text or not text.isascii():
             raise InvalidOperation
@@ -51,5 +51,5 @@ def _decimal(text: str, target: pa.DataType, wanted: str) -> Decimal:
     except DecimalException:
         value = Decimal("NaN")
     if not value.is_finite() or len(value.as_tuple().digits) > target.precision:
-        raise pa.ArrowInvalid(f"{excerpt(text, 60)} is no {wanted}")
+        raise pa.ArrowInvalid(f"{excerpt(text, 60)} cannot be parsed as {type_name}")
     return value

@@ -59,7 +59,7 @@ def readable(table: pa.Table) -> pa.Table:
     >>> readable(pa.table({"d": pa.array([3 * 10**6], pa.int32()).view(pa.date32())})).to_pylist()
     [{'d': '10183-09-21'}]
     """
-    for place, column in enumerate(table.columns):
+    for index, column in enumerate(table.columns):
         if not arrow.is_date32(column.type) and not arrow.is_timestamp(column.type):
             continue
         try:
@@ -67,7 +67,7 @@ def readable(table: pa.Table) -> pa.Table:
         except (ValueError, OverflowError):
             chunks = [write_text(chunk, pa.string()) for chunk in column.chunks]
             texts = pa.chunked_array(chunks, pa.string())
-            table = table.set_column(place, table.column_names[place], texts)
+            table = table.set_column(index, table.column_names[index], texts)
     return table
 
 
@@ -100,15 +100,11 @@ def _format_decimals(values: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _format_timestamps(values: pa.Array, target: pa.DataType) -> pa.Array:
-    zone = values.type.tz is not None
-    if zone:
-        values = pc.cast(values, pa.timestamp(values.type.unit))
-    text = _strip_trailing_zeros(pc.cast(values, target))
-    return (
-        pc.binary_join_element_wise(text, *(pa.scalar(s, target) for s in ("+00", "")))
-        if zone
-        else text
-    )
+    if values.type.tz is None:
+        return _strip_trailing_zeros(pc.cast(values, target))
+    utc = pc.cast(values, pa.timestamp(values.type.unit))
+    text = _strip_trailing_zeros(pc.cast(utc, target))
+    return pc.binary_join_element_wise(text, pa.scalar("+00", target), pa.scalar("", target))
 
 
 def _format_unusual_years(values: pa.Array, text: pa.Array, target: pa.DataType) -> pa.Array:
@@ -119,11 +115,11 @@ def _format_unusual_years(values: pa.Array, text: pa.Array, target: pa.DataType)
     if arrow.is_timestamp(of):
         per_day = 86_400 * PER_SECOND[of.unit]
     days = ticks // per_day
-    odd = (days < _FIRST_DAY) | (days > _LAST_DAY) | is_infinite(ticks, of)
-    if not odd.any():
+    unusual = (days < _FIRST_DAY) | (days > _LAST_DAY) | is_infinite(ticks, of)
+    if not unusual.any():
         return text
-    formatted = [_format_moment(int(tick), of) for tick in ticks[odd]]
-    return pc.replace_with_mask(text, pa.array(odd), pa.array(formatted, target))
+    formatted = [_format_moment(int(tick), of) for tick in ticks[unusual]]
+    return pc.replace_with_mask(text, pa.array(unusual), pa.array(formatted, target))
 
 
 def _format_moment(tick: int, of: pa.DataType) -> str:
@@ -132,7 +128,7 @@ def _format_moment(tick: int, of: pa.DataType) -> str:
         return "infinity" if tick > 0 else "-infinity"
     per_second = PER_SECOND[of.unit] if arrow.is_timestamp(of) else 1000
     per_day = 1 if arrow.is_date32(of) else 86_400 * per_second
-    days, rest = divmod(tick, per_day)
+    days, ticks_of_day = divmod(tick, per_day)
     date = np.datetime64(days, "D")
     month = date.astype("datetime64[M]")
     year = int(month.astype("datetime64[Y]").astype(np.int64)) + 1970
@@ -141,9 +137,9 @@ def _format_moment(tick: int, of: pa.DataType) -> str:
     text = f"{year if year > 0 else 1 - year:04}-{number:02}-{day:02}{'' if year > 0 else ' (BC)'}"
     if not arrow.is_timestamp(of):
         return text
-    seconds, part = divmod(rest, per_second)
+    seconds, fraction = divmod(ticks_of_day, per_second)
     clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
-    digits = f"{part:0{len(str(per_second)) - 1}}".rstrip("0") if part else ""
+    digits = f"{fraction:0{len(str(per_second)) - 1}}".rstrip("0") if fraction else ""
     zone = "" if of.tz is None else "+00"
     return f"{text} {clock}{'.' if digits else ''}{digits}{zone}"
 

@@ -155,12 +155,12 @@ def _test_kernel(function: Callable[..., Any]) -> Kernel:
 
 
 def _position(values: pa.Array, needle: str) -> pa.Array:
-    """Return the number of characters before the needle plus one; 0 if there is no needle."""
+    """Return the position of ``needle`` in each text, from 1; 0 if the text does not contain it."""
     if not needle:
         return pc.if_else(pc.is_valid(values), pa.scalar(1), None)
     before = pc.list_element(pc.split_pattern(values, needle, max_splits=1), 0)
-    place = pc.add(pc.utf8_length(before), pa.scalar(1, pa.int32()))
-    return pc.if_else(pc.match_substring(values, needle), place, pa.scalar(0, pa.int32()))
+    position = pc.add(pc.utf8_length(before), pa.scalar(1, pa.int32()))
+    return pc.if_else(pc.match_substring(values, needle), position, pa.scalar(0, pa.int32()))
 
 
 def _split_part(values: pa.Array, separator: str, index: int) -> pa.Array:
@@ -170,11 +170,11 @@ def _split_part(values: pa.Array, separator: str, index: int) -> pa.Array:
         return _substring(values, index, 1)
     parts = pc.split_pattern(values, separator)
     counts = pc.fill_null(pc.list_value_length(parts), 0).to_numpy().astype(np.int64)
-    place = index - 1 if index > 0 else counts + index
-    inside = (place >= 0) & (place < counts)
+    position = index - 1 if index > 0 else counts + index
+    exists = (position >= 0) & (position < counts)
     offsets = parts.offsets.to_numpy()[:-1].astype(np.int64)
-    found = parts.values.take(pa.array(np.where(inside, offsets + place, 0), mask=~inside))
-    return pc.if_else(pc.is_valid(values), pc.fill_null(found, ""), None)
+    chosen = parts.values.take(pa.array(np.where(exists, offsets + position, 0), mask=~exists))
+    return pc.if_else(pc.is_valid(values), pc.fill_null(chosen, ""), None)
 
 
 def _pad_kernel(*, before: bool) -> Kernel:
@@ -183,15 +183,17 @@ def _pad_kernel(*, before: bool) -> Kernel:
         missing = pc.subtract(pa.scalar(length), pc.cast(pc.utf8_length(values), pa.int64()))
         missing = np.maximum(pc.fill_null(missing, 0).to_numpy(), 0)
         if not padding and missing.any():
-            raise pa.ArrowInvalid(f"nothing to pad with, {missing.max()} characters are missing")
+            raise pa.ArrowInvalid(
+                f"the padding is empty, but {missing.max()} characters are missing"
+            )
         cut = _slice(values, 0, length)
         distinct, which = np.unique(np.minimum(missing, MAX_STRING_BYTES + 1), return_inverse=True)
         added_bytes = np.array([_padding_bytes(padding, int(n)) for n in distinct], np.int64)
         check_lengths(byte_lengths(cut, len(cut)) + added_bytes[which])
         pieces = [(padding * (int(n) // max(len(padding), 1) + 1))[: int(n)] for n in distinct]
         added = pa.array(pieces, values.type).take(pa.array(which))
-        both = (added, cut) if before else (cut, added)
-        return pc.binary_join_element_wise(*both, pa.scalar("", values.type))
+        pair = (added, cut) if before else (cut, added)
+        return pc.binary_join_element_wise(*pair, pa.scalar("", values.type))
 
     return by_constants(pad)
 
@@ -200,8 +202,8 @@ def _padding_bytes(padding: str, characters: int) -> int:
     """Return the number of bytes of this many characters of repeated padding."""
     if not padding:
         return 0
-    times, rest = divmod(characters, len(padding))
-    return times * len(padding.encode()) + len(padding[:rest].encode())
+    repetitions, remainder = divmod(characters, len(padding))
+    return repetitions * len(padding.encode()) + len(padding[:remainder].encode())
 
 
 def _repeat(arguments: Sequence[Values], of: pa.DataType) -> Values:

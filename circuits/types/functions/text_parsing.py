@@ -76,8 +76,8 @@ def _check_lengths(values: pa.Array, target: pa.DataType) -> None:
     if pc.any(long).as_py():
         wrong = values.filter(long)[0].as_py()
         raise pa.ArrowInvalid(
-            f"{excerpt(wrong, 60)} is no {target}: texts of more than {MAX_VALUE_CHARACTERS} bytes "
-            "are not read as values"
+            f"{excerpt(wrong, 60)} cannot be parsed as {target}: it has more than "
+            f"{MAX_VALUE_CHARACTERS} bytes"
         )
 
 
@@ -97,7 +97,7 @@ def _remove_underscores(values: pa.Array) -> pa.Array:
     return pc.if_else(numbers, pc.replace_substring(values, "_", ""), values)
 
 
-def _parse_decimals(values: pa.Array, target: pa.DataType, wanted: str) -> pa.Array:
+def _parse_decimals(values: pa.Array, target: pa.DataType, type_name: str) -> pa.Array:
     """Parse decimals, rounded half away from zero.
 
     Values are parsed in 256 bits, because Arrow's parser of 128 bits drops the bits that do not
@@ -111,13 +111,13 @@ def _parse_decimals(values: pa.Array, target: pa.DataType, wanted: str) -> pa.Ar
         if pc.all(short, min_count=0).as_py():
             return pc.cast(values, target)
     valid = pc.match_substring_regex(values, _NUMBER)
-    _check_all_valid(values, pc.or_(valid, pc.is_null(values)), wanted)
+    _check_all_valid(values, pc.or_(valid, pc.is_null(values)), type_name)
     texts = pc.replace_substring_regex(_remove_underscores(values), r"^\+", "")
     inexact = _is_inexact(texts)
     if pc.any(inexact).as_py():
         short = pc.if_else(inexact, pa.scalar(None, texts.type), texts)
-        read = read_long_decimals(texts.filter(inexact), target, wanted)
-        return pc.replace_with_mask(_parse_decimals(short, target, wanted), inexact, read)
+        read = read_long_decimals(texts.filter(inexact), target, type_name)
+        return pc.replace_with_mask(_parse_decimals(short, target, type_name), inexact, read)
     wide = pa.decimal256(76, target.scale)
     scale = min(target.scale + 1, 75)
     cut = pc.replace_substring_regex(texts, rf"(\.\d{{0,{scale}}})\d*$", r"\1")
@@ -133,7 +133,7 @@ def _is_inexact(values: pa.Array) -> pa.Array:
     return pc.fill_null(pc.or_(scientific, long), False)
 
 
-def _check_all_valid(values: pa.Array, valid: pa.Array, wanted: str) -> None:
+def _check_all_valid(values: pa.Array, valid: pa.Array, type_name: str) -> None:
     if not pc.all(valid, min_count=0).as_py():
         wrong = pc.filter(values, pc.invert(valid))[0].as_py()
-        raise pa.ArrowInvalid(f"{excerpt(wrong)} is no {wanted}")
+        raise pa.ArrowInvalid(f"{excerpt(wrong)} cannot be parsed as {type_name}")

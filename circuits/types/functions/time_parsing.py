@@ -240,11 +240,13 @@ def _with_nulls(array: pa.Array, valid: Bools) -> pa.Array:
     return array if valid.all() else pc.if_else(pa.array(valid), array, None)
 
 
-def _check(values: pa.Array, good: Bools, wanted: str, lenient: bool) -> Bools:
+def _check(values: pa.Array, good: Bools, type_name: str, lenient: bool) -> Bools:
     """Return a mask of the valid values; ArrowInvalid if a text is invalid, unless ``lenient``."""
     wrong = ~good & _mask(pc.is_valid(values))
     if wrong.any() and not lenient:
-        raise pa.ArrowInvalid(f"{values[int(wrong.argmax())].as_py()!r} is no {wanted}")
+        raise pa.ArrowInvalid(
+            f"{values[int(wrong.argmax())].as_py()!r} cannot be parsed as {type_name}"
+        )
     return good & _mask(pc.is_valid(values))
 
 

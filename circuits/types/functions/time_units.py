@@ -54,14 +54,14 @@ def ticks_of(values: pa.Array) -> Int64s:
 
 def is_infinite(ticks: Int64s, of: pa.DataType) -> Bools:
     """Return a mask of the integers of a date or timestamp type that are infinities."""
-    found: Bools = np.abs(ticks) == (MAX_DAY if arrow.is_date32(of) else INFINITE)
-    return found
+    mask: Bools = np.abs(ticks) == (MAX_DAY if arrow.is_date32(of) else INFINITE)
+    return mask
 
 
 def infinite_rows(values: pa.Array) -> pa.Array | None:
     """Return a mask of the dates or timestamps that are infinities; None if there are none."""
-    found = is_infinite(ticks_of(values), values.type)
-    return pa.array(found) if found.any() else None
+    mask = is_infinite(ticks_of(values), values.type)
+    return pa.array(mask) if mask.any() else None
 
 
 def to_unit(ticks: Int64s, source: str, target: str) -> tuple[Int64s, Bools]:
@@ -79,8 +79,8 @@ def to_unit(ticks: Int64s, source: str, target: str) -> tuple[Int64s, Bools]:
     else:
         size = old // new
         fits = np.ones(len(ticks), np.bool_)
-        whole, rest = np.abs(ticks) // size, np.abs(ticks) % size
-        converted = np.sign(ticks) * (whole + (2 * rest >= size))
+        quotient, remainder = np.abs(ticks) // size, np.abs(ticks) % size
+        converted = np.sign(ticks) * (quotient + (2 * remainder >= size))
     return np.where(infinite, ticks, converted), fits | infinite
 
 

@@ -11,7 +11,8 @@ Deviations from DuckDB: the common type of uint64 and a signed integer is decima
 digits); the common type of an integer and a float32 is float64; a timestamp with a zone and one
 without have no common type, since there is no session zone.
 
-``plain`` is the type in which kernels compute, because Arrow has few kernels for some types.
+The *plain* form of a type is the type in which kernels compute with its values: Arrow has few
+kernels for some types, such as decimal64.
 """
 
 from __future__ import annotations
@@ -96,10 +97,10 @@ def common_type(types: Iterable[pa.DataType]) -> pa.DataType:
         FunctionError: The types have no common type, for example text and numbers, or ``types`` is
             empty.
     """
-    some = list(types)
-    if not some:
-        raise FunctionError("no types have no common type; give at least one type")
-    return reduce(_common, some)
+    types = list(types)
+    if not types:
+        raise FunctionError("a common type needs at least one type")
+    return reduce(_common, types)
 
 
 def _common(left: pa.DataType, right: pa.DataType) -> pa.DataType:
@@ -119,9 +120,10 @@ def _common(left: pa.DataType, right: pa.DataType) -> pa.DataType:
         return pa.large_binary() if large else pa.binary()
     if is_temporal(left) and is_temporal(right):
         return _common_temporal(left, right)
-    for alike, make in ((arrow.is_time, _time), (arrow.is_duration, pa.duration)):
-        if alike(left) and alike(right):
-            return make(_finer(left.unit, right.unit))
+    if arrow.is_time(left) and arrow.is_time(right):
+        return _time(_finer(left.unit, right.unit))
+    if arrow.is_duration(left) and arrow.is_duration(right):
+        return pa.duration(_finer(left.unit, right.unit))
     raise FunctionError(
         f"{left} and {right} have no common type; cast one of them to the type of the other"
     )
@@ -142,8 +144,8 @@ def _common_number(left: pa.DataType, right: pa.DataType) -> pa.DataType:
     needed = max(precision - scale, other_precision - other_scale) + widest
     if needed > 76:
         raise FunctionError(
-            f"{left} and {right} need {needed} digits in common, a decimal has at most 76; "
-            "cast one of them to a smaller decimal or to double"
+            f"the common type of {left} and {right} needs {needed} digits, a decimal has at most "
+            "76; cast one of them to a smaller decimal or to double"
         )
     return decimal_type(needed, widest)
 
@@ -185,12 +187,12 @@ def aggregate_type(function: str, argument: pa.DataType | None = None) -> pa.Dat
     """
     if function not in ("count", "sum", "avg", "min", "max"):
         raise FunctionError(
-            f"there is no aggregate {function!r}; there are count, sum, avg, min, max"
+            f"unknown aggregate {function!r}; aggregates: count, sum, avg, min, max"
         )
     if function == "count":
         return pa.int64()
     if argument is None:
-        raise FunctionError(f"{function}() needs a column; only count can do without")
+        raise FunctionError(f"{function}() needs a column; only count(*) has none")
     if function in ("min", "max"):
         return argument
     argument = value_type(argument)

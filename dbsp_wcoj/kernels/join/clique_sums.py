@@ -1,17 +1,16 @@
-"""The last two variables of a clique, summed with the intersection that they share.
+"""Clique sums: the sum over the last two variables v and c of a clique, for a given prefix.
 
     sum over v of  w(v) * ( sum over c of  m(v, c) * f(c) * g(c) * … )
 
-As in `dbsp_wcoj.kernels.join.cycle_sums`, one atom, ``m``, continues from the first of the two
-variables to the innermost one. But there it meets several atoms that do not depend on ``v``. Their
-product ``f * g * …`` is computed once for the prefix, as a list of values with weights, and the
-list of ``m`` for each ``v`` is intersected with it. In a clique the values of ``v`` are often that
-same list: the same runs are read below the same prefix, so the levels share the intersection as
-well.
+Each letter is the weight of an atom. The closing atom ``m`` contains both variables, as in
+`dbsp_wcoj.kernels.join.cycle_sums`. But here several other atoms contain ``c``: ``f``, ``g`` and so
+on, which do not depend on ``v``. Their product ``f * g * …`` is computed once for the prefix, as a
+list of values with weights. Then the list of ``m`` for each ``v`` is intersected with this product.
+In a clique the values of ``v`` often are that same product: then they are not computed again.
 
-Cost: one intersection for the prefix, then for each ``v`` the shorter of the two lists, scanned
-against a bitmap or searched by galloping. Without the sharing, a k-clique intersects k - 1 lists
-for each clique of size k - 1.
+Cost: one intersection for the prefix, then for each ``v`` the length of the shorter list: it is
+scanned against a bitmap or searched by galloping. Computed without the product, a k-clique would
+intersect k - 1 lists for each clique of size k - 1.
 
 A product of more than `LIST_WORDS` values is processed in pieces, because the sum is linear in it.
 """
@@ -70,60 +69,60 @@ from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED, add, multiply
 
 
 @subroutine
-def collect_piece(program, state, cells, levels, fixed, proposer, room, counters):
-    """Write the next values of the product and their weights.
+def collect_piece(program, state, cells, level_states, fixed, proposer, product, counters):
+    """Write the next values of the product and their weights to ``product``.
 
-    Returns ``(values, weight)``: their number, and the weight of each value, 0 if they differ.
+    Returns ``(size, weight)``: the number of values, and the weight of each; 0 if they differ.
     """
     size = np.int64(0)
     weight = np.int64(0)
     while size < LIST_WORDS:
-        found, value = next_value(program, state, cells, fixed, proposer, counters)
-        if not found:
+        has_value, value = next_value(program, state, cells, fixed, proposer, counters)
+        if not has_value:
             break
-        here = bind_value(program, state, cells, fixed, np.int64(1))
-        if here == 0 or is_excluded(program, state, fixed, levels, value):
+        value_weight = bind_value(program, state, cells, fixed, np.int64(1))
+        if value_weight == 0 or is_excluded(program, state, fixed, level_states, value):
             continue
         if size == 0:
-            weight = here
-        if here != weight or here == OVERFLOWED:
+            weight = value_weight
+        if value_weight != weight or value_weight == OVERFLOWED:
             weight = np.int64(0)
-        store(room, size, value)
-        store(room, LIST_WORDS + size, here)
+        store(product, size, value)
+        store(product, LIST_WORDS + size, value_weight)
         size += 1
     return size, weight
 
 
 @subroutine
-def dot_product(run, values, i, end, room, size, weight):
+def dot_product(run, values, i, end, product, size, weight):
     """Return the sum over the common values of a list and the product, in checked arithmetic."""
     total = np.int64(0)
     j = np.int64(0)
     while i < end and j < size:
         x = load(values, i)
-        y = load(room, j)
+        y = load(product, j)
         if x == y:
-            factor = weight if weight != 0 else load(room, LIST_WORDS + j)
+            factor = weight if weight != 0 else load(product, LIST_WORDS + j)
             total = add(total, multiply(leaf_weight(run, i), factor))
             i += 1
             j += 1
         elif x < y:
             i = seek(values, i, end, y)
         else:
-            j = seek(room, j, size, x)
+            j = seek(product, j, size, x)
     return total
 
 
 @subroutine
-def sum_list(run, values, first, last, room, size, weight, bitmap, lowest, highest):
-    """Return the sum over one list of ``m`` against the product, or against its bitmap."""
+def sum_list(run, values, first, last, product, size, weight, bitmap, lowest, highest):
+    """Return the sum over the common values of one list of ``m`` and the product."""
     if weight == 0 or load(run, run_layout.WEIGHT_SUMS) != 0:
-        return dot_product(run, values, first, last, room, size, weight)
+        return dot_product(run, values, first, last, product, size, weight)
     if bitmap != 0 and last - first <= MAX_SCAN_RATIO * size:
-        part = count_in_bitmap(bitmap, lowest, highest, values, first, last)
+        common = count_in_bitmap(bitmap, lowest, highest, values, first, last)
     else:
-        part = count_common(room, np.int64(0), size, values, first, last)
-    return multiply(multiply(part, weight), load(run, run_layout.UNIFORM_WEIGHT))
+        common = count_common(product, np.int64(0), size, values, first, last)
+    return multiply(multiply(common, weight), load(run, run_layout.UNIFORM_WEIGHT))
 
 
 @subroutine
@@ -131,11 +130,11 @@ def sum_values(
     program,
     state,
     cells,
-    word,
+    participant,
     values,
     length,
-    bound,
-    room,
+    values_weight,
+    product,
     size,
     weight,
     bitmap,
@@ -145,46 +144,49 @@ def sum_values(
 ):
     """Return the sum over the ``values`` of the level, themselves a product of lists.
 
-    ``bound`` is the weight of each value, 0 if the weights differ; ``weight`` the same in ``room``.
+    ``values_weight`` is the weight of each of these values, 0 if their weights differ; ``weight``
+    is the same for the values in ``product``.
     """
-    depths = load(program, MAX_ATOM_DEPTH)
-    moving = load(program, word)
-    depth = load(program, word + 1)
+    max_depth = load(program, MAX_ATOM_DEPTH)
+    closing_atom = load(program, participant)
+    depth = load(program, participant + 1)
     total = np.int64(0)
     increment(counters, PROPOSALS, length)
     increment(counters, INTERSECTIONS, length)
-    inner = np.int64(0)
-    for slot in range(load(state, FIRST_SLOT + moving), load(state, FIRST_SLOT + moving + 1)):
-        cell = cells + CELL_BYTES * (slot * depths + depth)
+    inner_proposals = np.int64(0)
+    for slot in range(
+        load(state, FIRST_SLOT + closing_atom), load(state, FIRST_SLOT + closing_atom + 1)
+    ):
+        cell = cells + CELL_BYTES * (slot * max_depth + depth)
         run, nodes, offsets = load(cell, RUN), load(cell, VALUES), load(cell, OFFSETS)
-        below = load(cell + CELL_BYTES, VALUES)
-        at, end = load(cell, POSITION), load(cell, END)
+        child_values = load(cell + CELL_BYTES, VALUES)
+        cursor, end = load(cell, POSITION), load(cell, END)
         position = np.int64(0)
-        direct = depth == 0 and load(run, run_layout.DIRECTORY) != 0
-        while position < length and at < end:
+        has_directory = depth == 0 and load(run, run_layout.DIRECTORY) != 0
+        while position < length and cursor < end:
             value = load(values, position)
-            if direct:
+            if has_directory:
                 prefetch_lookup(run, cell, values, position, length - 1, True)
-                at = root_seek(run, at, end, value)
+                cursor = root_seek(run, cursor, end, value)
             else:
-                at = seek(nodes, at, end, value)
-            if at >= end:
+                cursor = seek(nodes, cursor, end, value)
+            if cursor >= end:
                 break
-            node = load(nodes, at)
+            node = load(nodes, cursor)
             if node != value:
                 position = seek(values, position, length, node)
                 continue
-            child, child_end = load(offsets, at), load(offsets, at + 1)
-            inner += min(child_end - child, size)
+            child, child_end = load(offsets, cursor), load(offsets, cursor + 1)
+            inner_proposals += min(child_end - child, size)
             part = sum_list(
-                run, below, child, child_end, room, size, weight, bitmap, lowest, highest
+                run, child_values, child, child_end, product, size, weight, bitmap, lowest, highest
             )
-            factor = bound if bound != 0 else load(values, LIST_WORDS + position)
+            factor = values_weight if values_weight != 0 else load(values, LIST_WORDS + position)
             total = add(total, multiply(part, factor))
             position += 1
-            at += 1
-    increment(counters + COUNTER_BYTES, PROPOSALS, inner)
-    increment(counters + COUNTER_BYTES, INTERSECTIONS, inner)
+            cursor += 1
+    increment(counters + COUNTER_BYTES, PROPOSALS, inner_proposals)
+    increment(counters + COUNTER_BYTES, INTERSECTIONS, inner_proposals)
     return total
 
 
@@ -193,12 +195,12 @@ def sum_extensions(
     program,
     state,
     cells,
-    levels,
+    level_states,
     level,
     proposer,
-    moving,
-    moving_depth,
-    room,
+    closing_atom,
+    closing_depth,
+    product,
     size,
     weight,
     bitmap,
@@ -207,115 +209,127 @@ def sum_extensions(
     counters,
 ):
     """Return the sum over the extensions of the level, whose cursors are set."""
-    depths = load(program, MAX_ATOM_DEPTH)
+    max_depth = load(program, MAX_ATOM_DEPTH)
     block = load(program, load(program, BLOCKS) + level)
     total = np.int64(0)
-    inner = np.int64(0)
+    inner_proposals = np.int64(0)
     while True:
-        found, value = next_value(program, state, cells, block, proposer, counters)
-        if not found:
+        has_value, value = next_value(program, state, cells, block, proposer, counters)
+        if not has_value:
             break
-        store(state, levels + LEVEL_STATE_WORDS * level + VALUE, value)
-        bound = bind_value(program, state, cells, block, np.int64(1))
-        if bound == 0 or is_excluded(program, state, block, levels, value):
+        store(state, level_states + LEVEL_STATE_WORDS * level + VALUE, value)
+        value_weight = bind_value(program, state, cells, block, np.int64(1))
+        if value_weight == 0 or is_excluded(program, state, block, level_states, value):
             continue
-        for slot in range(load(state, FIRST_SLOT + moving), load(state, FIRST_SLOT + moving + 1)):
-            cell = cells + CELL_BYTES * (slot * depths + moving_depth + 1)
+        for slot in range(
+            load(state, FIRST_SLOT + closing_atom), load(state, FIRST_SLOT + closing_atom + 1)
+        ):
+            cell = cells + CELL_BYTES * (slot * max_depth + closing_depth + 1)
             child, child_end = load(cell, LOW), load(cell, HIGH)
             if child >= child_end:
                 continue
-            inner += min(child_end - child, size)
+            inner_proposals += min(child_end - child, size)
             part = sum_list(
                 load(cell, RUN),
                 load(cell, VALUES),
                 child,
                 child_end,
-                room,
+                product,
                 size,
                 weight,
                 bitmap,
                 lowest,
                 highest,
             )
-            total = add(total, multiply(part, bound))
-    increment(counters + COUNTER_BYTES, PROPOSALS, inner)
-    increment(counters + COUNTER_BYTES, INTERSECTIONS, inner)
+            total = add(total, multiply(part, value_weight))
+    increment(counters + COUNTER_BYTES, PROPOSALS, inner_proposals)
+    increment(counters + COUNTER_BYTES, INTERSECTIONS, inner_proposals)
     return total
 
 
 @kernel
 def sum_clique(
-    program, state, cells, levels, level, proposer, count, least, most, bitmap, counters
+    program,
+    state,
+    cells,
+    level_states,
+    level,
+    proposer,
+    count,
+    least_value,
+    greatest_value,
+    bitmap,
+    counters,
 ):
     """Like `dbsp_wcoj.kernels.join.sums.sum_pairs`, for a level of kind ``SUM_CLIQUE``.
 
-    ``least`` and ``most`` are the bounds of the values of the level.
+    ``least_value`` and ``greatest_value`` are the bounds of the values of the level.
     """
     block = load(program, load(program, BLOCKS) + level)
     fixed = load(program, load(program, BLOCKS) + load(program, LEVELS))
-    room = bitmap + 8 * BITMAP_WORDS
+    product = bitmap + 8 * BITMAP_WORDS
     inner_counters = counters + COUNTER_BYTES
-    low, high = value_range(program, state, fixed, levels, MIN_INT64, MAX_INT64)
+    low, high = value_range(program, state, fixed, level_states, MIN_INT64, MAX_INT64)
     if low > high:
         return np.int64(0)
     fixed_proposer, extensions = enter_level(program, state, cells, fixed, low, high)
     if extensions == 0:
         return np.int64(0)
     # The only participant that is not complete at this level continues to the innermost one.
-    word = block + PARTICIPANTS + 1
-    while load(program, word + 2) != 0:
-        word += PARTICIPANT_WORDS
-    moving, moving_depth = load(program, word), load(program, word + 1)
-    values = room + 16 * LIST_WORDS
-    scratch = room + 32 * LIST_WORDS
-    nothing = np.int64(-1)
-    done, size, weight = collect_lists(
-        program, state, cells, levels, fixed, nothing, room, scratch, inner_counters
+    participant = block + PARTICIPANTS + 1
+    while load(program, participant + 2) != 0:
+        participant += PARTICIPANT_WORDS
+    closing_atom, closing_depth = load(program, participant), load(program, participant + 1)
+    values = product + 16 * LIST_WORDS
+    scratch = product + 32 * LIST_WORDS
+    no_atom = np.int64(-1)
+    is_last_piece, size, weight = collect_lists(
+        program, state, cells, level_states, fixed, no_atom, product, scratch, inner_counters
     )
-    listed = False
+    is_listed = False
     length = np.int64(0)
-    bound = np.int64(0)
-    if done and size == 0:
+    values_weight = np.int64(0)
+    if is_last_piece and size == 0:
         return size
-    alone = load(program, block + PARTICIPANTS) == 1
-    if done and not alone and are_leaves(program, state, cells, block):
-        free = least == MIN_INT64 and most == MAX_INT64
-        if free and are_shared(program, state, cells, block, fixed, moving):
-            values, length, bound = room, size, weight
-            listed = True
+    has_one_participant = load(program, block + PARTICIPANTS) == 1
+    if is_last_piece and not has_one_participant and are_leaves(program, state, cells, block):
+        is_unrestricted = least_value == MIN_INT64 and greatest_value == MAX_INT64
+        if is_unrestricted and are_shared(program, state, cells, block, fixed, closing_atom):
+            values, length, values_weight = product, size, weight
+            is_listed = True
         else:
-            listed, length, bound = collect_lists(
-                program, state, cells, levels, block, moving, values, scratch, counters
+            is_listed, length, values_weight = collect_lists(
+                program, state, cells, level_states, block, closing_atom, values, scratch, counters
             )
-        if listed:
+        if is_listed:
             count = length
-    whole = done
+    is_complete = is_last_piece
     total = np.int64(0)
     while True:
-        if not whole:
+        if not is_complete:
             size, weight = collect_piece(
-                program, state, cells, levels, fixed, fixed_proposer, room, inner_counters
+                program, state, cells, level_states, fixed, fixed_proposer, product, inner_counters
             )
-            done = size < LIST_WORDS
+            is_last_piece = size < LIST_WORDS
         if size == 0:
             return total
-        lowest, highest = load(room, 0), load(room, size - 1)
+        lowest, highest = load(product, 0), load(product, size - 1)
         active_bitmap = np.int64(0)
-        spread = np.uint64(highest) - np.uint64(lowest)
-        often = size >= MIN_MARKED_VALUES and count >= MIN_MARKED_USES
-        if often and weight != 0 and spread < np.uint64(BITMAP_BITS - 1):
+        value_span = np.uint64(highest) - np.uint64(lowest)
+        is_used_often = size >= MIN_MARKED_VALUES and count >= MIN_MARKED_USES
+        if is_used_often and weight != 0 and value_span < np.uint64(BITMAP_BITS - 1):
             active_bitmap = bitmap
-            update_bitmap(bitmap, room, np.int64(0), size, lowest, False)
-        if listed:
+            update_bitmap(bitmap, product, np.int64(0), size, lowest, False)
+        if is_listed:
             part = sum_values(
                 program,
                 state,
                 cells,
-                word,
+                participant,
                 values,
                 length,
-                bound,
-                room,
+                values_weight,
+                product,
                 size,
                 weight,
                 active_bitmap,
@@ -328,12 +342,12 @@ def sum_clique(
                 program,
                 state,
                 cells,
-                levels,
+                level_states,
                 level,
                 proposer,
-                moving,
-                moving_depth,
-                room,
+                closing_atom,
+                closing_depth,
+                product,
                 size,
                 weight,
                 active_bitmap,
@@ -343,7 +357,7 @@ def sum_clique(
             )
         total = add(total, part)
         if active_bitmap != 0:
-            update_bitmap(bitmap, room, np.int64(0), size, lowest, True)
-        if done:
+            update_bitmap(bitmap, product, np.int64(0), size, lowest, True)
+        if is_last_piece:
             return total
-        proposer, count = enter_level(program, state, cells, block, least, most)
+        proposer, count = enter_level(program, state, cells, block, least_value, greatest_value)

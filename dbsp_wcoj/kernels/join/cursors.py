@@ -1,8 +1,14 @@
-"""The cursors of a join: the position of every run among the extensions of the prefix.
+"""Cursors of a join: count, propose and intersect the extensions of a prefix.
 
-A slot is one run of one atom; it has one cell per depth (`dbsp_wcoj.kernels.join.join_layout`). An
-atom is the sum of its slots: it proposes the union of their values, and the weight of a value is
-the sum of its weights in the slots. ``state``, ``program`` and ``cells`` are addresses.
+A prefix is the values of the variables bound so far; an extension is a value of the next variable.
+A slot is one run of one atom; it has one cell per depth (`dbsp_wcoj.kernels.join.join_layout`),
+which contains the cursor: the position of the run among the extensions of the prefix. An atom is
+the sum of its slots: it proposes the union of their values, and the weight of a value is the sum of
+its weights in the slots::
+
+    extensions(prefix) = ∩ over the participants of ∪ over their slots of values(slot, prefix)
+
+``state``, ``program`` and ``cells`` are addresses.
 """
 
 from typing import Any
@@ -87,11 +93,11 @@ def subtree_weight(run, depth, first, last):
 
 
 @subroutine
-def bind_run(state, cells, slot, depths, run):
-    """Bind ``run`` to a slot: fill the cells with the header fields that the walk needs."""
+def bind_run(state, cells, slot, max_depth, run):
+    """Bind ``run`` to a slot: copy the header fields that the search needs to its cells."""
     arity = load(run, run_layout.ARITY)
-    for depth in range(depths):
-        cell = cells + CELL_BYTES * (slot * depths + depth)
+    for depth in range(max_depth):
+        cell = cells + CELL_BYTES * (slot * max_depth + depth)
         store(cell, RUN, run)
         store(cell, LOW, 0)
         store(cell, HIGH, 0)
@@ -104,9 +110,9 @@ def bind_run(state, cells, slot, depths, run):
 
 
 @subroutine
-def open_join(program, sources, deltas, state, cells, levels):
+def open_join(program, sources, deltas, state, cells, level_states):
     """Bind all runs to slots; level 0 gets the weight of the atoms that bind no column."""
-    depths = load(program, MAX_ATOM_DEPTH)
+    max_depth = load(program, MAX_ATOM_DEPTH)
     slot = np.int64(0)
     weight = np.int64(1)
     for atom in range(load(program, ATOMS)):
@@ -122,7 +128,7 @@ def open_join(program, sources, deltas, state, cells, levels):
             if run == 0:
                 continue
             if load(program, load(program, ATOM_DEPTHS) + atom) > 0:
-                bind_run(state, cells, slot, depths, run)
+                bind_run(state, cells, slot, max_depth, run)
             else:
                 nodes = load(run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_NODES)
                 factor = add(factor, subtree_weight(run, ROOT, ROOT, nodes))
@@ -130,11 +136,11 @@ def open_join(program, sources, deltas, state, cells, levels):
         if load(program, load(program, ATOM_DEPTHS) + atom) == 0:
             weight = multiply(weight, factor)
     store(state, FIRST_SLOT + load(program, ATOMS), slot)
-    store(state, levels + WEIGHT, weight)
+    store(state, level_states + WEIGHT, weight)
 
 
 @subroutine
-def value_range(program, state, block, levels, low, high):
+def value_range(program, state, block, level_states, low, high):
     """Return the inclusive range of values that the comparisons of a level allow."""
     start = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * load(program, block + PARTICIPANTS)
     for index in range(load(program, start)):
@@ -142,7 +148,7 @@ def value_range(program, state, block, levels, low, high):
         operator = load(program, word)
         other = load(program, word + 2)
         if load(program, word + 1) != CONSTANT:
-            other = load(state, levels + LEVEL_STATE_WORDS * other + VALUE)
+            other = load(state, level_states + LEVEL_STATE_WORDS * other + VALUE)
         if operator == LESS:
             if other == MIN_INT64:
                 return MAX_INT64, MIN_INT64
@@ -162,7 +168,7 @@ def value_range(program, state, block, levels, low, high):
 
 
 @inline_subroutine
-def is_excluded(program, state, block, levels, value):
+def is_excluded(program, state, block, level_states, value):
     """Return whether a ``!=`` comparison of the level excludes ``value``."""
     start = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * load(program, block + PARTICIPANTS)
     for index in range(load(program, start)):
@@ -170,7 +176,7 @@ def is_excluded(program, state, block, levels, value):
         if load(program, word) == UNEQUAL:
             other = load(program, word + 2)
             if load(program, word + 1) != CONSTANT:
-                other = load(state, levels + LEVEL_STATE_WORDS * other + VALUE)
+                other = load(state, level_states + LEVEL_STATE_WORDS * other + VALUE)
             if other == value:
                 return True
     return False
@@ -178,20 +184,20 @@ def is_excluded(program, state, block, levels, value):
 
 @subroutine
 def enter_level(program, state, cells, block, low, high):
-    """Count: set the cursors of every participant to the values ``[low, high]``.
+    """Count: restrict the cursors of every participant to the values from ``low`` to ``high``.
 
     Returns ``(proposer, count)``: the participant with the fewest extensions.
     """
-    depths = load(program, MAX_ATOM_DEPTH)
+    max_depth = load(program, MAX_ATOM_DEPTH)
     proposer: Any = np.int64(-1)
     fewest = MAX_INT64
     for index in range(load(program, block + PARTICIPANTS)):
-        word = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * index
-        atom = load(program, word)
-        depth = load(program, word + 1)
+        participant = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * index
+        atom = load(program, participant)
+        depth = load(program, participant + 1)
         count = np.int64(0)
         for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
-            cell = cells + CELL_BYTES * (slot * depths + depth)
+            cell = cells + CELL_BYTES * (slot * max_depth + depth)
             first = load(cell, LOW)
             last = load(cell, HIGH)
             store(cell, END, last)
@@ -209,31 +215,31 @@ def enter_level(program, state, cells, block, low, high):
 
 
 @inline_subroutine
-def find_least(state, cells, atom, depth, depths):
-    """Return ``(found, value)``: the least value under the cursors of an atom, if any."""
-    found = False
+def find_least(state, cells, atom, depth, max_depth):
+    """Return ``(has_value, value)``: the least value under the cursors of an atom, if any."""
+    has_value = False
     value = MAX_INT64
     for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
-        cell = cells + CELL_BYTES * (slot * depths + depth)
+        cell = cells + CELL_BYTES * (slot * max_depth + depth)
         position = load(cell, POSITION)
         if position < load(cell, END):
-            found = True
+            has_value = True
             value = min(value, load(load(cell, VALUES), position))
-    return found, value
+    return has_value, value
 
 
 @inline_subroutine
-def move_cursors(state, cells, atom, depth, depths, value):
+def move_cursors(state, cells, atom, depth, max_depth, value):
     """Move the cursors of an atom to ``value`` or beyond, and mark the runs that contain it.
 
-    Returns ``(matched, found, least)``: whether any run contains the value, and the least value
-    at or after it, if there is one.
+    Returns ``(is_matched, has_value, least)``: whether any run contains the value; whether there is
+    a value at or after it; and the least such value.
     """
-    matched = False
-    found = False
+    is_matched = False
+    has_value = False
     least = MAX_INT64
     for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
-        cell = cells + CELL_BYTES * (slot * depths + depth)
+        cell = cells + CELL_BYTES * (slot * max_depth + depth)
         store(cell, IS_MATCHED, 0)
         position = load(cell, POSITION)
         if position >= load(cell, END):
@@ -241,13 +247,13 @@ def move_cursors(state, cells, atom, depth, depths, value):
         position = advance(state, cell, depth, position, value)
         store(cell, POSITION, position)
         if position < load(cell, END):
-            found = True
-            here = load(load(cell, VALUES), position)
-            least = min(least, here)
-            if here == value:
-                matched = True
+            has_value = True
+            current = load(load(cell, VALUES), position)
+            least = min(least, current)
+            if current == value:
+                is_matched = True
                 store(cell, IS_MATCHED, 1)
-    return matched, found, least
+    return is_matched, has_value, least
 
 
 @inline_subroutine
@@ -261,7 +267,7 @@ def find_bucket(run, value):
 
 
 @subroutine
-def prefetch_lookup(run, cell, values, position, last, goes_on):
+def prefetch_lookup(run, cell, values, position, last, reads_children):
     """Prefetch the data for the look-ups of the next values, in three stages.
 
     A look-up at the root of a large run misses the cache three times in a row (directory, node,
@@ -276,7 +282,7 @@ def prefetch_lookup(run, cell, values, position, last, goes_on):
         prefetch(load(cell, VALUES), node)
         prefetch(load(cell, OFFSETS), node)
     bucket = find_bucket(run, load(values, min(position + PREFETCH_DISTANCE, last)))
-    if bucket >= 0 and goes_on:
+    if bucket >= 0 and reads_children:
         node = load(run, directory + bucket)
         if node < load(cell, HIGH):
             first = load(load(cell, OFFSETS), node)
@@ -290,14 +296,14 @@ def prefetch_next(program, state, cells, block, proposer):
 
     The nodes of the proposer are contiguous across parents, so this reaches beyond the prefix.
     """
-    depths = load(program, MAX_ATOM_DEPTH)
+    max_depth = load(program, MAX_ATOM_DEPTH)
     first = block + PARTICIPANTS + 1
-    word = first + PARTICIPANT_WORDS * proposer
-    slot = load(state, FIRST_SLOT + load(program, word))
-    if load(state, FIRST_SLOT + load(program, word) + 1) - slot != 1:
+    participant = first + PARTICIPANT_WORDS * proposer
+    slot = load(state, FIRST_SLOT + load(program, participant))
+    if load(state, FIRST_SLOT + load(program, participant) + 1) - slot != 1:
         return
-    depth = load(program, word + 1)
-    cell = cells + CELL_BYTES * (slot * depths + depth)
+    depth = load(program, participant + 1)
+    cell = cells + CELL_BYTES * (slot * max_depth + depth)
     entry = (
         run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * depth + run_layout.LEVEL_NODES
     )
@@ -305,55 +311,67 @@ def prefetch_next(program, state, cells, block, proposer):
     values = load(cell, VALUES)
     position = load(cell, POSITION)
     for index in range(load(program, block + PARTICIPANTS)):
-        word = first + PARTICIPANT_WORDS * index
-        slot = load(state, FIRST_SLOT + load(program, word))
-        absent = slot == load(state, FIRST_SLOT + load(program, word) + 1)
-        if index == proposer or load(program, word + 1) != 0 or absent:
+        participant = first + PARTICIPANT_WORDS * index
+        slot = load(state, FIRST_SLOT + load(program, participant))
+        is_empty = slot == load(state, FIRST_SLOT + load(program, participant) + 1)
+        if index == proposer or load(program, participant + 1) != 0 or is_empty:
             continue
         # The oldest run is the largest, and the one that is unlikely to be in the cache.
-        cell = cells + CELL_BYTES * (slot * depths)
+        cell = cells + CELL_BYTES * (slot * max_depth)
         run = load(cell, RUN)
         if load(run, run_layout.DIRECTORY) != 0:
-            prefetch_lookup(run, cell, values, position, last, load(program, word + 2) == 0)
+            prefetch_lookup(run, cell, values, position, last, load(program, participant + 2) == 0)
 
 
 @subroutine
 def next_value(program, state, cells, block, proposer, counters):
     """Propose and intersect: move all cursors to the next common value.
 
-    Returns ``(found, value)``.
+    Returns ``(has_value, value)``.
     """
-    depths = load(program, MAX_ATOM_DEPTH)
+    max_depth = load(program, MAX_ATOM_DEPTH)
     participants = load(program, block + PARTICIPANTS)
     first = block + PARTICIPANTS + 1
-    word = first + PARTICIPANT_WORDS * proposer
+    participant = first + PARTICIPANT_WORDS * proposer
     prefetch_next(program, state, cells, block, proposer)
     while True:
-        found, value = find_least(
-            state, cells, load(program, word), load(program, word + 1), depths
+        has_value, value = find_least(
+            state, cells, load(program, participant), load(program, participant + 1), max_depth
         )
-        if not found:
+        if not has_value:
             return False, value
         increment(counters, PROPOSALS, 1)
-        agreed = True
+        is_common = True
         target = value
         for index in range(participants):
             if index == proposer:
                 continue
-            other = first + PARTICIPANT_WORDS * index
+            other_participant = first + PARTICIPANT_WORDS * index
             increment(counters, INTERSECTIONS, 1)
-            matched, found, least = move_cursors(
-                state, cells, load(program, other), load(program, other + 1), depths, value
+            is_matched, has_value, least = move_cursors(
+                state,
+                cells,
+                load(program, other_participant),
+                load(program, other_participant + 1),
+                max_depth,
+                value,
             )
-            if not found:
+            if not has_value:
                 return False, value
-            if not matched:
-                agreed = False
+            if not is_matched:
+                is_common = False
                 target = least
                 break
-        # On a miss the proposer leaps to the next value of the other atom.
-        move_cursors(state, cells, load(program, word), load(program, word + 1), depths, target)
-        if agreed:
+        # If another atom does not have the value, the proposer skips to that atom's next value.
+        move_cursors(
+            state,
+            cells,
+            load(program, participant),
+            load(program, participant + 1),
+            max_depth,
+            target,
+        )
+        if is_common:
             return True, value
 
 
@@ -363,32 +381,32 @@ def bind_value(program, state, cells, block, weight):
 
     Returns ``weight`` times the weights of the atoms that are complete at this level.
     """
-    depths = load(program, MAX_ATOM_DEPTH)
+    max_depth = load(program, MAX_ATOM_DEPTH)
     for index in range(load(program, block + PARTICIPANTS)):
-        word = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * index
-        atom = load(program, word)
-        depth = load(program, word + 1)
-        last = load(program, word + 2) != 0
+        participant = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * index
+        atom = load(program, participant)
+        depth = load(program, participant + 1)
+        is_complete = load(program, participant + 2) != 0
         factor = np.int64(0)
         for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
-            cell = cells + CELL_BYTES * (slot * depths + depth)
+            cell = cells + CELL_BYTES * (slot * max_depth + depth)
             position = load(cell, POSITION)
-            matched = position < load(cell, END) and load(cell, IS_MATCHED) != 0
-            if last:
-                if matched:
+            is_matched = position < load(cell, END) and load(cell, IS_MATCHED) != 0
+            if is_complete:
+                if is_matched:
                     run = load(cell, RUN)
                     factor = add(factor, subtree_weight(run, depth, position, position + 1))
             else:
-                below = cell + CELL_BYTES
-                store(below, LOW, 0)
-                store(below, HIGH, 0)
-                if matched:
+                child_cell = cell + CELL_BYTES
+                store(child_cell, LOW, 0)
+                store(child_cell, HIGH, 0)
+                if is_matched:
                     offsets = load(cell, OFFSETS)
-                    store(below, LOW, load(offsets, position))
-                    store(below, HIGH, load(offsets, position + 1))
-            if matched:
+                    store(child_cell, LOW, load(offsets, position))
+                    store(child_cell, HIGH, load(offsets, position + 1))
+            if is_matched:
                 store(cell, POSITION, position + 1)
                 store(cell, IS_MATCHED, 0)
-        if last:
+        if is_complete:
             weight = multiply(weight, factor)
     return weight

@@ -1,16 +1,16 @@
-"""The last two variables of a cycle, summed in one loop, where live counting spends its time.
+"""Cycle sums: the sum over the last two variables v and c of a cycle, for a given prefix.
 
     sum over v of  w(v) * ( sum over c of  m(v, c) * f(c) )
 
-Exactly two atoms meet at the first of the two variables. One is complete there (weight ``w``). The
-other, ``m``, continues to the innermost variable, where it meets an atom ``f`` that does not depend
-on ``v``. A triangle closes this way (``e(a, b)`` is complete at b, ``e(b, c)`` continues, and
-``e(a, c)`` is fixed), and so does every longer cycle.
+Each letter is the weight of an atom. Exactly two atoms contain ``v``: one of weight ``w``, which is
+complete at ``v``, and the closing atom ``m``, which contains both variables. Exactly two atoms
+contain ``c``: the closing atom and the fixed atom ``f``, which does not depend on ``v``. In the
+triangle ``e(a, b), e(b, c), e(a, c)`` with v = b, these are w, m and f in this order. Every longer
+cycle ends in the same way. Counting cycles spends most of its time here.
 
 The sum is linear in each atom and each atom is the sum of its runs, so the runs are processed one
-by one: no union is formed, and for one triple of runs everything but the cursor is in registers. A
-join of whole relations packs ``m`` and processes it word by word
-(`dbsp_wcoj.kernels.join.packed_lists`).
+by one: no union is formed, and for one triple of runs everything but the cursor is in registers. In
+a join of whole relations ``m`` is packed into bitmap words (`dbsp_wcoj.kernels.join.packed_lists`).
 """
 
 from typing import Any
@@ -50,54 +50,54 @@ from dbsp_wcoj.kernels.values.arithmetic import add, multiply
 
 
 @subroutine
-def find_only_cell(state, cells, depths, atom, depth):
+def find_only_cell(state, cells, max_depth, atom, depth):
     """Return the cell of the only run of an atom at a depth, 0 if it has several or none."""
     slot = load(state, FIRST_SLOT + atom)
     if load(state, FIRST_SLOT + atom + 1) - slot != 1:
         return np.int64(0)
-    return cells + CELL_BYTES * (slot * depths + depth)
+    return cells + CELL_BYTES * (slot * max_depth + depth)
 
 
 @subroutine
 def sum_packed_cycle(
-    state, cells, depths, leaf, leaf_depth, moving, fixed, fixed_depth, bitmap, counters
+    state, cells, max_depth, leaf, leaf_depth, closing_atom, fixed, fixed_depth, bitmap, counters
 ):
-    """Compute `sum_cycle` if ``m`` is packed and each atom is one run of uniform weight.
+    """Compute `sum_cycle` if ``m`` is packed and each atom is one run whose weights are all equal.
 
     Args:
         state: The stack.
         cells: Its cells.
-        depths: Number of cells of each run.
-        leaf: The atom that is complete; it proposes.
-        leaf_depth: Its depth.
-        moving: The atom that continues, from its root.
-        fixed: The other atom of the innermost variable.
-        fixed_depth: Its depth.
-        bitmap: Bitmap, room for a list, and the packed run.
-        counters: Of the level.
+        max_depth: Number of cells of each run.
+        leaf: The atom of weight ``w``; it proposes.
+        leaf_depth: The depth of ``v`` in it.
+        closing_atom: The atom ``m``; ``v`` is its first column.
+        fixed: The atom ``f``.
+        fixed_depth: The depth of ``c`` in it.
+        bitmap: The bitmap, space for a list, and the packed run.
+        counters: The counters of the level.
 
     Returns:
         ``(done, sum)``.
     """
-    nothing = np.int64(0)
+    zero = np.int64(0)
     packed = load(bitmap, PACKED_RUN)
-    moving_cell = find_only_cell(state, cells, depths, moving, nothing)
-    leaf_cell = find_only_cell(state, cells, depths, leaf, leaf_depth)
-    fixed_cell = find_only_cell(state, cells, depths, fixed, fixed_depth)
+    closing_cell = find_only_cell(state, cells, max_depth, closing_atom, zero)
+    leaf_cell = find_only_cell(state, cells, max_depth, leaf, leaf_depth)
+    fixed_cell = find_only_cell(state, cells, max_depth, fixed, fixed_depth)
     if (
-        moving_cell == 0
+        closing_cell == 0
         or leaf_cell == 0
         or fixed_cell == 0
-        or load(moving_cell, RUN) != load(packed, nothing)
+        or load(closing_cell, RUN) != load(packed, zero)
     ):
-        return False, nothing
+        return False, zero
     leaf_run, fixed_run = load(leaf_cell, RUN), load(fixed_cell, RUN)
     if load(leaf_run, run_layout.WEIGHT_SUMS) != 0 or load(fixed_run, run_layout.WEIGHT_SUMS) != 0:
-        return False, nothing
+        return False, zero
     if leaf_depth != load(leaf_run, run_layout.ARITY) - 1:
-        return False, nothing
+        return False, zero
     start, end = load(leaf_cell, POSITION), load(leaf_cell, END)
-    common, inner = sum_packed(
+    common, inner_proposals = sum_packed(
         packed,
         bitmap,
         bitmap + 8 * BITMAP_WORDS,
@@ -107,57 +107,71 @@ def sum_packed_cycle(
         load(leaf_cell, VALUES),
         start,
         end,
-        load(moving_cell, POSITION),
-        load(moving_cell, END),
+        load(closing_cell, POSITION),
+        load(closing_cell, END),
     )
     if common < 0:
-        return False, nothing
+        return False, zero
     increment(counters, PROPOSALS, end - start)
     increment(counters, INTERSECTIONS, end - start)
-    increment(counters + COUNTER_BYTES, PROPOSALS, inner)
-    increment(counters + COUNTER_BYTES, INTERSECTIONS, inner)
+    increment(counters + COUNTER_BYTES, PROPOSALS, inner_proposals)
+    increment(counters + COUNTER_BYTES, INTERSECTIONS, inner_proposals)
     total = multiply(common, load(leaf_run, run_layout.UNIFORM_WEIGHT))
-    total = multiply(total, load(load(moving_cell, RUN), run_layout.UNIFORM_WEIGHT))
+    total = multiply(total, load(load(closing_cell, RUN), run_layout.UNIFORM_WEIGHT))
     return True, multiply(total, load(fixed_run, run_layout.UNIFORM_WEIGHT))
 
 
 @kernel
-def sum_cycle(program, state, cells, levels, level, proposer, count, least, most, bitmap, counters):
+def sum_cycle(
+    program,
+    state,
+    cells,
+    level_states,
+    level,
+    proposer,
+    count,
+    least_value,
+    greatest_value,
+    bitmap,
+    counters,
+):
     """Like `dbsp_wcoj.kernels.join.sums.sum_pairs`, for a level of kind ``SUM_CYCLE``."""
-    depths = load(program, MAX_ATOM_DEPTH)
+    max_depth = load(program, MAX_ATOM_DEPTH)
     block = load(program, load(program, BLOCKS) + level)
-    inner = load(program, load(program, BLOCKS) + level + 1)
+    inner_block = load(program, load(program, BLOCKS) + level + 1)
     first = block + PARTICIPANTS + 1
-    word = first + PARTICIPANT_WORDS * proposer
-    other_word = first + PARTICIPANT_WORDS * (1 - proposer)
-    depth = load(program, word + 1)
-    other_depth = load(program, other_word + 1)
-    proposer_complete = load(program, word + 2) != 0
-    moving = load(program, other_word) if proposer_complete else load(program, word)
-    fixed_word = inner + PARTICIPANTS + 1
-    if load(program, fixed_word) == moving:
-        fixed_word += PARTICIPANT_WORDS
-    fixed = load(program, fixed_word)
-    fixed_depth = load(program, fixed_word + 1)
+    participant = first + PARTICIPANT_WORDS * proposer
+    other_participant = first + PARTICIPANT_WORDS * (1 - proposer)
+    depth = load(program, participant + 1)
+    other_depth = load(program, other_participant + 1)
+    proposer_complete = load(program, participant + 2) != 0
+    closing_atom = (
+        load(program, other_participant) if proposer_complete else load(program, participant)
+    )
+    fixed_participant = inner_block + PARTICIPANTS + 1
+    if load(program, fixed_participant) == closing_atom:
+        fixed_participant += PARTICIPANT_WORDS
+    fixed = load(program, fixed_participant)
+    fixed_depth = load(program, fixed_participant + 1)
     fixed_first = load(state, FIRST_SLOT + fixed)
     fixed_end = load(state, FIRST_SLOT + fixed + 1)
-    compared = load(program, first + 2 * PARTICIPANT_WORDS) != 0
+    has_comparisons = load(program, first + 2 * PARTICIPANT_WORDS) != 0
     fixed_length = np.int64(0)
     for slot in range(fixed_first, fixed_end):
-        cell = cells + CELL_BYTES * (slot * depths + fixed_depth)
+        cell = cells + CELL_BYTES * (slot * max_depth + fixed_depth)
         fixed_length += load(cell, HIGH) - load(cell, LOW)
     if fixed_length == 0:
         return np.int64(0)
-    direct = proposer_complete and other_depth == 0 and not compared
+    direct = proposer_complete and other_depth == 0 and not has_comparisons
     if direct and load(bitmap, PACKED_RUN) != 0:
-        leaf = load(program, word)
-        done, whole = sum_packed_cycle(
-            state, cells, depths, leaf, depth, moving, fixed, fixed_depth, bitmap, counters
+        leaf = load(program, participant)
+        done, packed_sum = sum_packed_cycle(
+            state, cells, max_depth, leaf, depth, closing_atom, fixed, fixed_depth, bitmap, counters
         )
         if done:
-            return whole
+            return packed_sum
 
-    marked_cell = choose_marked(program, state, cells, block, inner, count)
+    marked_cell = choose_marked(program, state, cells, block, inner_block, count)
     mark_first: Any = np.int64(0)
     mark_last: Any = np.int64(0)
     lowest: Any = np.int64(0)
@@ -170,14 +184,14 @@ def sum_cycle(program, state, cells, levels, level, proposer, count, least, most
 
     total: Any = np.int64(0)
     proposals = np.int64(0)
-    looked_up = np.int64(0)
+    intersections = np.int64(0)
     inner_proposals = np.int64(0)
-    proposer_atom = load(program, word)
-    other_atom = load(program, other_word)
+    proposer_atom = load(program, participant)
+    other_atom = load(program, other_participant)
     for slot in range(
         load(state, FIRST_SLOT + proposer_atom), load(state, FIRST_SLOT + proposer_atom + 1)
     ):
-        cell = cells + CELL_BYTES * (slot * depths + depth)
+        cell = cells + CELL_BYTES * (slot * max_depth + depth)
         start = load(cell, POSITION)
         end = load(cell, END)
         if start >= end:
@@ -193,50 +207,50 @@ def sum_cycle(program, state, cells, levels, level, proposer, count, least, most
         for other_slot in range(
             load(state, FIRST_SLOT + other_atom), load(state, FIRST_SLOT + other_atom + 1)
         ):
-            other = cells + CELL_BYTES * (other_slot * depths + other_depth)
-            at = load(other, POSITION)
+            other = cells + CELL_BYTES * (other_slot * max_depth + other_depth)
+            other_position = load(other, POSITION)
             other_end = load(other, END)
-            if at >= other_end:
+            if other_position >= other_end:
                 continue
             other_run = load(other, RUN)
             other_values = load(other, VALUES)
             direct = other_depth == 0 and load(other_run, run_layout.DIRECTORY) != 0
             complete = run if proposer_complete else other_run
             complete_depth = depth if proposer_complete else other_depth
-            plain = load(complete, run_layout.WEIGHT_SUMS) == 0
-            plain &= complete_depth == load(complete, run_layout.ARITY) - 1
+            has_uniform_weight = load(complete, run_layout.WEIGHT_SUMS) == 0
+            has_uniform_weight &= complete_depth == load(complete, run_layout.ARITY) - 1
             proposals += end - start
-            looked_up += end - start
+            intersections += end - start
             for position in range(start, end):
                 value = load(values, position)
                 if direct:
                     prefetch_lookup(other_run, other, values, position, last, proposer_complete)
-                    at = root_seek(other_run, at, other_end, value)
+                    other_position = root_seek(other_run, other_position, other_end, value)
                 else:
-                    at = seek(other_values, at, other_end, value)
-                if at >= other_end:
+                    other_position = seek(other_values, other_position, other_end, value)
+                if other_position >= other_end:
                     break
-                if load(other_values, at) != value:
+                if load(other_values, other_position) != value:
                     continue
-                if compared:
-                    store(state, levels + LEVEL_STATE_WORDS * level + VALUE, value)
-                    if is_excluded(program, state, block, levels, value):
+                if has_comparisons:
+                    store(state, level_states + LEVEL_STATE_WORDS * level + VALUE, value)
+                    if is_excluded(program, state, block, level_states, value):
                         continue
                 if proposer_complete:
                     leaf_run, leaf_depth, leaf = run, depth, position
-                    moving_cell, node = other, at
+                    closing_cell, node = other, other_position
                 else:
-                    leaf_run, leaf_depth, leaf = other_run, other_depth, at
-                    moving_cell, node = cell, position
-                if plain:
+                    leaf_run, leaf_depth, leaf = other_run, other_depth, other_position
+                    closing_cell, node = cell, position
+                if has_uniform_weight:
                     weight = load(leaf_run, run_layout.UNIFORM_WEIGHT)
                 else:
                     weight = subtree_weight(leaf_run, leaf_depth, leaf, leaf + 1)
-                child = load(load(moving_cell, OFFSETS), node)
-                child_end = load(load(moving_cell, OFFSETS), node + 1)
+                child = load(load(closing_cell, OFFSETS), node)
+                child_end = load(load(closing_cell, OFFSETS), node + 1)
                 inner_proposals += min(child_end - child, fixed_length)
                 for fixed_slot in range(fixed_first, fixed_end):
-                    fixed_cell = cells + CELL_BYTES * (fixed_slot * depths + fixed_depth)
+                    fixed_cell = cells + CELL_BYTES * (fixed_slot * max_depth + fixed_depth)
                     low = load(fixed_cell, LOW)
                     high = load(fixed_cell, HIGH)
                     if low >= high:
@@ -246,8 +260,8 @@ def sum_cycle(program, state, cells, levels, level, proposer, count, least, most
                         load(fixed_cell, VALUES),
                         low,
                         high,
-                        load(moving_cell, RUN),
-                        load(moving_cell + CELL_BYTES, VALUES),
+                        load(closing_cell, RUN),
+                        load(closing_cell + CELL_BYTES, VALUES),
                         child,
                         child_end,
                         bitmap if fixed_cell == marked_cell else np.int64(0),
@@ -256,7 +270,7 @@ def sum_cycle(program, state, cells, levels, level, proposer, count, least, most
                     )
                     total = add(total, multiply(part, weight))
     increment(counters, PROPOSALS, proposals)
-    increment(counters, INTERSECTIONS, looked_up)
+    increment(counters, INTERSECTIONS, intersections)
     increment(counters + COUNTER_BYTES, PROPOSALS, inner_proposals)
     increment(counters + COUNTER_BYTES, INTERSECTIONS, inner_proposals)
     if marked_cell != 0:

@@ -1,12 +1,17 @@
-"""The rows of a delta, one after another: the first variables of a term that starts at a delta.
+"""Delta rows: bind the first variables of a join by reading the rows of a delta one after another.
 
-The variables of a delta are bound first. Its run is read from the first row to the last, and every
-other atom looks its values up. There is no choice of a proposer and no leap, and the data for the
-look-ups of the next rows is prefetched. A delta must be read anyway, so this costs no more than
-its rows. If the delta is the proposer, as it nearly always is, this costs far less.
+If the first variables of a join are those of a delta (the driver), its run is read from the first
+row to the last, and the values of each row are looked up in the other atoms::
 
-If the last of these variables can be summed together with the following ones and has many values
-below one prefix, the walk of `dbsp_wcoj.kernels.join.join` takes over for that prefix.
+    for each row of the delta:
+        for each other atom:   look up the values of the row; skip the row if one is absent
+        the weight of the row  =  its weight in the delta * the weights of the complete atoms
+
+This is cheaper than the general search: no atom is chosen to propose, and the data for the look-ups
+of the next rows is prefetched.
+
+The last driver variable may belong to a sum over several variables. If it has many values for one
+prefix, `dbsp_wcoj.kernels.join.join` computes the sum for that prefix instead.
 """
 
 import numpy as np
@@ -74,23 +79,28 @@ def is_driven(program, state):
 
 
 @subroutine
-def open_level(program, state, cells, levels, level, low, high):
-    """Set the driver's cursor to its values below the prefix; ``[low, high]`` at the split."""
+def open_level(program, state, cells, level_states, level, low, high):
+    """Set the driver's cursor to its extensions of the prefix.
+
+    At the split level, only the values from ``low`` to ``high`` count.
+    """
     block = load(program, load(program, BLOCKS) + level)
     slot = load(state, FIRST_SLOT + load(program, DRIVER))
     cell = cells + CELL_BYTES * (slot * load(program, MAX_ATOM_DEPTH) + level)
-    least, most = MIN_INT64, MAX_INT64
+    least_value, greatest_value = MIN_INT64, MAX_INT64
     if level == load(program, SPLIT_LEVEL):
-        least, most = low, high
-    least, most = value_range(program, state, block, levels, least, most)
+        least_value, greatest_value = low, high
+    least_value, greatest_value = value_range(
+        program, state, block, level_states, least_value, greatest_value
+    )
     first, last = load(cell, LOW), load(cell, HIGH)
     store(cell, END, last)
-    if least > most:
+    if least_value > greatest_value:
         last = first
-    if first < last and least > MIN_INT64:
-        first = advance(state, cell, level, first, least)
-    if first < last and most < MAX_INT64:
-        last = advance(state, cell, level, first, most + 1)
+    if first < last and least_value > MIN_INT64:
+        first = advance(state, cell, level, first, least_value)
+    if first < last and greatest_value < MAX_INT64:
+        last = advance(state, cell, level, first, greatest_value + 1)
     store(cell, POSITION, first)
     store(cell, END, last)
 
@@ -98,58 +108,58 @@ def open_level(program, state, cells, levels, level, low, high):
 @subroutine
 def bind_other_atoms(program, state, cells, block, value, values, position, last, counters):
     """Bind ``value`` in every atom but the driver; return the weight of the complete atoms."""
-    depths = load(program, MAX_ATOM_DEPTH)
+    max_depth = load(program, MAX_ATOM_DEPTH)
     driver = load(program, DRIVER)
     weight = np.int64(1)
     for index in range(load(program, block + PARTICIPANTS)):
-        word = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * index
-        atom = load(program, word)
+        participant = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * index
+        atom = load(program, participant)
         if atom == driver:
             continue
-        depth = load(program, word + 1)
-        complete = load(program, word + 2) != 0
+        depth = load(program, participant + 1)
+        is_complete = load(program, participant + 2) != 0
         increment(counters, INTERSECTIONS, 1)
-        found = False
+        is_present = False
         factor = np.int64(0)
         for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
-            cell = cells + CELL_BYTES * (slot * depths + depth)
+            cell = cells + CELL_BYTES * (slot * max_depth + depth)
             run = load(cell, RUN)
             low, high = load(cell, LOW), load(cell, HIGH)
             if depth == 0:
                 if high > MIN_PREFETCH_NODES:
-                    prefetch_lookup(run, cell, values, position, last, not complete)
-                at, matched = root_find(run, low, high, value)
+                    prefetch_lookup(run, cell, values, position, last, not is_complete)
+                node, is_matched = root_find(run, low, high, value)
             else:
-                at = bisect(load(cell, VALUES), low, high, value)
-                matched = at < high and load(load(cell, VALUES), at) == value
-            found |= matched
-            if complete:
-                if matched:
-                    factor = add(factor, subtree_weight(run, depth, at, at + 1))
+                node = bisect(load(cell, VALUES), low, high, value)
+                is_matched = node < high and load(load(cell, VALUES), node) == value
+            is_present |= is_matched
+            if is_complete:
+                if is_matched:
+                    factor = add(factor, subtree_weight(run, depth, node, node + 1))
                 continue
-            below = cell + CELL_BYTES
-            if matched:
-                store(below, LOW, load(load(cell, OFFSETS), at))
-                store(below, HIGH, load(load(cell, OFFSETS), at + 1))
+            child_cell = cell + CELL_BYTES
+            if is_matched:
+                store(child_cell, LOW, load(load(cell, OFFSETS), node))
+                store(child_cell, HIGH, load(load(cell, OFFSETS), node + 1))
             else:
-                store(below, LOW, 0)
-                store(below, HIGH, 0)
-        if not found:
+                store(child_cell, LOW, 0)
+                store(child_cell, HIGH, 0)
+        if not is_present:
             return np.int64(0)
-        if complete:
+        if is_complete:
             weight = multiply(weight, factor)
     return weight
 
 
 @subroutine
-def next_row(program, state, cells, levels, level, low, high, counters):
+def next_row(program, state, cells, level_states, level, low, high, counters):
     """Bind the next row of the driver, from ``level`` on, and return its kind.
 
     ``ROW`` sets the weight of the level after the driver levels. ``GROUP`` sets that of the last
     driver level, and `dbsp_wcoj.kernels.join.join` enters the driver's values there.
     """
     slot = load(state, FIRST_SLOT + load(program, DRIVER))
-    bottom = load(program, DRIVER_LEVELS) - 1
+    last_driver_level = load(program, DRIVER_LEVELS) - 1
     first_cell = cells + CELL_BYTES * slot * load(program, MAX_ATOM_DEPTH)
     run = load(first_cell, RUN)
     while True:
@@ -162,7 +172,7 @@ def next_row(program, state, cells, levels, level, low, high, counters):
             continue
         store(cell, POSITION, position + 1)
         block = load(program, load(program, BLOCKS) + level)
-        here = levels + LEVEL_STATE_WORDS * level
+        level_state = level_states + LEVEL_STATE_WORDS * level
         values = load(cell, VALUES)
         value = load(values, position)
         entry = (
@@ -171,27 +181,27 @@ def next_row(program, state, cells, levels, level, low, high, counters):
             + run_layout.LEVEL_NODES
         )
         last = load(run, entry) - 1
-        store(state, here + VALUE, value)
-        counted = counters + COUNTER_BYTES * level
-        increment(counted, PROPOSALS, 1)
+        store(state, level_state + VALUE, value)
+        level_counters = counters + COUNTER_BYTES * level
+        increment(level_counters, PROPOSALS, 1)
         weight = bind_other_atoms(
-            program, state, cells, block, value, values, position, last, counted
+            program, state, cells, block, value, values, position, last, level_counters
         )
-        if weight == 0 or is_excluded(program, state, block, levels, value):
+        if weight == 0 or is_excluded(program, state, block, level_states, value):
             continue
-        weight = multiply(load(state, here + WEIGHT), weight)
-        if level == bottom:
+        weight = multiply(load(state, level_state + WEIGHT), weight)
+        if level == last_driver_level:
             weight = multiply(weight, subtree_weight(run, level, position, position + 1))
-            store(state, here + LEVEL_STATE_WORDS + WEIGHT, weight)
+            store(state, level_state + LEVEL_STATE_WORDS + WEIGHT, weight)
             return ROW
-        store(state, here + LEVEL_STATE_WORDS + WEIGHT, weight)
+        store(state, level_state + LEVEL_STATE_WORDS + WEIGHT, weight)
         offsets = load(cell, OFFSETS)
         first, end = load(offsets, position), load(offsets, position + 1)
         level += 1
         store(cell + CELL_BYTES, LOW, first)
         store(cell + CELL_BYTES, HIGH, end)
-        open_level(program, state, cells, levels, level, low, high)
-        if level == bottom and end - first >= MIN_GROUP_ROWS:
+        open_level(program, state, cells, level_states, level, low, high)
+        if level == last_driver_level and end - first >= MIN_GROUP_ROWS:
             block = load(program, load(program, BLOCKS) + level)
             if load(program, block + SUM_KIND) != SUM_NONE:
                 store(cell + CELL_BYTES, POSITION, load(cell + CELL_BYTES, END))
@@ -206,5 +216,5 @@ def is_pair_sum(program, level):
     block = load(program, load(program, BLOCKS) + level)
     if load(program, block + SUM_KIND) != SUM_LAST or load(program, block + MEMO_KEY_LEVEL) >= 0:
         return False
-    after = block + PARTICIPANTS + 1 + 2 * PARTICIPANT_WORDS
-    return load(program, block + PARTICIPANTS) == 2 and load(program, after) == 0
+    comparisons = block + PARTICIPANTS + 1 + 2 * PARTICIPANT_WORDS
+    return load(program, block + PARTICIPANTS) == 2 and load(program, comparisons) == 0

@@ -1,13 +1,17 @@
-"""Intersecting two sorted lists without listing the result: ``sum over v of wa(v) * wb(v)``.
+"""Intersect: the sum over the common values of two sorted lists, without listing the values.
 
-A cyclic join spends its time here. The lengths ``m <= n`` choose one of two strategies:
+    sum over v of a(v) * b(v)        a and b are the weights of v in the two lists
+
+Lists are addresses of int64 values, strictly increasing. A cyclic join spends its time here. The
+lengths ``m <= n`` choose one of two strategies:
 
 - Lengths within a factor `GALLOP_RATIO`: compare blocks of four with blocks of four. This takes
   O(m + n) vector comparisons, and only the advance branches on the data.
 - Otherwise, for each value of the shorter list: gallop over the last values of the blocks of the
   longer list, then compare one block at once. This takes O(m log(n / m)).
 
-Two lists of uniform weight only count their matches; others multiply the weights at each match.
+If the weights of each list are all equal, the common values are only counted. Otherwise the weights
+are multiplied at each common value.
 """
 
 import numpy as np

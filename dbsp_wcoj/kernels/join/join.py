@@ -1,21 +1,27 @@
-"""The generic join as one compiled kernel for every query, any number of atoms, columns and runs.
+"""The generic join: one kernel for all queries, with any number of atoms, columns and runs.
+
+It computes the rows of the head, or their total weight, of::
+
+    Q(head) = Σ over the other variables of R₁(…) * R₂(…) * … * Rₙ(…)        R(…) is a weight
+
+as follows::
 
     for each variable in order:
         count:      choose the atom with the fewest extensions of the prefix
         propose:    iterate over its extensions
         intersect:  every other atom seeks each extension from its last position
 
-The walk is depth first, so its memory is the stack (Ngo, Ré, Rudra, "Skew Strikes Back", SIGMOD
+The search is depth first, so its memory is the stack (Ngo, Ré, Rudra, "Skew Strikes Back", SIGMOD
 Record 42(4), 2013, section 3; the seeks within a level are those of Veldhuizen, "Leapfrog
 Triejoin", ICDT 2014, section 3). An atom is the sum of its runs, each a weighted trie: it proposes
 the union of their values, and the weight of a value is the sum of its weights in the runs. The
 weight of a prefix is multiplied by the weight of an atom at the last column of the atom that the
-query needs. The columns after it are never walked: the running sums give the weight of the subtree.
-Variables after the last head variable are summed. The innermost of them are summed without being
-listed (`dbsp_wcoj.kernels.join.sums`), and a sum that depends on only one bound value is memoized
-(`dbsp_wcoj.kernels.join.memo`).
+query needs. Later columns are not read: running sums give the weight of all rows with the prefix.
+The join sums over the variables after the last head variable. Special kernels sum over the last one
+or two of them without listing their values (`dbsp_wcoj.kernels.join.sums`), and a sum that depends
+on only one bound value is memoized (`dbsp_wcoj.kernels.join.memo`).
 
-Comparisons with bound variables and constants narrow the range of a level before it is walked.
+Comparisons with bound variables and constants narrow the range of values of a level first.
 """
 
 import numpy as np
@@ -81,13 +87,13 @@ from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED, add, multiply
 
 
 @subroutine
-def emit(program, state, levels, weight, out, capacity):
+def emit(program, state, level_states, weight, out, capacity):
     """Append the bound head values and the weight to ``out``, of shape ``(head + 1, capacity)``."""
     row = load(state, ROWS_WRITTEN)
     size = load(program, HEAD_SIZE)
     for column in range(size):
         level = load(program, load(program, HEAD_LEVELS) + column)
-        value = load(state, levels + LEVEL_STATE_WORDS * level + VALUE)
+        value = load(state, level_states + LEVEL_STATE_WORDS * level + VALUE)
         store(out, capacity * column + row, value)
     store(out, capacity * size + row, weight)
     store(state, ROWS_WRITTEN, row + 1)
@@ -97,10 +103,10 @@ def emit(program, state, levels, weight, out, capacity):
 def proposals_of_two(counters, level, depth_count):
     """Return the number of proposals so far at a level and at the next one."""
     counters += COUNTER_BYTES * level
-    found = load(counters, PROPOSALS)
+    proposals = load(counters, PROPOSALS)
     if level + 1 < depth_count:
-        found += load(counters + COUNTER_BYTES, PROPOSALS)
-    return found
+        proposals += load(counters + COUNTER_BYTES, PROPOSALS)
+    return proposals
 
 
 @kernel
@@ -110,16 +116,16 @@ def join(
     deltas,
     low,
     high,
-    resumed,
+    is_resumed,
     state,
     out,
     capacity,
     bitmap,
     memo,
     counters,
-    work,
+    remaining_work,
 ):
-    """Run or resume a join until it is done, ``out`` is full or ``work`` is done.
+    """Run or resume a join until it is done, ``out`` is full or the work limit is reached.
 
     All arguments are int64; arrays are given by their addresses.
 
@@ -129,7 +135,7 @@ def join(
         deltas: addresses of the step's delta runs, 0 for none.
         low: least value of the level ``program[SPLIT_LEVEL]``.
         high: greatest value of that level.
-        resumed: 0 to start, 1 to continue after ``FULL`` or ``PAUSED``.
+        is_resumed: 0 to start, 1 to continue after ``FULL`` or ``PAUSED``.
         state: the stack.
         out: array of shape ``(head + 1, capacity)``; the last row holds weights.
         capacity: number of rows that fit in ``out``.
@@ -137,8 +143,8 @@ def join(
             the address of a packed run or 0.
         memo: room for memoized sums (`dbsp_wcoj.kernels.join.memo`), if a level memoizes.
         counters: accumulates the proposals and intersections of each level.
-        work: number of values bound or proposed after which the join pauses. If the two innermost
-            variables are summed together, that sum is completed first.
+        remaining_work: number of values bound or proposed after which the join pauses. A sum over
+            the two innermost variables together is completed first.
 
     Returns:
         ``(status, rows written, total)``: ``DONE``, ``FULL`` or ``PAUSED`` (take the rows, call
@@ -146,69 +152,79 @@ def join(
     """
     depth_count = load(program, LEVELS)
     emitted = load(program, EMITTED_LEVELS)
-    levels = FIRST_SLOT + load(program, ATOMS) + 1
-    cells = state + 8 * (levels + LEVEL_STATE_WORDS * (depth_count + 1))
+    level_states = FIRST_SLOT + load(program, ATOMS) + 1
+    cells = state + 8 * (level_states + LEVEL_STATE_WORDS * (depth_count + 1))
     store(state, ROWS_WRITTEN, 0)
-    if resumed == 0:
+    if is_resumed == 0:
         store(state, TOTAL, 0)
         if memo != 0:
             store(memo, GENERATION, load(memo, GENERATION) + 1)
-        open_join(program, sources, deltas, state, cells, levels)
-        weight = load(state, levels + WEIGHT)
+        open_join(program, sources, deltas, state, cells, level_states)
+        weight = load(state, level_states + WEIGHT)
         if depth_count == 0 or weight == 0:
             return OVERFLOW if weight == OVERFLOWED else DONE, 0, weight
-        driven = load(program, DRIVER_LEVELS) if is_driven(program, state) else np.int64(0)
-        store(state, ACTIVE_DRIVER_LEVELS, driven)
+        driver_levels = load(program, DRIVER_LEVELS) if is_driven(program, state) else np.int64(0)
+        store(state, ACTIVE_DRIVER_LEVELS, driver_levels)
         store(state, LEVEL, 0)
         store(state, IS_ENTERING, 1)
-        if driven > 0:
-            open_level(program, state, cells, levels, np.int64(0), low, high)
-            grouped = driven == 1 and load(program, load(program, load(program, BLOCKS)) + SUM_KIND)
-            store(state, IS_ENTERING, 1 if grouped else 0)
-    driven = load(state, ACTIVE_DRIVER_LEVELS)
-    paired = driven > 0 and emitted == 0 and is_pair_sum(program, driven)
+        if driver_levels > 0:
+            open_level(program, state, cells, level_states, np.int64(0), low, high)
+            is_grouped = driver_levels == 1 and load(
+                program, load(program, load(program, BLOCKS)) + SUM_KIND
+            )
+            store(state, IS_ENTERING, 1 if is_grouped else 0)
+    driver_levels = load(state, ACTIVE_DRIVER_LEVELS)
+    is_pair = driver_levels > 0 and emitted == 0 and is_pair_sum(program, driver_levels)
     level = load(state, LEVEL)
-    entering = load(state, IS_ENTERING) != 0
+    is_entering = load(state, IS_ENTERING) != 0
     total = load(state, TOTAL)
     while True:
         if emitted > 0 and load(state, ROWS_WRITTEN) == capacity:
             store(state, LEVEL, level)
-            store(state, IS_ENTERING, 1 if entering else 0)
+            store(state, IS_ENTERING, 1 if is_entering else 0)
             store(state, TOTAL, total)
             return FULL, capacity, 0
-        work -= 1
-        if work < 0:
+        remaining_work -= 1
+        if remaining_work < 0:
             store(state, LEVEL, level)
-            store(state, IS_ENTERING, 1 if entering else 0)
+            store(state, IS_ENTERING, 1 if is_entering else 0)
             store(state, TOTAL, total)
             return PAUSED, load(state, ROWS_WRITTEN), 0
-        if level < driven and not entering:
-            found_row = next_row(program, state, cells, levels, level, low, high, counters)
-            if found_row == NO_ROW:
+        if level < driver_levels and not is_entering:
+            row_kind = next_row(program, state, cells, level_states, level, low, high, counters)
+            if row_kind == NO_ROW:
                 if total == OVERFLOWED and emitted == 0:
                     return OVERFLOW, 0, 0
                 return DONE, load(state, ROWS_WRITTEN), total
-            level = driven - 1
-            if found_row == GROUP:
-                entering = True
+            level = driver_levels - 1
+            if row_kind == GROUP:
+                is_entering = True
             else:
-                weight = load(state, levels + LEVEL_STATE_WORDS * driven + WEIGHT)
-                if paired:
-                    store(state, LEVEL, driven)
-                    block = load(program, load(program, BLOCKS) + driven)
-                    counted = counters + COUNTER_BYTES * driven
-                    position = (program, state, cells, levels, driven, NO_PROPOSER, np.int64(0))
-                    bounds = (MIN_INT64, MAX_INT64, bitmap, counted)
+                weight = load(state, level_states + LEVEL_STATE_WORDS * driver_levels + WEIGHT)
+                if is_pair:
+                    store(state, LEVEL, driver_levels)
+                    block = load(program, load(program, BLOCKS) + driver_levels)
+                    level_counters = counters + COUNTER_BYTES * driver_levels
+                    position = (
+                        program,
+                        state,
+                        cells,
+                        level_states,
+                        driver_levels,
+                        NO_PROPOSER,
+                        np.int64(0),
+                    )
+                    bounds = (MIN_INT64, MAX_INT64, bitmap, level_counters)
                     part = call_sum(load(program, block + SUM_KERNEL), position + bounds)
                     total = add(total, multiply(weight, part))
                     continue
-                if driven < depth_count:
-                    level = driven
-                    entering = True
+                if driver_levels < depth_count:
+                    level = driver_levels
+                    is_entering = True
                 elif emitted == depth_count:
                     if weight == OVERFLOWED:
                         return OVERFLOW, 0, 0
-                    emit(program, state, levels, weight, out, capacity)
+                    emit(program, state, level_states, weight, out, capacity)
                     continue
                 else:
                     total = add(total, weight)
@@ -216,87 +232,91 @@ def join(
         # For the sampler, `dbsp_wcoj.kernels.join.progress_board`.
         store(state, LEVEL, level)
         block = load(program, load(program, BLOCKS) + level)
-        here = levels + LEVEL_STATE_WORDS * level
-        found = True
+        level_state = level_states + LEVEL_STATE_WORDS * level
+        has_value = True
         memo_level = load(program, block + MEMO_KEY_LEVEL)
-        if entering:
-            entering = False
+        if is_entering:
+            is_entering = False
             if memo_level >= 0:
-                store(state, here + IS_MEMOIZED, 0)
-                key = load(state, levels + LEVEL_STATE_WORDS * memo_level + VALUE)
-                known, part = look_up_sum(memo, level, key)
-                if known:
-                    total = add(total, multiply(load(state, here + WEIGHT), part))
-                    found = False
-            if found:
-                least = low if level == load(program, SPLIT_LEVEL) else MIN_INT64
-                most = high if level == load(program, SPLIT_LEVEL) else MAX_INT64
-                least, most = value_range(program, state, block, levels, least, most)
-                found = least <= most
-            if found:
-                proposer, count = enter_level(program, state, cells, block, least, most)
-                store(state, here + PROPOSER, proposer)
-                found = count > 0
-                summed = load(program, block + SUM_KIND)
-                if found and summed == SUM_NONE and memo_level >= 0:
-                    store(state, here + IS_MEMOIZED, 1)
-                    store(state, here + TOTAL_BEFORE, total)
-                    store(state, here + WEIGHT_BEFORE, load(state, here + WEIGHT))
-                    store(state, here + WEIGHT, 1)
+                store(state, level_state + IS_MEMOIZED, 0)
+                key = load(state, level_states + LEVEL_STATE_WORDS * memo_level + VALUE)
+                is_stored, part = look_up_sum(memo, level, key)
+                if is_stored:
+                    total = add(total, multiply(load(state, level_state + WEIGHT), part))
+                    has_value = False
+            if has_value:
+                least_value = low if level == load(program, SPLIT_LEVEL) else MIN_INT64
+                greatest_value = high if level == load(program, SPLIT_LEVEL) else MAX_INT64
+                least_value, greatest_value = value_range(
+                    program, state, block, level_states, least_value, greatest_value
+                )
+                has_value = least_value <= greatest_value
+            if has_value:
+                proposer, count = enter_level(
+                    program, state, cells, block, least_value, greatest_value
+                )
+                store(state, level_state + PROPOSER, proposer)
+                has_value = count > 0
+                sum_kind = load(program, block + SUM_KIND)
+                if has_value and sum_kind == SUM_NONE and memo_level >= 0:
+                    store(state, level_state + IS_MEMOIZED, 1)
+                    store(state, level_state + TOTAL_BEFORE, total)
+                    store(state, level_state + WEIGHT_BEFORE, load(state, level_state + WEIGHT))
+                    store(state, level_state + WEIGHT, 1)
                     total = np.int64(0)
-                if found and summed != SUM_NONE:
+                if has_value and sum_kind != SUM_NONE:
                     proposed = proposals_of_two(counters, level, depth_count)
                     kernel = load(program, block + SUM_KERNEL)
-                    counted = counters + COUNTER_BYTES * level
+                    level_counters = counters + COUNTER_BYTES * level
                     if kernel == 0:
-                        increment(counted, PROPOSALS, count)
+                        increment(level_counters, PROPOSALS, count)
                         part = sum_one(program, state, cells, block)
                     else:
-                        position = (program, state, cells, levels, level, proposer, count)
-                        bounds = (least, most, bitmap, counted)
+                        position = (program, state, cells, level_states, level, proposer, count)
+                        bounds = (least_value, greatest_value, bitmap, level_counters)
                         part = call_sum(kernel, position + bounds)
-                    work -= proposals_of_two(counters, level, depth_count) - proposed
+                    remaining_work -= proposals_of_two(counters, level, depth_count) - proposed
                     if memo_level >= 0:
-                        key = load(state, levels + LEVEL_STATE_WORDS * memo_level + VALUE)
+                        key = load(state, level_states + LEVEL_STATE_WORDS * memo_level + VALUE)
                         memoize_sum(memo, level, key, part)
-                    total = add(total, multiply(load(state, here + WEIGHT), part))
-                    found = False
-        if found:
-            found, value = next_value(
+                    total = add(total, multiply(load(state, level_state + WEIGHT), part))
+                    has_value = False
+        if has_value:
+            has_value, value = next_value(
                 program,
                 state,
                 cells,
                 block,
-                load(state, here + PROPOSER),
+                load(state, level_state + PROPOSER),
                 counters + COUNTER_BYTES * level,
             )
-        if not found:
+        if not has_value:
             # All extensions of this prefix are done: return to the previous level.
-            if memo_level >= 0 and load(state, here + IS_MEMOIZED) != 0:
-                key = load(state, levels + LEVEL_STATE_WORDS * memo_level + VALUE)
+            if memo_level >= 0 and load(state, level_state + IS_MEMOIZED) != 0:
+                key = load(state, level_states + LEVEL_STATE_WORDS * memo_level + VALUE)
                 memoize_sum(memo, level, key, total)
-                part = multiply(load(state, here + WEIGHT_BEFORE), total)
-                total = add(load(state, here + TOTAL_BEFORE), part)
+                part = multiply(load(state, level_state + WEIGHT_BEFORE), total)
+                total = add(load(state, level_state + TOTAL_BEFORE), part)
             if total == OVERFLOWED and level <= emitted:
                 return OVERFLOW, 0, 0
             if level == 0:
                 return DONE, load(state, ROWS_WRITTEN), total
             level -= 1
             if level == emitted - 1 and total != 0:
-                emit(program, state, levels, total, out, capacity)
+                emit(program, state, level_states, total, out, capacity)
                 total = np.int64(0)
             continue
-        store(state, here + VALUE, value)
-        weight = bind_value(program, state, cells, block, load(state, here + WEIGHT))
-        if weight == 0 or is_excluded(program, state, block, levels, value):
+        store(state, level_state + VALUE, value)
+        weight = bind_value(program, state, cells, block, load(state, level_state + WEIGHT))
+        if weight == 0 or is_excluded(program, state, block, level_states, value):
             continue
         if level < depth_count - 1:
             level += 1
-            store(state, here + LEVEL_STATE_WORDS + WEIGHT, weight)
-            entering = True
+            store(state, level_state + LEVEL_STATE_WORDS + WEIGHT, weight)
+            is_entering = True
         elif emitted == depth_count:
             if weight == OVERFLOWED:
                 return OVERFLOW, 0, 0
-            emit(program, state, levels, weight, out, capacity)
+            emit(program, state, level_states, weight, out, capacity)
         else:
             total = add(total, weight)

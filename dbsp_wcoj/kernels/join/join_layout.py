@@ -1,9 +1,10 @@
-"""The layout of a join plan and of its running state, shared by the join kernels and Python.
+"""The layout of a join program and of the state of a running join, for the kernels and Python.
 
 A *program* is one int64 array: the part of a join that is fixed when its query is planned. The
 *state* is the stack of the kernel. All of it is in one array, so a join can stop when its output
 buffer is full and resume later. A *source* says which runs an atom reads: those of a spine (by the
-address of its table), the delta run of this step, or both. So old, delta and new are data.
+address of its table), the delta run of this step, or both. These are the old version of the
+relation, its delta, and the new version, so one kernel serves all three.
 """
 
 # program[...]
@@ -21,11 +22,12 @@ DRIVER = 9
 DRIVER_LEVELS = 10
 PROGRAM_WORDS = 11
 
-# The block of a level: MEMO_KEY_LEVEL, SUM_KIND, SUM_KERNEL, participants, (atom, depth, last)*,
-# comparisons, (operator, kind, value)*. MEMO_KEY_LEVEL is the level of the only bound variable that
-# the sum over this and all later levels depends on: the sum is memoized for each of its values. It
-# is -1 if there is no such variable. SUM_KERNEL is the address of the kernel that computes the sum
-# (`dbsp_wcoj.kernels.join.calls`), or 0.
+# The block of a level: MEMO_KEY_LEVEL, SUM_KIND, SUM_KERNEL, the number of participants, (atom,
+# depth, whether the atom is complete) for each, the number of comparisons, (operator, CONSTANT or
+# VARIABLE, constant or level) for each. MEMO_KEY_LEVEL is the level of the only bound variable on
+# which the sum over this and all later levels depends: the sum is memoized for each of its values.
+# It is -1 if there is no such variable. SUM_KERNEL is the address of the kernel that computes the
+# sum (`dbsp_wcoj.kernels.join.calls`), or 0.
 MEMO_KEY_LEVEL = 0
 SUM_KIND = 1
 SUM_KERNEL = 2
@@ -37,8 +39,8 @@ COMPARISON_WORDS = 3
 # - SUM_NONE: the values are listed.
 # - SUM_LAST: the sum over the innermost variable.
 # - SUM_PAIRS: the sum over this variable and the innermost one after it.
-# - SUM_CYCLE: the same where the two close a cycle (`dbsp_wcoj.kernels.join.cycle_sums`).
-# - SUM_CLIQUE: the same where they close a clique (`dbsp_wcoj.kernels.join.clique_sums`). One more
+# - SUM_CYCLE: the same if the two variables close a cycle (`dbsp_wcoj.kernels.join.cycle_sums`).
+# - SUM_CLIQUE: the same if they close a clique (`dbsp_wcoj.kernels.join.clique_sums`). One more
 #   block then follows those of the levels: the innermost variable without the atom that binds both.
 SUM_NONE, SUM_LAST, SUM_PAIRS, SUM_CYCLE, SUM_CLIQUE = range(5)
 
@@ -59,10 +61,10 @@ ROWS_WRITTEN = 3
 ACTIVE_DRIVER_LEVELS = 4  # number of levels that rows of the driver bind in this join
 FIRST_SLOT = 5  # words: slot_start[atoms + 1], levels, cells
 
-# One cell per slot (a run of an atom) and depth: one cache line.
-LOW = 0  # children of the bound prefix: [LOW, HIGH)
+# One cell per slot (a run of an atom) and depth (a column of the run): one cache line.
+LOW = 0  # the values that extend the bound prefix: [LOW, HIGH)
 HIGH = 1
-POSITION = 2  # cursor among them, after comparisons: [POSITION, END)
+POSITION = 2  # the cursor, and the end of those values that the comparisons allow
 END = 3
 VALUES = 4
 OFFSETS = 5
@@ -71,8 +73,8 @@ IS_MATCHED = 7  # 1 if the cursor is on the value being bound
 CELL_WORDS = 8
 CELL_BYTES = 8 * CELL_WORDS
 
-# Per level: bound value, weight of the prefix before it, proposing participant; then whether the
-# sum from this level on is being memoized, and if so the total and the weight before it.
+# State of a level: the bound value, the weight of the prefix before it, and the participant that
+# proposes values. If the sum from this level on is being memoized: the total and the weight before.
 VALUE = 0
 WEIGHT = 1
 PROPOSER = 2
@@ -87,7 +89,7 @@ INTERSECTIONS = 1
 COUNTER_WORDS = 2
 COUNTER_BYTES = 8 * COUNTER_WORDS
 
-# Status that the join kernel returns. After FULL or PAUSED, call it again with ``resumed`` = 1.
+# Status that the join kernel returns. After FULL or PAUSED, call it again with ``is_resumed`` = 1.
 DONE, FULL, OVERFLOW, PAUSED = range(4)
 
 # Values bound or proposed before a join pauses, so that its caller can check its time limit.
@@ -109,7 +111,7 @@ MEMO_WORDS = FIRST_MEMO_ENTRY + MEMO_ENTRY_WORDS * MAX_MEMO_ENTRIES
 BITMAP_BITS = 1 << 23
 BITMAP_WORDS = BITMAP_BITS >> 6
 
-# After the bitmap: room for two products of lists (values and weights), and scratch space.
+# After the bitmap: space for two products of lists (values and weights), and scratch space.
 LIST_WORDS = 1 << 15
 # After the lists: the address of a packed run (`dbsp_wcoj.kernels.join.packed_lists`), 0 for none.
 PACKED_RUN = BITMAP_WORDS + 7 * LIST_WORDS

@@ -1,10 +1,13 @@
-"""Short lists with weights: the product of the lists that several atoms read below a prefix.
+"""Products of lists: the common values of several atoms, each with the product of its weights.
+
+    product(v) = Π over the atoms of ( Σ over the runs of the atom of weight(run, v) )
 
 An atom is the sum of its runs, so it has one list per run. The lists of the atom with the fewest
 values are added up. Every other atom then gives each of these values a weight, the sum over its
 lists, and a value without weight is dropped. No union of long lists is formed.
 
-The ``room`` of a product holds its values, then its weights; ``scratch`` holds intermediate lists.
+``product`` is the address of the result: `LIST_WORDS` values, then their weights. ``scratch`` holds
+intermediate lists.
 """
 
 from typing import Any
@@ -33,7 +36,7 @@ from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.kernels.storage.search import seek
 from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED, add, multiply
 
-# Start of the weights in a room, and of the parts of the scratch, in words.
+# Start of the weights in a product, and of the parts of the scratch space, in words.
 LIST_WEIGHTS = LIST_WORDS
 OTHER_VALUES = 0
 OTHER_WEIGHTS = LIST_WORDS
@@ -41,16 +44,16 @@ FACTORS = 2 * LIST_WORDS
 
 
 @subroutine
-def add_list(room, scratch, size, run, values, first, end):
-    """Add a list to the list in ``room``; return the new size. The room can hold both."""
+def add_list(product, scratch, size, run, values, first, end):
+    """Add a list to the list in ``product``; return the new size. There is space for both."""
     if size == 0:
         for position in range(first, end):
-            store(room, position - first, load(values, position))
-            store(room, LIST_WEIGHTS + position - first, leaf_weight(run, position))
+            store(product, position - first, load(values, position))
+            store(product, LIST_WEIGHTS + position - first, leaf_weight(run, position))
         return end - first
     for position in range(size):
-        store(scratch, OTHER_VALUES + position, load(room, position))
-        store(scratch, OTHER_WEIGHTS + position, load(room, LIST_WEIGHTS + position))
+        store(scratch, OTHER_VALUES + position, load(product, position))
+        store(scratch, OTHER_WEIGHTS + position, load(product, LIST_WEIGHTS + position))
     i = np.int64(0)
     written = np.int64(0)
     while i < size or first < end:
@@ -72,19 +75,19 @@ def add_list(room, scratch, size, run, values, first, end):
             weight = add(weight, leaf_weight(run, first))
             first += 1
         if weight != 0:
-            store(room, written, value)
-            store(room, LIST_WEIGHTS + written, weight)
+            store(product, written, value)
+            store(product, LIST_WEIGHTS + written, weight)
             written += 1
     return written
 
 
 @subroutine
-def add_factors(room, scratch, size, run, values, j, end):
-    """Add the weights of a list to the factors of the values that it shares with ``room``."""
+def add_factors(product, scratch, size, run, values, j, end):
+    """Add the weights of a list to the factors of the values that it shares with ``product``."""
     i = np.int64(0)
     gallop = size * GALLOP_RATIO < end - j
     while i < size and j < end:
-        x = load(room, i)
+        x = load(product, i)
         if gallop:
             j = seek(values, j, end, x)
             if j == end:
@@ -98,45 +101,45 @@ def add_factors(room, scratch, size, run, values, j, end):
 
 
 @subroutine
-def apply_factors(room, scratch, size):
+def apply_factors(product, scratch, size):
     """Multiply the weights by the factors; return how many values remain."""
-    kept = np.int64(0)
+    remaining = np.int64(0)
     for position in range(size):
         factor = load(scratch, FACTORS + position)
         if factor != 0:
-            weight = multiply(load(room, LIST_WEIGHTS + position), factor)
-            store(room, kept, load(room, position))
-            store(room, LIST_WEIGHTS + kept, weight)
-            kept += 1
-    return kept
+            weight = multiply(load(product, LIST_WEIGHTS + position), factor)
+            store(product, remaining, load(product, position))
+            store(product, LIST_WEIGHTS + remaining, weight)
+            remaining += 1
+    return remaining
 
 
 @subroutine
-def drop_excluded(program, state, block, levels, room, size):
+def drop_excluded(program, state, block, level_states, product, size):
     """Drop the values that a ``!=`` of the block excludes; return how many remain."""
-    kept = np.int64(0)
+    remaining = np.int64(0)
     for position in range(size):
-        value = load(room, position)
-        if not is_excluded(program, state, block, levels, value):
-            store(room, kept, value)
-            store(room, LIST_WEIGHTS + kept, load(room, LIST_WEIGHTS + position))
-            kept += 1
-    return kept
+        value = load(product, position)
+        if not is_excluded(program, state, block, level_states, value):
+            store(product, remaining, value)
+            store(product, LIST_WEIGHTS + remaining, load(product, LIST_WEIGHTS + position))
+            remaining += 1
+    return remaining
 
 
 @subroutine
-def find_only_list(program, state, cells, word):
+def find_only_list(program, state, cells, participant):
     """Return the cell of a participant's only list if it has uniform weight, else 0."""
-    depths = load(program, MAX_ATOM_DEPTH)
-    atom, depth = load(program, word), load(program, word + 1)
-    only = np.int64(0)
+    max_depth = load(program, MAX_ATOM_DEPTH)
+    atom, depth = load(program, participant), load(program, participant + 1)
+    only_cell = np.int64(0)
     for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
-        cell = cells + CELL_BYTES * (slot * depths + depth)
+        cell = cells + CELL_BYTES * (slot * max_depth + depth)
         if load(cell, POSITION) < load(cell, END):
-            if only != 0 or load(load(cell, RUN), run_layout.WEIGHT_SUMS) != 0:
+            if only_cell != 0 or load(load(cell, RUN), run_layout.WEIGHT_SUMS) != 0:
                 return np.int64(0)
-            only = cell
-    return only
+            only_cell = cell
+    return only_cell
 
 
 @subroutine
@@ -169,7 +172,7 @@ def write_common(a, i, end_a, b, j, end_b, out):
 
 
 @subroutine
-def collect_single(program, state, cells, block, proposer, without, room, counters):
+def collect_single(program, state, cells, block, proposer, without, product, counters):
     """Like `collect_lists` if each participant has one list of uniform weight.
 
     Returns ``(done, values, weight)``; ``weight`` applies to all values and is not written.
@@ -182,77 +185,79 @@ def collect_single(program, state, cells, block, proposer, without, room, counte
     values, low, high = load(shortest, VALUES), load(shortest, POSITION), load(shortest, END)
     participants = load(program, block + PARTICIPANTS)
     for index in range(participants):
-        word = first + PARTICIPANT_WORDS * index
-        if index == proposer or load(program, word) == without:
+        participant = first + PARTICIPANT_WORDS * index
+        if index == proposer or load(program, participant) == without:
             continue
-        cell = find_only_list(program, state, cells, word)
+        cell = find_only_list(program, state, cells, participant)
         if cell == 0:
             return False, np.int64(0), np.int64(0)
         weight = multiply(weight, load(load(cell, RUN), run_layout.UNIFORM_WEIGHT))
         increment(counters, PROPOSALS, high - low)
         increment(counters, INTERSECTIONS, high - low)
-        others = load(cell, VALUES)
-        high = write_common(values, low, high, others, load(cell, POSITION), load(cell, END), room)
-        values, low = room, np.int64(0)
-    if values != room:
+        other_values = load(cell, VALUES)
+        high = write_common(
+            values, low, high, other_values, load(cell, POSITION), load(cell, END), product
+        )
+        values, low = product, np.int64(0)
+    if values != product:
         for position in range(low, high):
-            store(room, position - low, load(values, position))
+            store(product, position - low, load(values, position))
     return weight != OVERFLOWED, high - low, weight
 
 
 @subroutine
-def count_values(program, state, cells, word):
+def count_values(program, state, cells, participant):
     """Return how many values the lists of a participant have between their cursors."""
-    depths = load(program, MAX_ATOM_DEPTH)
-    atom, depth = load(program, word), load(program, word + 1)
+    max_depth = load(program, MAX_ATOM_DEPTH)
+    atom, depth = load(program, participant), load(program, participant + 1)
     length = np.int64(0)
     for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
-        cell = cells + CELL_BYTES * (slot * depths + depth)
+        cell = cells + CELL_BYTES * (slot * max_depth + depth)
         length += load(cell, END) - load(cell, POSITION)
     return length
 
 
 @subroutine
-def collect_lists(program, state, cells, levels, block, without, room, scratch, counters):
-    """Write the product of a block's participants, whose cursors are set, to ``room``.
+def collect_lists(program, state, cells, level_states, block, without, product, scratch, counters):
+    """Write the product of a block's participants, whose cursors are set, to ``product``.
 
     All participants except the atom ``without`` (-1: none) are complete, at their leaves.
 
     Returns:
-        ``(done, values, weight)``: whether the product fits in the room, its number of values, and
+        ``(done, values, weight)``: whether the product fits in its space, its number of values, and
         the weight of each value, or 0 if the weights differ and have been written.
     """
-    depths = load(program, MAX_ATOM_DEPTH)
+    max_depth = load(program, MAX_ATOM_DEPTH)
     participants = load(program, block + PARTICIPANTS)
     first = block + PARTICIPANTS + 1
     proposer: Any = np.int64(-1)
     fewest: Any = np.int64(LIST_WORDS + 1)
     for index in range(participants):
-        word = first + PARTICIPANT_WORDS * index
-        if load(program, word) != without:
-            length = count_values(program, state, cells, word)
+        participant = first + PARTICIPANT_WORDS * index
+        if load(program, participant) != without:
+            length = count_values(program, state, cells, participant)
             if length < fewest:
                 proposer, fewest = index, length
     if proposer < 0:
         return False, np.int64(0), np.int64(0)
-    compared = load(program, first + PARTICIPANT_WORDS * participants) != 0
-    if not compared:
+    has_comparisons = load(program, first + PARTICIPANT_WORDS * participants) != 0
+    if not has_comparisons:
         done, size, weight = collect_single(
-            program, state, cells, block, proposer, without, room, counters
+            program, state, cells, block, proposer, without, product, counters
         )
         if done:
             return True, size, weight
     size = np.int64(0)
-    word = first + PARTICIPANT_WORDS * proposer
-    atom, depth = load(program, word), load(program, word + 1)
+    participant = first + PARTICIPANT_WORDS * proposer
+    atom, depth = load(program, participant), load(program, participant + 1)
     for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
-        cell = cells + CELL_BYTES * (slot * depths + depth)
+        cell = cells + CELL_BYTES * (slot * max_depth + depth)
         low, high = load(cell, POSITION), load(cell, END)
         if low < high:
-            size = add_list(room, scratch, size, load(cell, RUN), load(cell, VALUES), low, high)
+            size = add_list(product, scratch, size, load(cell, RUN), load(cell, VALUES), low, high)
     for index in range(participants):
-        word = first + PARTICIPANT_WORDS * index
-        atom, depth = load(program, word), load(program, word + 1)
+        participant = first + PARTICIPANT_WORDS * index
+        atom, depth = load(program, participant), load(program, participant + 1)
         if index == proposer or atom == without or size == 0:
             continue
         increment(counters, PROPOSALS, size)
@@ -260,17 +265,17 @@ def collect_lists(program, state, cells, levels, block, without, room, scratch, 
         for position in range(size):
             store(scratch, FACTORS + position, 0)
         for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
-            cell = cells + CELL_BYTES * (slot * depths + depth)
+            cell = cells + CELL_BYTES * (slot * max_depth + depth)
             low, high = load(cell, POSITION), load(cell, END)
             if low < high:
-                add_factors(room, scratch, size, load(cell, RUN), load(cell, VALUES), low, high)
-        size = apply_factors(room, scratch, size)
-    if compared:
-        size = drop_excluded(program, state, block, levels, room, size)
+                add_factors(product, scratch, size, load(cell, RUN), load(cell, VALUES), low, high)
+        size = apply_factors(product, scratch, size)
+    if has_comparisons:
+        size = drop_excluded(program, state, block, level_states, product, size)
     weight = np.int64(0)
     if size > 0:
-        weight = load(room, LIST_WEIGHTS)
+        weight = load(product, LIST_WEIGHTS)
         for position in range(size):
-            if load(room, LIST_WEIGHTS + position) != weight or weight == OVERFLOWED:
+            if load(product, LIST_WEIGHTS + position) != weight or weight == OVERFLOWED:
                 weight = np.int64(0)
     return True, size, weight

@@ -1,12 +1,15 @@
-"""Memoized sums: the rest of a join often depends on one bound value only.
+"""Memoized sums: store the sum over the later levels of a join by the one value it depends on.
 
 In a chain ``r(a, b), s(b, c), t(c, d)`` the sum over c and d depends on b alone, and many values of
-a share one b. The kernel stores the sum by (level, value of b) and does not walk the tails again.
-For acyclic queries the work is then bounded by the relations and not by the rows of the join, as
-with the upward messages of Yannakakis' algorithm, without a separate plan.
+a share one b. The kernel stores the sum by (level, value of b) and computes it once::
 
-The table is direct-mapped: a new entry overwrites the old entry of its slot. Each entry carries the
-number of its join and is valid for that join only, so nothing has to be erased.
+    sum(b) = Σ over c, d of s(b, c) * t(c, d)
+
+For acyclic queries the work is then bounded by the sizes of the relations and not by the number of
+joined rows, as in Yannakakis' algorithm, without a separate plan.
+
+The table is direct-mapped: a new entry overwrites the old entry of its slot. Each entry contains
+the number of its join and is valid for that join only, so the table need not be cleared.
 
 Reference: Olteanu, Závodný. Size bounds for factorised representations of query results. TODS
 40(1), 2015 (d-representations share what depends on the same values).
@@ -47,11 +50,11 @@ def owner_tag(memo, level):
 
 @subroutine
 def look_up_sum(memo, level, value):
-    """Return ``(found, sum)`` of a level for ``value``."""
+    """Return ``(is_stored, sum)`` of a level for a value of the variable it depends on."""
     entry = entry_position(value, level)
-    found = load(memo, entry + MEMO_OWNER) == owner_tag(memo, level)
-    found = found and load(memo, entry + MEMO_KEY) == value
-    return found, load(memo, entry + MEMO_SUM)
+    is_stored = load(memo, entry + MEMO_OWNER) == owner_tag(memo, level)
+    is_stored = is_stored and load(memo, entry + MEMO_KEY) == value
+    return is_stored, load(memo, entry + MEMO_SUM)
 
 
 @subroutine

@@ -1,19 +1,22 @@
-"""Lists packed into words of 64 values, for a join that reads whole relations.
+"""Packed lists: lists of values as pairs (word, bits), for a join that reads whole relations.
 
-    list of a node:   v, v', v'', …      ->      (word, bits)*,   word = v >> 6
+A pair stands for up to 64 values: bit i of ``bits`` is set if the list contains ``64 * word + i``.
 
-A cycle over a whole relation intersects the lists of its vertices with each other, each list as
-often as its vertex has predecessors. A packed list takes one step for all its values that share a
-word: the neighbours of a page or of a member of a community have close numbers, and a graph of few
-vertices has few words. Against the bitmap of another list, a step is one AND and one bit count, and
-there are never more steps than values.
+    values 3, 5, 64    ->    (0, bits 3 and 5), (1, bit 0)
+
+To count the cycles of a whole graph, the join intersects the neighbours of each vertex ``a`` with
+those of each neighbour ``b`` of ``a``::
 
     sum over b in the list of a  of  | bitmap(a) AND packed list of b |
 
-Cost: O(rows) to pack, about as much as one pass over the lists; each intersection then costs the
-words of a list. Lists are not packed for the joins of a delta, which read few lists of a large
-state. They are not stored in a run either, because merging would have to maintain them and the run
-of a delta is seldom read twice.
+The list of ``a`` is a bitmap, and each list of ``b`` is packed, so one AND and one bit count
+process all values of a pair. There are never more pairs than values. There are far fewer if
+neighbours have close numbers, as in web graphs and communities, or if the graph has few vertices.
+
+Cost: O(rows) to pack, about as much as one pass over the lists; each intersection then takes time
+in proportion to the pairs of a list. Lists are not packed for the join of a delta, which reads few
+lists of a large state. They are not stored in a run either, because merging would have to maintain
+them and the run of a delta is seldom read twice.
 
 The packed form is one int64 array: the address of the run; for each node of the root, the word
 where its pairs begin and where its children begin (and once more for the end); then the pairs.
@@ -58,8 +61,8 @@ def pack_run(run, packed):
         run: its address.
         packed: address of an array of at least `packed_words`.
     """
-    there = load(run, run_layout.DIRECTORY) != 0 and load(run, run_layout.WEIGHT_SUMS) == 0
-    if not there or load(run, run_layout.ARITY) != 2:
+    is_packable = load(run, run_layout.DIRECTORY) != 0 and load(run, run_layout.WEIGHT_SUMS) == 0
+    if not is_packable or load(run, run_layout.ARITY) != 2:
         return False
     nodes = load(run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_NODES)
     offsets = run + 8 * load(run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_OFFSETS)
@@ -78,9 +81,9 @@ def pack_run(run, packed):
         # Each value writes, so that no branch asks whether it is the last value of its word.
         while child < last:
             value = load(leaves, child)
-            same = np.int64(value >> 6 == word)
-            end += 2 * (1 - same)
-            bits = (bits & -same) | (np.int64(1) << (value & 63))
+            is_same_word = np.int64(value >> 6 == word)
+            end += 2 * (1 - is_same_word)
+            bits = (bits & -is_same_word) | (np.int64(1) << (value & 63))
             word = value >> 6
             store(packed, end, word)
             store(packed, end + 1, bits)
@@ -92,12 +95,12 @@ def pack_run(run, packed):
 
 
 @subroutine
-def mark_words(bitmap, values, first, last, lowest, erase):
+def mark_words(bitmap, values, first, last, lowest, is_erasing):
     """Set or erase the values ``[first, last)`` in the bitmap, whose first word is ``lowest``."""
     for position in range(first, last):
         value = load(values, position)
         word = (value >> 6) - lowest
-        if erase:
+        if is_erasing:
             store(bitmap, word, 0)
         else:
             store(bitmap, word, load(bitmap, word) | (np.int64(1) << (value & 63)))
@@ -133,7 +136,7 @@ def count_packed(bitmap, lowest, highest, packed, pair, end):
 
 
 @subroutine
-def find_nodes(run, packed, values, position, size, low, high, found):
+def find_nodes(run, packed, values, position, size, low, high, node_entries):
     """Write the positions in ``packed`` of the nodes of some values; return how many have a node.
 
     Args:
@@ -144,7 +147,7 @@ def find_nodes(run, packed, values, position, size, low, high, found):
         size: Number of values.
         low: The first node that counts.
         high: The node after the last that does.
-        found: Result.
+        node_entries: Result.
     """
     nodes = run + 8 * load(run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_VALUES)
     directory = run + 8 * load(run, run_layout.DIRECTORY)
@@ -152,31 +155,31 @@ def find_nodes(run, packed, values, position, size, low, high, found):
     lowest = np.uint64(load(run, run_layout.LOWEST_VALUE))
     shift = np.uint64(load(run, run_layout.DIRECTORY_SHIFT))
     written = np.int64(0)
-    for ahead in range(position, position + size):
-        value = load(values, ahead)
+    for index in range(position, position + size):
+        value = load(values, index)
         # As unsigned numbers, values below the first node are far beyond the last bucket.
         bucket = np.int64(min((np.uint64(value) - lowest) >> shift, np.uint64(buckets)))
         bucket = min(bucket, buckets - 1)
         node = load(directory, bucket)
-        after = load(directory, bucket + 1)
+        next_node = load(directory, bucket + 1)
         if shift != np.uint64(0):
-            node = bisect(nodes, node, after, value)
-        there = node < after and load(nodes, node) == value and low <= node < high
-        where = FIRST_NODE + NODE_WORDS * node
-        prefetch(packed, where)
-        store(found, written, where)
-        written += np.int64(there)
+            node = bisect(nodes, node, next_node, value)
+        is_in_range = node < next_node and load(nodes, node) == value and low <= node < high
+        entry = FIRST_NODE + NODE_WORDS * node
+        prefetch(packed, entry)
+        store(node_entries, written, entry)
+        written += np.int64(is_in_range)
     return written
 
 
 @subroutine
-def sum_packed(packed, bitmap, room, fixed, first, last, values, start, end, low, high):
+def sum_packed(packed, bitmap, node_entries, fixed, first, last, values, start, end, low, high):
     """Count the common values of a fixed list and the list of each node of the packed run.
 
     Args:
         packed: The packed run.
         bitmap: Bitmap, all zero before and after.
-        room: Scratch of `LOOKUP_BATCH_VALUES` words.
+        node_entries: Scratch of `LOOKUP_BATCH_VALUES` words.
         fixed: The values of the fixed list.
         first: Its start.
         last: Its end; it is not empty.
@@ -205,14 +208,14 @@ def sum_packed(packed, bitmap, room, fixed, first, last, values, start, end, low
     position = start
     while position < end:
         size = min(end - position, LOOKUP_BATCH_VALUES)
-        found = find_nodes(run, packed, values, position, size, low, high, room)
+        count = find_nodes(run, packed, values, position, size, low, high, node_entries)
         position += size
-        for place in range(found):
-            ahead = load(packed, load(room, min(place + PREFETCH_DISTANCE, found - 1)))
-            prefetch(packed, ahead)
-            node = load(room, place)
-            pair, child = load(packed, node), load(packed, node + 1)
-            pair_end, child_end = load(packed, node + 2), load(packed, node + 3)
+        for index in range(count):
+            prefetched = load(packed, load(node_entries, min(index + PREFETCH_DISTANCE, count - 1)))
+            prefetch(packed, prefetched)
+            entry = load(node_entries, index)
+            pair, child = load(packed, entry), load(packed, entry + 1)
+            pair_end, child_end = load(packed, entry + 2), load(packed, entry + 3)
             proposals += min(child_end - child, length)
             if pair_end - pair > 2 * MAX_SCAN_RATIO * length:
                 common += count_common(fixed, first, last, leaves, child, child_end)

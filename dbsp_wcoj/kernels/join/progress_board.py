@@ -1,4 +1,4 @@
-"""Sampling a running join from another thread: how many samples saw it at each level.
+"""Progress board: samples a running join from another thread, to estimate the time of each level.
 
 The join keeps its level in its state (`dbsp_wcoj.kernels.join.join_layout.LEVEL`) and does not hold
 the GIL. A sampler in Python would wait for the GIL, which the thread of the join releases when a
@@ -27,7 +27,12 @@ _sleep = types.ExternalFunction("usleep", types.int32(types.uint32))
 
 @kernel
 def watch_levels(board, seen):
-    """Count samples in ``seen[row, level]`` until ``board[STOP]`` is set; row 0: no join ran."""
+    """Count samples in ``seen[row, level]`` until ``board[STOP]`` is set.
+
+    Args:
+        board: int64, shape ``(BOARD_WORDS,)``.
+        seen: int64, shape ``(rows, levels)``. Row 0 counts the samples while no join was running.
+    """
     while board[STOP] == 0:
         state = board[STATE]
         row = np.int64(0)

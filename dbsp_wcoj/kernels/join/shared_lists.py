@@ -1,7 +1,8 @@
-"""Detecting that the last two variables of a clique read the same lists, below the same prefix.
+"""Shared lists: detect that the last two variables of a clique extend the prefix by equal lists.
 
-In that case the values of the last variable but one are those of the intersection that both share
-(`dbsp_wcoj.kernels.join.clique_sums`).
+In the 4-clique a, b, c, d, both c and d are in the intersection of the neighbours of a and of b. If
+the join reads both from the same memory, one intersection serves both variables
+(`dbsp_wcoj.kernels.join.clique_sums`). All functions read the state and the program only.
 """
 
 import numpy as np
@@ -23,10 +24,10 @@ from dbsp_wcoj.kernels.storage import run_layout
 
 
 @subroutine
-def next_list(state, cells, depths, depth, slot, end):
+def next_list(state, cells, max_depth, depth, slot, end):
     """Return the first slot from ``slot`` on with a non-empty list, or ``end``."""
     while slot < end:
-        cell = cells + CELL_BYTES * (slot * depths + depth)
+        cell = cells + CELL_BYTES * (slot * max_depth + depth)
         if load(cell, LOW) < load(cell, HIGH):
             return slot
         slot += 1
@@ -34,68 +35,79 @@ def next_list(state, cells, depths, depth, slot, end):
 
 
 @subroutine
-def have_same_lists(program, state, cells, word, other_word):
+def have_same_lists(program, state, cells, participant, other_participant):
     """Return whether two participants read the same lists in memory."""
-    depths = load(program, MAX_ATOM_DEPTH)
-    atom, depth = load(program, word), load(program, word + 1)
-    other, other_depth = load(program, other_word), load(program, other_word + 1)
+    max_depth = load(program, MAX_ATOM_DEPTH)
+    atom, depth = load(program, participant), load(program, participant + 1)
+    other, other_depth = load(program, other_participant), load(program, other_participant + 1)
     end, other_end = load(state, FIRST_SLOT + atom + 1), load(state, FIRST_SLOT + other + 1)
-    slot = next_list(state, cells, depths, depth, load(state, FIRST_SLOT + atom), end)
+    slot = next_list(state, cells, max_depth, depth, load(state, FIRST_SLOT + atom), end)
     first = load(state, FIRST_SLOT + other)
-    other_slot = next_list(state, cells, depths, other_depth, first, other_end)
+    other_slot = next_list(state, cells, max_depth, other_depth, first, other_end)
     while slot < end and other_slot < other_end:
-        cell = cells + CELL_BYTES * (slot * depths + depth)
-        same = cells + CELL_BYTES * (other_slot * depths + other_depth)
-        if load(cell, VALUES) != load(same, VALUES) or load(cell, LOW) != load(same, LOW):
+        cell = cells + CELL_BYTES * (slot * max_depth + depth)
+        other_cell = cells + CELL_BYTES * (other_slot * max_depth + other_depth)
+        if load(cell, VALUES) != load(other_cell, VALUES) or load(cell, LOW) != load(
+            other_cell, LOW
+        ):
             return False
-        slot = next_list(state, cells, depths, depth, slot + 1, end)
-        other_slot = next_list(state, cells, depths, other_depth, other_slot + 1, other_end)
+        slot = next_list(state, cells, max_depth, depth, slot + 1, end)
+        other_slot = next_list(state, cells, max_depth, other_depth, other_slot + 1, other_end)
     return slot == end and other_slot == other_end
 
 
 @subroutine
 def are_leaves(program, state, cells, block):
-    """Return whether all participants that are complete at a level are at their leaves there."""
-    depths = load(program, MAX_ATOM_DEPTH)
+    """Return whether the level is the last column of all participants that are complete at it."""
+    max_depth = load(program, MAX_ATOM_DEPTH)
     for index in range(load(program, block + PARTICIPANTS)):
-        word = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * index
-        atom, depth = load(program, word), load(program, word + 1)
+        participant = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * index
+        atom, depth = load(program, participant), load(program, participant + 1)
         slot = load(state, FIRST_SLOT + atom)
-        empty = slot == load(state, FIRST_SLOT + atom + 1)
-        if empty or load(program, word + 2) == 0:
+        is_empty = slot == load(state, FIRST_SLOT + atom + 1)
+        if is_empty or load(program, participant + 2) == 0:
             continue
-        cell = cells + CELL_BYTES * (slot * depths + depth)
+        cell = cells + CELL_BYTES * (slot * max_depth + depth)
         if load(load(cell, RUN), run_layout.ARITY) != depth + 1:
             return False
     return True
 
 
 @subroutine
-def are_shared(program, state, cells, block, fixed, moving):
-    """Return whether a level reads exactly the lists of the product and has no comparison."""
+def are_shared(program, state, cells, block, fixed, closing_atom):
+    """Return whether a level reads exactly the lists of the product and has no comparison.
+
+    Args:
+        program: The program.
+        state: The stack.
+        cells: Its cells.
+        block: The block of the level.
+        fixed: The block of the product: the innermost variable without the atom ``closing_atom``.
+        closing_atom: The atom that contains both variables.
+    """
     first = block + PARTICIPANTS + 1
     participants = load(program, block + PARTICIPANTS)
     other_first = fixed + PARTICIPANTS + 1
-    others = load(program, fixed + PARTICIPANTS)
-    if participants - 1 != others:
+    other_participants = load(program, fixed + PARTICIPANTS)
+    if participants - 1 != other_participants:
         return False
     if load(program, first + PARTICIPANT_WORDS * participants) != 0:
         return False
-    if load(program, other_first + PARTICIPANT_WORDS * others) != 0:
+    if load(program, other_first + PARTICIPANT_WORDS * other_participants) != 0:
         return False
-    used = np.int64(0)
+    used_participants = np.int64(0)
     for index in range(participants):
-        word = first + PARTICIPANT_WORDS * index
-        if load(program, word) == moving:
+        participant = first + PARTICIPANT_WORDS * index
+        if load(program, participant) == closing_atom:
             continue
-        found = False
-        for other in range(others):
-            if (used >> other) & 1 == 0 and not found:
-                found = have_same_lists(
-                    program, state, cells, word, other_first + PARTICIPANT_WORDS * other
+        is_shared = False
+        for other in range(other_participants):
+            if (used_participants >> other) & 1 == 0 and not is_shared:
+                is_shared = have_same_lists(
+                    program, state, cells, participant, other_first + PARTICIPANT_WORDS * other
                 )
-                if found:
-                    used |= np.int64(1) << other
-        if not found:
+                if is_shared:
+                    used_participants |= np.int64(1) << other
+        if not is_shared:
             return False
     return True

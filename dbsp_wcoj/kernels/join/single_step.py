@@ -1,6 +1,11 @@
-"""A whole small step of one relation in one call, for a view whose delta is one weight.
+"""Single step: a small step of one relation in one kernel call, if the result is one weight.
 
-Nothing changes unless everything succeeds.
+The kernel builds the runs of the delta in all column orders, runs the terms of the delta formula,
+and adds the runs to the spines::
+
+    total = Σ over the terms of Π over the factors of the term
+
+If a status says that the step failed, nothing has changed.
 """
 
 import numpy as np
@@ -22,20 +27,22 @@ from dbsp_wcoj.kernels.storage.run_layout import MAX_ABS_WEIGHT
 from dbsp_wcoj.kernels.storage.spine import WEIGHT_BOUND
 from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED
 
-# small[...]: addresses of the arena, of the batch and of the buffers that the batch uses; then for
-# each column order of the arena the index in ``deltas`` of its delta run, or -1.
+# small[...]: the addresses of the arena (`dbsp_wcoj.kernels.storage.arena`), of the batch of terms
+# (`dbsp_wcoj.kernels.join.small_batch`) and of the buffers that the batch uses; then for each
+# column order of the arena the index in ``deltas`` of its delta run, or -1.
 ARENA = 0
 BATCH = 1
 DELTAS = 2
 STATE = 3
 BITMAP = 4
 MEMO = 5
-DELTA_PLACES = 6
+DELTA_SLOTS = 6
 
 MAX_WEIGHT_BOUND = (1 << 63) - 1
 
-# Status of a step. DONE; or SETTLE: done, and a spine has to settle. After the others nothing has
-# changed. ARENA_FULL: the arena has no room; MAY_OVERFLOW: a weight may leave int64.
+# Status of a step. DONE; or SETTLE: done, and a spine must settle, that is, do the merge work it
+# owes. The step failed: ARENA_FULL, if the arena is too small; MAY_OVERFLOW, if a weight may exceed
+# int64.
 DONE, SETTLE, ARENA_FULL, MAY_OVERFLOW = range(4)
 
 
@@ -49,10 +56,10 @@ def small_step(small, columns, weights):
             `dbsp_wcoj.kernels.storage.sort.MAX_INSERTION_ROWS`.
         weights: int64, shape ``(n,)``.
     """
-    nothing = np.int64(0)
+    zero = np.int64(0)
     arena = load(small, ARENA)
     if not has_room(arena, columns.shape[1]):
-        return ARENA_FULL, nothing, nothing
+        return ARENA_FULL, zero, zero
     used_words = build_runs(arena, columns, weights)
     deltas = load(small, DELTAS)
     for index in range(load(arena, ORDERS)):
@@ -60,14 +67,14 @@ def small_step(small, columns, weights):
         run = load(entry, RUN)
         if load(load(entry, TABLE), WEIGHT_BOUND) > MAX_WEIGHT_BOUND - load(run, MAX_ABS_WEIGHT):
             store(arena, FREE, load(arena, FREE) + used_words)
-            return MAY_OVERFLOW, nothing, nothing
-        place = load(small, DELTA_PLACES + index)
-        if place >= 0:
-            store(deltas, place, run)
+            return MAY_OVERFLOW, zero, zero
+        slot = load(small, DELTA_SLOTS + index)
+        if slot >= 0:
+            store(deltas, slot, run)
     state, bitmap, memo = load(small, STATE), load(small, BITMAP), load(small, MEMO)
     total, joins = sum_terms(load(small, BATCH), state, bitmap, memo)
     if total == OVERFLOWED:
         store(arena, FREE, load(arena, FREE) + used_words)
-        return MAY_OVERFLOW, nothing, nothing
-    settle = add_runs(arena, used_words)
-    return SETTLE if settle else DONE, total, joins
+        return MAY_OVERFLOW, zero, zero
+    must_settle = add_runs(arena, used_words)
+    return SETTLE if must_settle else DONE, total, joins

@@ -1,7 +1,10 @@
-"""All products of a step without output rows, in one call.
+"""Small batch: all terms of a step whose result is one weight, in one kernel call.
 
-A step of one row runs one short join per term. Its cost is the number of calls, so one call runs
-all joins and adds up their totals.
+A term is a product of factors, computed by one join. A step of one row runs one short join per
+term, so the overhead of the calls dominates. Therefore one call runs all joins and adds up their
+totals::
+
+    total = Σ over the terms of (the total weight of the join of the term)
 """
 
 import numpy as np
@@ -62,8 +65,8 @@ def sum_terms(batch, state, bitmap, memo):
             continue
         joins += load(term, BINARY_JOINS)
         store(load(term, RUN_COUNT), 0, load(load(term, RUN_COUNT), 0) + 1)
-        start, no_rows = np.int64(0), np.int64(0)
-        request = (load(term, PROGRAM), sources, deltas, MIN_INT64, MAX_INT64, start)
+        is_resumed, no_rows = np.int64(0), np.int64(0)
+        task = (load(term, PROGRAM), sources, deltas, MIN_INT64, MAX_INT64, is_resumed)
         buffers = (
             state,
             no_rows,
@@ -73,10 +76,10 @@ def sum_terms(batch, state, bitmap, memo):
             load(term, COUNTERS),
             np.int64(UNLIMITED_WORK),
         )
-        status, _, part = call_join(load(batch, JOIN_KERNEL), request + buffers)
+        status, _, term_total = call_join(load(batch, JOIN_KERNEL), task + buffers)
         if status == OVERFLOW:
             return OVERFLOWED, joins
-        total = add(total, part)
+        total = add(total, term_total)
     return total, joins
 
 

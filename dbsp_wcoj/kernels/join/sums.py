@@ -1,15 +1,16 @@
-"""Summing the innermost variables of a join instead of listing their values.
+"""Sums over the last one or two variables of a join, without listing the values of the last one.
 
-    one atom:   sum over c of w(c)          a difference of running sums
-    two atoms:  sum over c of wa(c) wb(c)   `dbsp_wcoj.kernels.join.intersect`
+    last variable c, one atom:     sum over c of a(c)          a difference of running sums
+    last variable c, two atoms:    sum over c of a(c) * b(c)   `dbsp_wcoj.kernels.join.intersect`
+    last two variables v and c:    sum over v of w(v) * (sum over c of a(v, c) * b(v, c))
 
 An atom is the sum of its runs, so a sum over two atoms is the sum over all pairs of their runs.
 
-If one of two innermost lists stays the same while the previous variable iterates, its values are
-marked once in a bitmap, and each other list is scanned against the bitmap: one load and one test
-per value, no branch. A triangle query does this with the neighbours of one vertex. The bitmap
-covers `BITMAP_BITS` values. A list with a wider range is intersected directly, and so is a list
-that is much longer than the marked one.
+If one of the two lists does not depend on ``v``, its values are marked once in a bitmap, and each
+other list is scanned against the bitmap: one load and one test per value, no branch. A triangle
+query does this with the neighbours of one vertex. The bitmap covers `BITMAP_BITS` values. A list
+with a wider range is intersected directly, and so is a list that is much longer than the marked
+one.
 """
 
 import numpy as np
@@ -66,12 +67,12 @@ NO_PROPOSER = np.int64(-1)
 
 
 @subroutine
-def update_bitmap(bitmap, values, first, last, lowest, erase):
+def update_bitmap(bitmap, values, first, last, lowest, is_erasing):
     """Set or erase the values ``[first, last)`` in the bitmap, whose first bit is ``lowest``."""
     for position in range(first, last):
         bit = load(values, position) - lowest
         word = bit >> 6
-        if erase:
+        if is_erasing:
             store(bitmap, word, 0)
         else:
             store(bitmap, word, load(bitmap, word) | (np.int64(1) << (bit & 63)))
@@ -99,11 +100,11 @@ def multiply_lists(run_a, values_a, i, end_a, run_b, values_b, j, end_b, bitmap,
     """
     if load(run_a, run_layout.WEIGHT_SUMS) == 0 and load(run_b, run_layout.WEIGHT_SUMS) == 0:
         if bitmap != 0 and end_b - j <= MAX_SCAN_RATIO * (end_a - i):
-            part = count_in_bitmap(bitmap, lowest, highest, values_b, j, end_b)
+            common = count_in_bitmap(bitmap, lowest, highest, values_b, j, end_b)
         else:
-            part = count_common(values_a, i, end_a, values_b, j, end_b)
+            common = count_common(values_a, i, end_a, values_b, j, end_b)
         return multiply(
-            multiply(part, load(run_a, run_layout.UNIFORM_WEIGHT)),
+            multiply(common, load(run_a, run_layout.UNIFORM_WEIGHT)),
             load(run_b, run_layout.UNIFORM_WEIGHT),
         )
     length = min(end_a - i, end_b - j)
@@ -115,32 +116,32 @@ def multiply_lists(run_a, values_a, i, end_a, run_b, values_b, j, end_b, bitmap,
 
 
 @subroutine
-def choose_marked(program, state, cells, block, inner, count):
-    """Return the cell of the list to mark, or 0.
+def choose_marked(program, state, cells, block, inner_block, count):
+    """Return the cell of the list to mark in the bitmap, or 0.
 
-    It is the longest list of uniform weight in an atom of the innermost level whose cursors the
-    previous level does not move.
+    The list belongs to an atom of the innermost level that does not contain the variable of the
+    level before. It is the longest one whose weights are all equal.
     """
     if count < MIN_MARKED_USES:
         return np.int64(0)
-    depths = load(program, MAX_ATOM_DEPTH)
-    for index in range(load(program, inner + PARTICIPANTS)):
-        word = inner + PARTICIPANTS + 1 + PARTICIPANT_WORDS * index
-        atom = load(program, word)
-        moves = False
+    max_depth = load(program, MAX_ATOM_DEPTH)
+    for index in range(load(program, inner_block + PARTICIPANTS)):
+        participant = inner_block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * index
+        atom = load(program, participant)
+        is_moving = False
         for other in range(load(program, block + PARTICIPANTS)):
-            moves |= load(program, block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * other) == atom
-        if moves:
+            is_moving |= load(program, block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * other) == atom
+        if is_moving:
             continue
         longest = np.int64(0)
         length = np.int64(MIN_MARKED_VALUES - 1)
         for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
-            cell = cells + CELL_BYTES * (slot * depths + load(program, word + 1))
+            cell = cells + CELL_BYTES * (slot * max_depth + load(program, participant + 1))
             first, last = load(cell, LOW), load(cell, HIGH)
             if last - first > length and load(load(cell, RUN), run_layout.WEIGHT_SUMS) == 0:
                 values = load(cell, VALUES)
-                spread = np.uint64(load(values, last - 1)) - np.uint64(load(values, first))
-                if spread < np.uint64(BITMAP_BITS - 1):
+                value_span = np.uint64(load(values, last - 1)) - np.uint64(load(values, first))
+                if value_span < np.uint64(BITMAP_BITS - 1):
                     longest = cell
                     length = last - first
         if longest != 0:
@@ -149,15 +150,27 @@ def choose_marked(program, state, cells, block, inner, count):
 
 
 @kernel
-def sum_pairs(program, state, cells, levels, level, proposer, count, least, most, bitmap, counters):
+def sum_pairs(
+    program,
+    state,
+    cells,
+    level_states,
+    level,
+    proposer,
+    count,
+    least_value,
+    greatest_value,
+    bitmap,
+    counters,
+):
     """Return the sum over the extensions of ``level`` and of the innermost level after it.
 
     The summand is the product of the weights of the atoms that are complete at these two levels.
     The cursors of ``level`` are set; ``bitmap`` is all zero before and after.
     """
     block = load(program, load(program, BLOCKS) + level)
-    inner = load(program, load(program, BLOCKS) + level + 1)
-    marked_cell = choose_marked(program, state, cells, block, inner, count)
+    inner_block = load(program, load(program, BLOCKS) + level + 1)
+    marked_cell = choose_marked(program, state, cells, block, inner_block, count)
     first = last = values = lowest = highest = np.int64(0)
     if marked_cell != 0:
         first, last, values = (
@@ -170,22 +183,22 @@ def sum_pairs(program, state, cells, levels, level, proposer, count, least, most
         update_bitmap(bitmap, values, first, last, lowest, False)
     total = np.int64(0)
     while True:
-        found, value = next_value(program, state, cells, block, proposer, counters)
-        if not found:
+        has_value, value = next_value(program, state, cells, block, proposer, counters)
+        if not has_value:
             break
-        store(state, levels + LEVEL_STATE_WORDS * level + VALUE, value)
+        store(state, level_states + LEVEL_STATE_WORDS * level + VALUE, value)
         weight = bind_value(program, state, cells, block, np.int64(1))
-        if weight == 0 or is_excluded(program, state, block, levels, value):
+        if weight == 0 or is_excluded(program, state, block, level_states, value):
             continue
-        low, high = value_range(program, state, inner, levels, MIN_INT64, MAX_INT64)
+        low, high = value_range(program, state, inner_block, level_states, MIN_INT64, MAX_INT64)
         if low > high:
             continue
-        _, extensions = enter_level(program, state, cells, inner, low, high)
+        _, extensions = enter_level(program, state, cells, inner_block, low, high)
         if extensions == 0:
             continue
         increment(counters + COUNTER_BYTES, PROPOSALS, extensions)
         increment(counters + COUNTER_BYTES, INTERSECTIONS, extensions)
-        part = sum_two(program, state, cells, inner, marked_cell, bitmap, lowest, highest)
+        part = sum_two(program, state, cells, inner_block, marked_cell, bitmap, lowest, highest)
         total = add(total, multiply(weight, part))
     if marked_cell != 0:
         update_bitmap(bitmap, values, first, last, lowest, True)
@@ -195,13 +208,13 @@ def sum_pairs(program, state, cells, levels, level, proposer, count, least, most
 @subroutine
 def sum_one(program, state, cells, block):
     """Return the sum of the weights of all extensions of a block's only participant."""
-    depths = load(program, MAX_ATOM_DEPTH)
-    word = block + PARTICIPANTS + 1
-    atom = load(program, word)
-    depth = load(program, word + 1)
+    max_depth = load(program, MAX_ATOM_DEPTH)
+    participant = block + PARTICIPANTS + 1
+    atom = load(program, participant)
+    depth = load(program, participant + 1)
     total = np.int64(0)
     for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
-        cell = cells + CELL_BYTES * (slot * depths + depth)
+        cell = cells + CELL_BYTES * (slot * max_depth + depth)
         first = load(cell, POSITION)
         last = load(cell, END)
         if first < last:
@@ -210,40 +223,52 @@ def sum_one(program, state, cells, block):
 
 
 @kernel
-def sum_last(program, state, cells, levels, level, proposer, count, least, most, bitmap, counters):
+def sum_last(
+    program,
+    state,
+    cells,
+    level_states,
+    level,
+    proposer,
+    count,
+    least_value,
+    greatest_value,
+    bitmap,
+    counters,
+):
     """Like `sum_pairs`, for the innermost level, where two atoms meet at their leaves.
 
     If nothing restricts the cursors, they are not set and ``proposer`` is `NO_PROPOSER`.
     """
     first = WHOLE_LIST if proposer == NO_PROPOSER else FROM_CURSOR
-    depths = load(program, MAX_ATOM_DEPTH)
-    word = load(program, load(program, BLOCKS) + level) + PARTICIPANTS + 1
-    left, left_depth = load(program, word), load(program, word + 1)
-    word += PARTICIPANT_WORDS
-    right, right_depth = load(program, word), load(program, word + 1)
+    max_depth = load(program, MAX_ATOM_DEPTH)
+    participant = load(program, load(program, BLOCKS) + level) + PARTICIPANTS + 1
+    left, left_depth = load(program, participant), load(program, participant + 1)
+    participant += PARTICIPANT_WORDS
+    right, right_depth = load(program, participant), load(program, participant + 1)
     total = np.int64(0)
-    lefts = np.int64(0)
-    rights = np.int64(0)
+    left_count = np.int64(0)
+    right_count = np.int64(0)
     for slot in range(load(state, FIRST_SLOT + left), load(state, FIRST_SLOT + left + 1)):
-        a = cells + CELL_BYTES * (slot * depths + left_depth)
+        a = cells + CELL_BYTES * (slot * max_depth + left_depth)
         i, end_a = load(a, first), load(a, first + 1)
         if i >= end_a:
             continue
         run_a, values_a = load(a, RUN), load(a, VALUES)
-        lefts += end_a - i
-        rights = np.int64(0)
+        left_count += end_a - i
+        right_count = np.int64(0)
         for other in range(load(state, FIRST_SLOT + right), load(state, FIRST_SLOT + right + 1)):
-            b = cells + CELL_BYTES * (other * depths + right_depth)
+            b = cells + CELL_BYTES * (other * max_depth + right_depth)
             j, end_b = load(b, first), load(b, first + 1)
             if j >= end_b:
                 continue
-            rights += end_b - j
+            right_count += end_b - j
             part = multiply_lists(
                 run_a, values_a, i, end_a, load(b, RUN), load(b, VALUES), j, end_b, ZERO, ZERO, ZERO
             )
             total = add(total, part)
-    increment(counters, PROPOSALS, min(lefts, rights))
-    increment(counters, INTERSECTIONS, min(lefts, rights))
+    increment(counters, PROPOSALS, min(left_count, right_count))
+    increment(counters, INTERSECTIONS, min(left_count, right_count))
     return total
 
 
@@ -253,22 +278,22 @@ def sum_two(program, state, cells, block, marked_cell, bitmap, lowest, highest):
 
     ``marked_cell`` is the cell whose list is in ``bitmap``, from ``lowest`` on, or 0.
     """
-    depths = load(program, MAX_ATOM_DEPTH)
-    word = block + PARTICIPANTS + 1
-    left = load(program, word)
-    left_depth = load(program, word + 1)
-    right = load(program, word + PARTICIPANT_WORDS)
-    right_depth = load(program, word + PARTICIPANT_WORDS + 1)
+    max_depth = load(program, MAX_ATOM_DEPTH)
+    participant = block + PARTICIPANTS + 1
+    left = load(program, participant)
+    left_depth = load(program, participant + 1)
+    right = load(program, participant + PARTICIPANT_WORDS)
+    right_depth = load(program, participant + PARTICIPANT_WORDS + 1)
     total = np.int64(0)
     for slot in range(load(state, FIRST_SLOT + left), load(state, FIRST_SLOT + left + 1)):
-        a = cells + CELL_BYTES * (slot * depths + left_depth)
+        a = cells + CELL_BYTES * (slot * max_depth + left_depth)
         i = load(a, POSITION)
         end_a = load(a, END)
         if i >= end_a:
             continue
         run_a = load(a, RUN)
         for other in range(load(state, FIRST_SLOT + right), load(state, FIRST_SLOT + right + 1)):
-            b = cells + CELL_BYTES * (other * depths + right_depth)
+            b = cells + CELL_BYTES * (other * max_depth + right_depth)
             j = load(b, POSITION)
             end_b = load(b, END)
             if j >= end_b:

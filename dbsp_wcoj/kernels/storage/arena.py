@@ -1,7 +1,12 @@
-"""Small steps: build the runs of a few rows in all column orders, and add them to their spines.
+"""Arena: one buffer in which the runs of small steps are built, in all column orders at once.
 
-A step of one row makes one run of one row for each arrangement. Its cost is the number of calls, so
-one call builds all runs in one buffer, and one call adds them to the tails of the spines.
+A step of one row makes one run of one row for each arrangement (a spine in one column order), so
+the overhead of the calls dominates. Therefore one call builds all runs in one buffer, and one call
+adds them to the tails of the spines (`dbsp_wcoj.kernels.storage.spine`)::
+
+    for each column order:   run = sort(rows);   tail of its spine += run
+
+Rows are int64 columns of shape ``(arity, n)`` with weights of shape ``(n,)``.
 """
 
 import numpy as np
@@ -14,9 +19,9 @@ from dbsp_wcoj.kernels.storage.sort import insertion_sort_rows, is_prefix
 from dbsp_wcoj.kernels.storage.spine import TAIL_ROWS, add_to_tail, is_full
 from dbsp_wcoj.kernels.storage.trie import build_run, words_of_run
 
-# arena[...]: address and length of the room, the first free word, and then for each column order:
-ROOM = 0
-ROOM_WORDS = 1
+# arena[...]: address and length of the buffer, the first free word, and then for each column order:
+MEMORY = 0
+MEMORY_WORDS = 1
 FREE = 2
 ARITY = 3
 ORDERS = 4
@@ -34,13 +39,13 @@ def order_entry(arena, index):
 
 @subroutine
 def has_room(arena, rows):
-    """Return whether the room holds the runs of ``rows`` rows and the tails merged with them."""
-    needed = load(arena, FREE)
+    """Return whether the runs of ``rows`` rows and the merged tails fit in the buffer."""
+    end = load(arena, FREE)
     arity = load(arena, ARITY)
     for index in range(load(arena, ORDERS)):
         tail_rows = load(load(order_entry(arena, index), TABLE), TAIL_ROWS)
-        needed += words_of_run(arity, rows) + words_of_run(arity, tail_rows + rows)
-    return needed <= load(arena, ROOM_WORDS)
+        end += words_of_run(arity, rows) + words_of_run(arity, tail_rows + rows)
+    return end <= load(arena, MEMORY_WORDS)
 
 
 @subroutine
@@ -51,7 +56,7 @@ def build_runs(arena, columns, weights):
     """
     arity, rows = columns.shape
     words = words_of_run(arity, rows)
-    free = load(arena, ROOM) + 8 * load(arena, FREE)
+    free = load(arena, MEMORY) + 8 * load(arena, FREE)
     for index in range(load(arena, ORDERS)):
         entry = order_entry(arena, index)
         order = carray(pointer_to_words(entry + 8 * COLUMNS), (arity,))
@@ -75,17 +80,17 @@ def add_runs(arena, used_words):
         used_words: Words in use behind the word ``FREE``, which does not count them yet.
 
     Returns:
-        Whether a spine has to settle (`dbsp_wcoj.kernels.storage.spine.is_full`).
+        Whether a spine must settle (`dbsp_wcoj.kernels.storage.spine.is_full`).
     """
-    settle = False
+    must_settle = False
     for index in range(load(arena, ORDERS)):
         entry = order_entry(arena, index)
         table = load(entry, TABLE)
-        room = load(arena, ROOM) + 8 * (load(arena, FREE) + used_words)
-        used_words += add_to_tail(table, load(entry, RUN), room)
-        settle |= is_full(table)
+        free = load(arena, MEMORY) + 8 * (load(arena, FREE) + used_words)
+        used_words += add_to_tail(table, load(entry, RUN), free)
+        must_settle |= is_full(table)
     store(arena, FREE, load(arena, FREE) + used_words)
-    return settle
+    return must_settle
 
 
 @kernel
@@ -93,14 +98,14 @@ def build_small_runs(arena, columns, weights):
     """Build the runs of at most ``MAX_INSERTION_ROWS`` rows in all column orders.
 
     Args:
-        arena: Address; its room suffices and its free words are zero.
+        arena: Address; `has_room` is true and the free words are zero.
         columns: int64, shape ``(arity, n)``, sorted and distinct rows.
         weights: int64, shape ``(n,)``.
 
     Returns:
         The largest absolute weight.
     """
-    first = load(arena, ROOM) + 8 * load(arena, FREE)
+    first = load(arena, MEMORY) + 8 * load(arena, FREE)
     used_words = build_runs(arena, columns, weights)
     store(arena, FREE, load(arena, FREE) + used_words)
     return load(first, MAX_ABS_WEIGHT)
@@ -108,5 +113,5 @@ def build_small_runs(arena, columns, weights):
 
 @kernel
 def add_small_runs(arena):
-    """Add the newest runs to the tails of their spines; return whether a spine has to settle."""
+    """Add the newest runs to the tails of their spines; return whether a spine must settle."""
     return add_runs(arena, np.int64(0))

@@ -1,12 +1,15 @@
-"""Merging two runs into one, in bounded pieces.
+"""Merge two runs into one, in pieces of bounded work.
 
-The two tries are walked together, depth first. Where they have no common node, whole ranges of
-siblings are copied with everything below them: siblings are contiguous at every level, so a range
-takes one copy per level. The walk descends only into common nodes and adds the weights at a common
-leaf. A sum of zero drops the row, and a parent without children is dropped with it.
+    out[row] = a[row] + b[row], without rows of weight zero
 
-The walk keeps its position in ``state``, so the caller chooses how much ``fuel`` (rows copied) to
-spend per call, and no step has to pay for a whole rewrite (McSherry, Lattuada, Schwarzkopf, Roscoe,
+A run is a trie (`dbsp_wcoj.kernels.storage.run_layout`), and an int64 array here. The two tries are
+traversed together, depth first. Where they have no common node, ranges of siblings are copied with
+all of their descendants: siblings are contiguous at every level, so a range takes one copy per
+level. The traversal descends only into common nodes and adds the weights of a common leaf. If the
+sum is zero, the row is dropped, and its parent if this has no other child.
+
+The position is kept in ``state``, so the caller chooses how much ``fuel`` (rows copied) to spend
+per call, and no step has to merge a large run as a whole (McSherry, Lattuada, Schwarzkopf, Roscoe,
 "Shared Arrangements", PVLDB 13(10), 2020, section 4.2, which calls this proportional merging).
 
 Cost: O(rows) words copied for disjoint ranges; O(log) per switch between the two runs.
@@ -71,7 +74,7 @@ def start_weights(out, start, rows):
 
 @subroutine
 def copy_siblings(run, out, level, first, last, state):
-    """Append the nodes ``[first, last)`` of ``level`` and everything below them to ``out``."""
+    """Append the nodes ``[first, last)`` of ``level`` and their descendants to ``out``."""
     arity = run[ARITY]
     for depth in range(level, arity):
         entry = level_header(depth)
@@ -87,9 +90,9 @@ def copy_siblings(run, out, level, first, last, state):
             target = out[entry + LEVEL_OFFSETS] + written
             first_child = run[source + first]
             last_child = run[source + last]
-            below = state[CURSORS + CURSOR_WORDS * (depth + 1) + 4]
+            children_written = state[CURSORS + CURSOR_WORDS * (depth + 1) + 4]
             for i in range(count):
-                out[target + i] = run[source + first + i] - first_child + below
+                out[target + i] = run[source + first + i] - first_child + children_written
             first = first_child
             last = last_child
         else:
@@ -101,15 +104,15 @@ def copy_weights(run, out, first, last, written, state):
     """Append the weights of the leaves ``[first, last)`` of ``run`` after ``written`` leaves."""
     source = run[WEIGHT_SUMS]
     largest = abs(run[UNIFORM_WEIGHT])
-    uniform = run[UNIFORM_WEIGHT] == out[UNIFORM_WEIGHT]
+    is_uniform = run[UNIFORM_WEIGHT] == out[UNIFORM_WEIGHT]
     if source > 0:
         largest = np.int64(0)
-        uniform = True
+        is_uniform = True
         for i in range(first, last):
             weight = wrapping_subtract(run[source + i + 1], run[source + i])
-            uniform &= weight == out[UNIFORM_WEIGHT]
+            is_uniform &= weight == out[UNIFORM_WEIGHT]
             largest = max(largest, abs(weight))
-    if not uniform and out[WEIGHT_SUMS] == 0 and first < last:
+    if not is_uniform and out[WEIGHT_SUMS] == 0 and first < last:
         start_weights(out, state[WEIGHTS_START], written)
     out[MAX_ABS_WEIGHT] = max(out[MAX_ABS_WEIGHT], largest)
     target = out[WEIGHT_SUMS]
@@ -147,7 +150,7 @@ def gallop(run, position, end, value):
 
 
 @subroutine
-def leaves_below(run, level, first, last):
+def count_leaves(run, level, first, last):
     """Return how many rows lie under the nodes ``[first, last)`` of ``level``."""
     for depth in range(level, run[ARITY] - 1):
         offsets = run[level_header(depth) + LEVEL_OFFSETS]
@@ -192,28 +195,28 @@ def copy_range(run, out, level, side, limit, state, fuel):
 
     A single subtree that exceeds the fuel is descended into, with no cursor in the other run.
     """
-    place = CURSORS + CURSOR_WORDS * level
-    first = state[place + side]
+    cursor = CURSORS + CURSOR_WORDS * level
+    first = state[cursor + side]
     last = limit
-    rows = leaves_below(run, level, first, last)
+    rows = count_leaves(run, level, first, last)
     while rows > fuel and last - first > 1:
         last = first + (last - first + 1) // 2
-        rows = leaves_below(run, level, first, last)
+        rows = count_leaves(run, level, first, last)
     if rows > fuel and rows > 1024 and level < run[ARITY] - 1:
         entry = level_header(level)
-        written = state[place + 4]
+        written = state[cursor + 4]
         out[out[entry + LEVEL_VALUES] + written] = run[run[entry + LEVEL_VALUES] + first]
-        out[out[entry + LEVEL_OFFSETS] + written] = state[place + CURSOR_WORDS + 4]
+        out[out[entry + LEVEL_OFFSETS] + written] = state[cursor + CURSOR_WORDS + 4]
         offsets = run[entry + LEVEL_OFFSETS]
         for word in range(4):
-            state[place + CURSOR_WORDS + word] = 0
-        state[place + CURSOR_WORDS + side] = run[offsets + first]
-        state[place + CURSOR_WORDS + side + 1] = run[offsets + first + 1]
-        state[place + side] = first + 1
+            state[cursor + CURSOR_WORDS + word] = 0
+        state[cursor + CURSOR_WORDS + side] = run[offsets + first]
+        state[cursor + CURSOR_WORDS + side + 1] = run[offsets + first + 1]
+        state[cursor + side] = first + 1
         state[DEPTH] = level + 1
         return 1
     copy_siblings(run, out, level, first, last, state)
-    state[place + side] = last
+    state[cursor + side] = last
     return rows + 1
 
 
@@ -223,18 +226,18 @@ def merge_tries(a, b, out, state, fuel):
     arity = a[ARITY]
     while fuel > 0:
         level = state[DEPTH]
-        place = CURSORS + CURSOR_WORDS * level
+        cursor = CURSORS + CURSOR_WORDS * level
         entry = level_header(level)
-        i, end_a, j, end_b = state[place], state[place + 1], state[place + 2], state[place + 3]
+        i, end_a, j, end_b = state[cursor], state[cursor + 1], state[cursor + 2], state[cursor + 3]
         if i == end_a and j == end_b:
             if level == 0:
                 return fuel
             # Back to the parent, which is kept only if a child was written.
-            above = place - CURSOR_WORDS
-            written = state[above + 4]
+            parent_cursor = cursor - CURSOR_WORDS
+            written = state[parent_cursor + 4]
             offsets = out[level_header(level - 1) + LEVEL_OFFSETS]
-            if state[place + 4] > out[offsets + written]:
-                state[above + 4] = written + 1
+            if state[cursor + 4] > out[offsets + written]:
+                state[parent_cursor + 4] = written + 1
             state[DEPTH] = level - 1
             continue
         values_a = a[entry + LEVEL_VALUES]
@@ -250,19 +253,19 @@ def merge_tries(a, b, out, state, fuel):
             limit = gallop(b, values_b + j, values_b + end_b, a[values_a + i]) - values_b
             fuel -= copy_range(b, out, level, RIGHT, limit, state, fuel)
         else:
-            written = state[place + 4]
+            written = state[cursor + 4]
             out[out[entry + LEVEL_VALUES] + written] = a[values_a + i]
-            state[place] = i + 1
-            state[place + 2] = j + 1
+            state[cursor] = i + 1
+            state[cursor + 2] = j + 1
             fuel -= 1
             if level < arity - 1:
-                out[out[entry + LEVEL_OFFSETS] + written] = state[place + CURSOR_WORDS + 4]
+                out[out[entry + LEVEL_OFFSETS] + written] = state[cursor + CURSOR_WORDS + 4]
                 offsets_a = a[entry + LEVEL_OFFSETS]
                 offsets_b = b[entry + LEVEL_OFFSETS]
-                state[place + CURSOR_WORDS] = a[offsets_a + i]
-                state[place + CURSOR_WORDS + 1] = a[offsets_a + i + 1]
-                state[place + CURSOR_WORDS + 2] = b[offsets_b + j]
-                state[place + CURSOR_WORDS + 3] = b[offsets_b + j + 1]
+                state[cursor + CURSOR_WORDS] = a[offsets_a + i]
+                state[cursor + CURSOR_WORDS + 1] = a[offsets_a + i + 1]
+                state[cursor + CURSOR_WORDS + 2] = b[offsets_b + j]
+                state[cursor + CURSOR_WORDS + 3] = b[offsets_b + j + 1]
                 state[DEPTH] = level + 1
             else:
                 add_leaves(a, b, out, i, j, written, state)
@@ -302,8 +305,8 @@ def advance_merge(a, b, out, state, fuel):
             written = state[CURSORS + CURSOR_WORDS * level + 4]
             out[entry + LEVEL_NODES] = written
             if level < arity - 1:
-                below = state[CURSORS + CURSOR_WORDS * (level + 1) + 4]
-                out[out[entry + LEVEL_OFFSETS] + written] = below
+                children_written = state[CURSORS + CURSOR_WORDS * (level + 1) + 4]
+                out[out[entry + LEVEL_OFFSETS] + written] = children_written
         out[ROWS] = out[level_header(arity - 1) + LEVEL_NODES]
         open_directory(out, state[NEXT_ENTRY])
         state[NEXT_ENTRY] = 0

@@ -1,14 +1,17 @@
-"""The first rows below each of many prefixes, in a sum of runs, with and without a delta run.
+"""Prefix lookup: the first rows that begin with each of many prefixes, before and after a delta.
 
-The tries of the runs are walked together below the prefix, depth first. At each level the least
-value under any cursor comes next; the runs that contain it descend, and at the leaf their weights
-are added. Each row is visited once, with its weight in the old sum (the spine) and in the new sum
-(the spine plus the delta), so one walk returns the first rows of both.
+    old[row] = Σ over the runs of the spine of run[row]        new[row] = old[row] + delta[row]
+
+The tries of the runs are traversed together below the prefix, depth first. At each level the least
+value at any cursor is next; the cursors of the runs that contain it descend, and at the leaf their
+weights are added. Each row is visited once, with its old and its new weight, so one traversal
+returns the first rows of both.
 
 Cost: O(runs log N) to find a prefix, then O(runs) per level of each visited row. Rows of weight
-zero or below are visited and skipped. Many of them stand at the front of a group whose least rows
-are deleted again and again, until the runs are merged. A caller that knows the position of the
-first positive row lets the walk start there, or at the first row of the delta if that is earlier.
+zero or below are visited and skipped. A group whose least rows are deleted again and again begins
+with many of them, until the runs are merged. A caller that knows the first row of positive weight
+passes it in ``starts``; the traversal then starts there, or at the first row of the delta if that
+is earlier.
 """
 
 import numpy as np
@@ -32,12 +35,12 @@ from dbsp_wcoj.kernels.values.arithmetic import add, wrapping_subtract
 def lower_to_first(run, values, offsets, k, first, bound):
     """Lower ``bound`` to the first row of ``run`` from node ``first`` on, if that row is less."""
     depth = bound.shape[0]
-    less = False
+    is_less = False
     for level in range(depth):
         value = load(values[k + level], first)
-        if not less and value > bound[level]:
+        if not is_less and value > bound[level]:
             return
-        less = less or value < bound[level]
+        is_less = is_less or value < bound[level]
         bound[level] = value
         if level < depth - 1:
             first = load(run, offsets[k + level] + first)
@@ -96,16 +99,16 @@ def look_up_prefixes(
             values[level, r] = run + (load(run, entry + LEVEL_VALUES) << 3)
             offsets[level, r] = load(run, entry + LEVEL_OFFSETS)
     # Per level below the prefix: the runs that contain the path, each with a range of siblings.
-    who = np.empty((depth, runs + 1), np.int64)
-    at = np.empty((depth, runs + 1), np.int64)
-    end = np.empty((depth, runs + 1), np.int64)
+    run_indices = np.empty((depth, runs + 1), np.int64)
+    cursors = np.empty((depth, runs + 1), np.int64)
+    ends = np.empty((depth, runs + 1), np.int64)
     active = np.zeros(depth, np.int64)
     path = np.empty(depth, np.int64)
     bound = np.empty(depth, np.int64)
-    bounded = starts.shape[1] > 0
+    has_starts = starts.shape[1] > 0
     written = 0
     for prefix in range(start, n):
-        begin = written
+        first_written = written
         count = 0
         for r in range(runs):
             run = address[r]
@@ -123,74 +126,78 @@ def look_up_prefixes(
                 last = load(run, offsets[level, r] + first + 1)
                 first = load(run, offsets[level, r] + first)
             if first < last:
-                who[0, count] = r
-                at[0, count] = first
-                end[0, count] = last
+                run_indices[0, count] = r
+                cursors[0, count] = first
+                ends[0, count] = last
                 count += 1
         active[0] = count
         # The number of path levels that equal the bound; the bound then limits the next level.
-        tight = -1
-        if bounded:
-            tight = 0
+        bounded_levels = -1
+        if has_starts:
+            bounded_levels = 0
             bound[:] = starts[:, prefix]
-            if extra != 0 and count > 0 and who[0, count - 1] == table[0]:
+            if extra != 0 and count > 0 and run_indices[0, count - 1] == table[0]:
                 r = table[0]
-                lower_to_first(extra, values[:, r], offsets[:, r], k, at[0, count - 1], bound)
+                lower_to_first(extra, values[:, r], offsets[:, r], k, cursors[0, count - 1], bound)
             for j in range(count):
-                at[0, j] = seek(values[k, who[0, j]], at[0, j], end[0, j], bound[0])
+                cursors[0, j] = seek(
+                    values[k, run_indices[0, j]], cursors[0, j], ends[0, j], bound[0]
+                )
         old_sum = np.int64(0)
         new_sum = np.int64(0)
-        old_open = True
-        new_open = True
+        is_old_open = True
+        is_new_open = True
         level = 0
         while True:
-            found = False
+            has_value = False
             value = np.int64(0)
             for j in range(active[level]):
-                if at[level, j] < end[level, j]:
-                    other = load(values[k + level, who[level, j]], at[level, j])
-                    if not found or other < value:
-                        value = other
-                    found = True
-            if not found:
+                if cursors[level, j] < ends[level, j]:
+                    candidate = load(values[k + level, run_indices[level, j]], cursors[level, j])
+                    if not has_value or candidate < value:
+                        value = candidate
+                    has_value = True
+            if not has_value:
                 if level == 0:
                     break
                 level -= 1
                 continue
             if level < tie_columns:
                 # All later rows differ from the last row in a tie column.
-                old_open = old_open and old_sum != limit
-                new_open = new_open and new_sum != limit
-                if not (old_open or new_open):
+                is_old_open = is_old_open and old_sum != limit
+                is_new_open = is_new_open and new_sum != limit
+                if not (is_old_open or is_new_open):
                     break
             path[level] = value
             if level < depth - 1:
                 count = 0
                 for j in range(active[level]):
-                    i = at[level, j]
-                    r = who[level, j]
-                    if i < end[level, j] and load(values[k + level, r], i) == value:
-                        at[level, j] = i + 1
-                        who[level + 1, count] = r
-                        at[level + 1, count] = load(address[r], offsets[k + level, r] + i)
-                        end[level + 1, count] = load(address[r], offsets[k + level, r] + i + 1)
+                    i = cursors[level, j]
+                    r = run_indices[level, j]
+                    if i < ends[level, j] and load(values[k + level, r], i) == value:
+                        cursors[level, j] = i + 1
+                        run_indices[level + 1, count] = r
+                        cursors[level + 1, count] = load(address[r], offsets[k + level, r] + i)
+                        ends[level + 1, count] = load(address[r], offsets[k + level, r] + i + 1)
                         count += 1
-                tight = level + 1 if tight == level and value == bound[level] else -1
+                bounded_levels = (
+                    level + 1 if bounded_levels == level and value == bound[level] else -1
+                )
                 level += 1
                 active[level] = count
-                if tight == level:
+                if bounded_levels == level:
                     for j in range(count):
-                        first = at[level, j]
-                        below = values[k + level, who[level, j]]
-                        at[level, j] = seek(below, first, end[level, j], bound[level])
+                        first = cursors[level, j]
+                        level_values = values[k + level, run_indices[level, j]]
+                        cursors[level, j] = seek(level_values, first, ends[level, j], bound[level])
                 continue
             before = np.int64(0)
             change = np.int64(0)
             for j in range(active[level]):
-                i = at[level, j]
-                r = who[level, j]
-                if i < end[level, j] and load(values[k + level, r], i) == value:
-                    at[level, j] = i + 1
+                i = cursors[level, j]
+                r = run_indices[level, j]
+                if i < ends[level, j] and load(values[k + level, r], i) == value:
+                    cursors[level, j] = i + 1
                     weight = load(address[r], UNIFORM_WEIGHT)
                     sums = load(address[r], WEIGHT_SUMS)
                     if sums > 0:
@@ -203,12 +210,12 @@ def look_up_prefixes(
                         before = add(before, weight)
             after = add(before, change)
             if not include_negative:
-                before = before if old_open and before > 0 else np.int64(0)
-                after = after if new_open and after > 0 else np.int64(0)
+                before = before if is_old_open and before > 0 else np.int64(0)
+                after = after if is_new_open and after > 0 else np.int64(0)
             if before == 0 and after == 0:
                 continue
             if written == capacity:
-                return prefix, begin
+                return prefix, first_written
             places[written] = prefix
             for j in range(depth):
                 rows[j, written] = path[j]

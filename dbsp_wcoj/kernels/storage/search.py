@@ -1,4 +1,8 @@
-"""Searching a sorted list from a cursor, and the root of a run through its directory.
+"""Search a sorted list from a cursor, or the first column of a run by its directory.
+
+    seek(values, low, high, value) = min { i : low <= i < high and values[i] >= value }, or high
+
+``values`` and ``run`` are addresses of int64 arrays (`dbsp_wcoj.kernels.storage.run_layout`).
 
 Cost: `seek` takes O(log distance) from the cursor (galloping). `root_seek` takes O(1) expected time
 for evenly spread values and never more than a binary search.
@@ -73,7 +77,7 @@ def root_seek(run, low, high, value):
 
 @subroutine
 def root_find(run, low, high, value):
-    """Return ``(position, found)`` of a value at level 0 of ``run``; no position if not found.
+    """Return ``(node, found)``: the position of a value at level 0 of ``run``, if it is there.
 
     A directory with one entry per value answers without a read of the list.
     """
@@ -82,8 +86,8 @@ def root_find(run, low, high, value):
         bucket = wrapping_subtract(value, load(run, LOWEST_VALUE))
         if value < load(run, LOWEST_VALUE) or bucket < 0 or bucket >= load(run, DIRECTORY_SIZE) - 1:
             return low, False
-        at = load(run, directory + bucket)
-        return at, low <= at < high and at < load(run, directory + bucket + 1)
-    at = root_seek(run, low, high, value)
+        node = load(run, directory + bucket)
+        return node, low <= node < high and node < load(run, directory + bucket + 1)
+    node = root_seek(run, low, high, value)
     values = run + (load(run, LEVEL_HEADERS + LEVEL_VALUES) << 3)
-    return at, at < high and load(values, at) == value
+    return node, node < high and load(values, node) == value

@@ -1,4 +1,8 @@
-"""Sorting rows and adding up the weights of equal rows.
+"""Sort rows and add up the weights of equal rows.
+
+    consolidate(rows, weights) = {row: Σ of the weights of its occurrences}, sorted, without zeros
+
+Rows are int64 columns of shape ``(arity, n)`` with weights of shape ``(n,)``.
 
 If the ranges of all columns fit in 64 bits together, each row is packed into one unsigned key and
 the keys are radix-sorted, least significant digit first; a digit that is equal in all keys is
@@ -94,38 +98,38 @@ def radix_sort(keys, other_keys, payload, other_payload, low_bit, high_bit):
     Returns ``(keys, payload)``, each in one of its two arrays; the payload may be empty.
     """
     rows = keys.shape[0]
-    carry = payload.shape[0] > 0
-    widest = SMALL_SORT_DIGIT_BITS if rows < MIN_WIDE_DIGIT_ROWS else MAX_DIGIT_BITS
-    passes = max((high_bit - low_bit + widest - 1) // widest, 1)
+    has_payload = payload.shape[0] > 0
+    max_width = SMALL_SORT_DIGIT_BITS if rows < MIN_WIDE_DIGIT_ROWS else MAX_DIGIT_BITS
+    passes = max((high_bit - low_bit + max_width - 1) // max_width, 1)
     width = max((high_bit - low_bit + passes - 1) // passes, 1)
-    places = np.empty(1 << width, np.int64)
+    bucket_ends = np.empty(1 << width, np.int64)
     for low in range(low_bit, high_bit, width):
         shift = np.uint64(low)
         mask = np.uint64((1 << min(width, high_bit - low)) - 1)
-        places[:] = 0
+        bucket_ends[:] = 0
         for i in range(rows):
-            places[(keys[i] >> shift) & mask] += 1
-        if places[(keys[0] >> shift) & mask] == rows:
+            bucket_ends[(keys[i] >> shift) & mask] += 1
+        if bucket_ends[(keys[0] >> shift) & mask] == rows:
             continue
         total = np.int64(0)
         for digit in range(1 << width):
-            count = places[digit]
-            places[digit] = total
+            count = bucket_ends[digit]
+            bucket_ends[digit] = total
             total += count
-        if carry:
+        if has_payload:
             for i in range(rows):
                 digit = (keys[i] >> shift) & mask
-                place = places[digit]
-                places[digit] = place + 1
-                other_keys[place] = keys[i]
-                other_payload[place] = payload[i]
+                target = bucket_ends[digit]
+                bucket_ends[digit] = target + 1
+                other_keys[target] = keys[i]
+                other_payload[target] = payload[i]
             payload, other_payload = other_payload, payload
         else:
             for i in range(rows):
                 digit = (keys[i] >> shift) & mask
-                place = places[digit]
-                places[digit] = place + 1
-                other_keys[place] = keys[i]
+                target = bucket_ends[digit]
+                bucket_ends[digit] = target + 1
+                other_keys[target] = keys[i]
         keys, other_keys = other_keys, keys
     return keys, payload
 
@@ -222,28 +226,28 @@ def consolidate(columns, weights, scratch):
     permutation = row_permutation(columns, order)
     result = np.empty((arity, rows), np.int64)
     summed = np.empty(rows, np.int64)
-    kept = -1
+    last_kept = -1
     for i in range(rows):
         row = permutation[i]
         if i > 0 and compare_rows(columns, order, permutation[i - 1], row) == 0:
-            summed[kept] = add(summed[kept], weights[row])
-            if summed[kept] == OVERFLOWED:
+            summed[last_kept] = add(summed[last_kept], weights[row])
+            if summed[last_kept] == OVERFLOWED:
                 return columns, weights, OVERFLOW
             continue
-        kept += 1
-        summed[kept] = weights[row]
+        last_kept += 1
+        summed[last_kept] = weights[row]
         for k in range(arity):
-            result[k, kept] = columns[k, row]
-    return drop_zeros(result, summed, kept + 1)
+            result[k, last_kept] = columns[k, row]
+    return drop_zeros(result, summed, last_kept + 1)
 
 
 @subroutine
 def are_all_ones(weights):
     """Return whether every weight is 1."""
-    ones = True
+    all_ones = True
     for i in range(weights.shape[0]):
-        ones &= weights[i] == 1
-    return ones
+        all_ones &= weights[i] == 1
+    return all_ones
 
 
 @subroutine
@@ -269,18 +273,18 @@ def drop_zeros(columns, weights, rows):
     The arrays are new.
     """
     arity = columns.shape[0]
-    kept = np.int64(0)
+    count = np.int64(0)
     for i in range(rows):
-        kept += weights[i] != 0
-    result = np.empty((arity, kept), np.int64)
-    summed = np.empty(kept, np.int64)
-    place = 0
+        count += weights[i] != 0
+    result = np.empty((arity, count), np.int64)
+    summed = np.empty(count, np.int64)
+    written = 0
     for i in range(rows):
         if weights[i] != 0:
-            summed[place] = weights[i]
+            summed[written] = weights[i]
             for k in range(arity):
-                result[k, place] = columns[k, i]
-            place += 1
+                result[k, written] = columns[k, i]
+            written += 1
     return result, summed, OK
 
 
@@ -314,26 +318,26 @@ def sum_keys(keys, other_keys, weights, other_weights, bits):
     """
     keys, weights = radix_sort(keys, other_keys, weights, other_weights, FIRST_BIT, bits)
     rows = keys.shape[0]
-    repeated = False
+    has_repeated = False
     for i in range(1, rows):
-        repeated |= keys[i] == keys[i - 1]
-    ones = weights.shape[0] == 0
-    if not repeated and (ones or not has_zeros(weights)):
+        has_repeated |= keys[i] == keys[i - 1]
+    are_ones = weights.shape[0] == 0
+    if not has_repeated and (are_ones or not has_zeros(weights)):
         return keys, weights, OK
-    summed = np.ones(rows, np.int64) if ones else weights
-    kept = 0
+    summed = np.ones(rows, np.int64) if are_ones else weights
+    target = 0
     for i in range(1, rows):
-        if keys[i] == keys[kept]:
-            summed[kept] = add(summed[kept], summed[i])
-            if summed[kept] == OVERFLOWED:
+        if keys[i] == keys[target]:
+            summed[target] = add(summed[target], summed[i])
+            if summed[target] == OVERFLOWED:
                 return keys, weights, OVERFLOW
             continue
         # The next key overwrites a key whose weights add up to zero.
-        kept += summed[kept] != 0
-        keys[kept] = keys[i]
-        summed[kept] = summed[i]
-    kept += summed[kept] != 0
-    return keys[:kept], summed[:kept], OK
+        target += summed[target] != 0
+        keys[target] = keys[i]
+        summed[target] = summed[i]
+    target += summed[target] != 0
+    return keys[:target], summed[:target], OK
 
 
 @subroutine
@@ -358,14 +362,14 @@ def sort_rows(columns, weights, order, scratch):
                 if is_prefix(order[start:]):
                     first = start
             low_bit = FIRST_BIT if first == arity else shifts[first - 1]
-            ones = are_all_ones(weights)
-            payload = scratch[2, :0] if ones else scratch[2]
+            are_ones = are_all_ones(weights)
+            payload = scratch[2, :0] if are_ones else scratch[2]
             copy_weights(weights, payload)
             other_keys = scratch[1].view(np.uint64)
             keys, payload = radix_sort(keys, other_keys, payload, scratch[3], low_bit, bits)
             result = scratch[SCRATCH_ARRAYS:]
             unpack_rows(keys, order, lowest, shifts, bits, result)
-            return result, weights if ones else payload
+            return result, weights if are_ones else payload
     return gather_rows(columns, weights, row_permutation(columns, order))
 
 
@@ -380,34 +384,34 @@ def gather_rows(columns, weights, permutation):
     """Return new ``(columns, weights)`` with the rows at the given positions."""
     arity, rows = columns.shape
     result = np.empty((arity, rows), np.int64)
-    moved = np.empty(rows, np.int64)
+    result_weights = np.empty(rows, np.int64)
     for i in range(rows):
         row = permutation[i]
-        moved[i] = weights[row]
+        result_weights[i] = weights[row]
         for k in range(arity):
             result[k, i] = columns[k, row]
-    return result, moved
+    return result, result_weights
 
 
 @kernel
-def collect_half(key, column, pivot, above, low, shift, out):
+def collect_half(key, column, pivot, collects_upper, low, shift, out):
     """Add the values of ``column`` to ``out``, in the rows whose ``key`` is below ``pivot`` or not.
 
     Args:
         key: int64, shape ``(n,)``.
         column: int64, shape ``(n,)``.
         pivot: The value that keys are compared with.
-        above: Collect the rows whose key is at least the pivot, instead of those below it.
+        collects_upper: Collect the rows whose key is at least the pivot, instead of those below it.
         low: Subtracted from each value.
         shift: Bit position of the value in ``out``.
         out: uint64, one word per collected row and one more; 0 at first.
     """
-    place = np.int64(0)
+    written = np.int64(0)
     for i in range(key.shape[0]):
         # Each row writes, so that no branch depends on the data.
-        collected = (key[i] >= pivot) == above
-        out[place] |= ((np.uint64(column[i]) - low) << shift) * np.uint64(collected)
-        place += np.int64(collected)
+        is_collected = (key[i] >= pivot) == collects_upper
+        out[written] |= ((np.uint64(column[i]) - low) << shift) * np.uint64(is_collected)
+        written += np.int64(is_collected)
 
 
 @kernel
@@ -419,8 +423,8 @@ def sort_half(keys, weights, scratch, bits):
 @kernel
 def write_rows(keys, lowest, shifts, bits, columns, first):
     """Write the rows of sorted keys to ``columns``, from row ``first`` on."""
-    some = columns[:, first : first + keys.shape[0]]
-    unpack_rows(keys, np.arange(columns.shape[0]), lowest, shifts, bits, some)
+    target = columns[:, first : first + keys.shape[0]]
+    unpack_rows(keys, np.arange(columns.shape[0]), lowest, shifts, bits, target)
 
 
 @subroutine

@@ -1,7 +1,10 @@
-"""The run table of a spine, and its tail: the newest run, to which small steps are added.
+"""Spine: its table of runs, and its tail, the newest run, to which small steps are added.
+
+    spine = run₁ + run₂ + … + tail        tail' = tail + run of the step
 
 A run is immutable. The sum of the tail and a step's run is a new run, which replaces the tail in
-the table. While the tail is short, this is cheaper than one more run to read in each join.
+the table. While the tail is short, this is cheaper than one more run to read in each join. Tables
+and runs are addresses of int64 arrays.
 """
 
 from numba import carray
@@ -34,13 +37,13 @@ def is_full(table):
 
 
 @subroutine
-def add_to_tail(table, run, room):
-    """Add a run to the tail; write the sum to ``room`` if there is a tail.
+def add_to_tail(table, run, out):
+    """Add a run to the tail; write the sum to ``out`` if there is a tail.
 
     All arguments are addresses. The weight bound plus the run's largest weight fits in int64.
 
     Returns:
-        The number of words of ``room`` that are now in use.
+        The number of words of ``out`` that are now in use.
     """
     count = load(table, RUN_COUNT)
     rows = load(run, ROWS)
@@ -56,7 +59,7 @@ def add_to_tail(table, run, room):
         return 0
     tail = load(table, FIRST_RUN + count - 1)
     words = words_of_run(load(run, ARITY), tail_rows + rows)
-    merged = carray(pointer_to_words(room), (words,))
+    merged = carray(pointer_to_words(out), (words,))
     left = carray(pointer_to_words(tail), (words,))
     right = carray(pointer_to_words(run), (words,))
     state = init_merge(left, right, merged)
@@ -67,5 +70,5 @@ def add_to_tail(table, run, room):
     if merged[ROWS] == 0:
         store(table, RUN_COUNT, count - 1)
         return 0
-    store(table, FIRST_RUN + count - 1, room)
+    store(table, FIRST_RUN + count - 1, out)
     return words

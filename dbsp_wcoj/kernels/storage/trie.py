@@ -1,6 +1,9 @@
-"""Building a run from sorted rows, and reading a run back into rows.
+"""Build a run, which is a trie in one array, from sorted rows; and read a run back into rows.
 
-Both take linear time. Rows are ``(arity, n)`` int64 columns, strictly increasing row by row.
+    rows (1, 5), (1, 6), (2, 5)    ->    level 0: values 1, 2    level 1: values 5, 6 | 5
+
+Both take linear time. Rows are int64 columns of shape ``(arity, n)``, strictly increasing row by
+row; a run is one int64 array (`dbsp_wcoj.kernels.storage.run_layout`).
 """
 
 import numpy as np
@@ -80,11 +83,11 @@ def open_directory(run, start):
 
 
 @subroutine
-def mark_changes(column, begins, marked):
+def mark_changes(column, begins, marks):
     """Mark the rows that ``begins`` marks or whose value differs from that of the previous row."""
-    marked[0] = True
+    marks[0] = True
     for i in range(1, column.shape[0]):
-        marked[i] = begins[i] | (column[i] != column[i - 1])
+        marks[i] = begins[i] | (column[i] != column[i - 1])
 
 
 @subroutine
@@ -99,11 +102,11 @@ def build_run(columns, order, weights, run):
     """
     arity, rows = columns.shape
     largest = np.int64(0)
-    uniform = True
+    is_uniform = True
     first_weight = weights[0]
     for i in range(rows):
         weight = weights[i]
-        uniform &= weight == first_weight
+        is_uniform &= weight == first_weight
         largest = max(largest, abs(weight))
     run[ARITY] = arity
     run[ROWS] = rows
@@ -111,7 +114,7 @@ def build_run(columns, order, weights, run):
     run[UNIFORM_WEIGHT] = first_weight
     # begins: the row starts a node of this level; below: of the next level. Each row is a leaf.
     begins = np.zeros(rows, np.bool_)
-    below = np.zeros(rows, np.bool_)
+    begins_child = np.zeros(rows, np.bool_)
     mark_changes(columns[order[0]], begins, begins)
     end = LEVEL_HEADERS + LEVEL_HEADER_WORDS * arity
     for level in range(arity):
@@ -139,14 +142,14 @@ def build_run(columns, order, weights, run):
                     node += 1
             child = rows
         else:
-            mark_changes(columns[order[level + 1]], begins, below)
+            mark_changes(columns[order[level + 1]], begins, begins_child)
             for i in range(rows):
                 if begins[i]:
                     run[end + node] = column[i]
                     run[offsets + node] = child
                     node += 1
-                child += below[i]
-            begins, below = below, begins
+                child += begins_child[i]
+            begins, begins_child = begins_child, begins
         run[offsets + nodes] = child
         run[header + LEVEL_NODES] = nodes
         run[header + LEVEL_OFFSETS] = offsets
@@ -155,7 +158,7 @@ def build_run(columns, order, weights, run):
     if run[DIRECTORY] > 0:
         fill_directory(run, np.int64(0), np.int64(1) << 62)
     run[WEIGHT_SUMS] = 0
-    if not uniform:
+    if not is_uniform:
         run[WEIGHT_SUMS] = end
         total = np.int64(0)
         for i in range(rows):
@@ -210,10 +213,10 @@ def read_run(run):
         values = run[header + LEVEL_VALUES]
         if level < arity - 1:
             offsets = run[header + LEVEL_OFFSETS]
-            above = np.empty(nodes + 1, np.int64)
+            first_leaves = np.empty(nodes + 1, np.int64)
             for node in range(nodes + 1):
-                above[node] = first[run[offsets + node]]
-            first = above
+                first_leaves[node] = first[run[offsets + node]]
+            first = first_leaves
         for node in range(nodes):
             columns[level, first[node] : first[node + 1]] = run[values + node]
     if run[WEIGHT_SUMS] > 0:

@@ -1,4 +1,9 @@
-"""Looking up the weights of given rows in a trace: O(log rows) per row and run."""
+"""Weight lookup: the weights of given rows in a trace, the sum of its runs.
+
+    weight(row) = Σ over the runs of run[row]
+
+Cost: O(log rows) per row and run.
+"""
 
 import numpy as np
 

@@ -1,8 +1,9 @@
-"""Exact int64 arithmetic: every weight that leaves a kernel is exact or marked as too large.
+"""Arithmetic: exact int64 sums and products; a result that does not fit is marked as overflowed.
 
-No weight may be -2**63, so that every weight has a negative. That value marks a weight that has
-left int64: sums and products with it keep the mark, except that a row of weight zero is no row,
-whatever it is joined with. So an overflow is an error only if its row would be in the result.
+The mark is the value -2**63, which is not a valid weight, because its negative does not fit in
+int64. Sums and products with an overflowed weight are overflowed. The exception is a product with
+zero, which is zero, because a row of weight zero does not exist. So an overflow is an error only if
+its row would be in the result.
 
 The code reads the overflow flag of the processor. A test after the operation would be undefined
 behaviour for the compiler, which may assume that signed arithmetic does not wrap.

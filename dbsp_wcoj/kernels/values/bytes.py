@@ -1,4 +1,4 @@
-"""Byte strings in raw memory: hash, compare and copy eight bytes at a time, at any alignment.
+"""Bytes: hash, compare and copy byte strings in raw memory, eight bytes at a time.
 
 A string is an address and a length. Words are read only inside the string: a string of eight bytes
 or more ends with a word that overlaps the previous one, so there is no loop over single bytes and
@@ -90,22 +90,22 @@ def reversed_bytes(typingctx: Any, value: Any) -> Any:
 def hash_bytes(address, length):
     """Return a hash of 64 well-mixed bits."""
     state = np.int64(_SECOND)
-    left = length
-    while left > 16:
+    remaining = length
+    while remaining > 16:
         state = mix(read_word(address) ^ _FIRST, read_word(address + 8) ^ state)
         address += 16
-        left -= 16
-    if left >= 8:
+        remaining -= 16
+    if remaining >= 8:
         a = read_word(address)
-        b = read_word(address + left - 8)
-    elif left >= 4:
+        b = read_word(address + remaining - 8)
+    elif remaining >= 4:
         a = read_half(address)
-        b = read_half(address + left - 4)
-    elif left > 0:
+        b = read_half(address + remaining - 4)
+    elif remaining > 0:
         a = (
             (read_byte(address) << 16)
-            | (read_byte(address + (left >> 1)) << 8)
-            | read_byte(address + left - 1)
+            | (read_byte(address + (remaining >> 1)) << 8)
+            | read_byte(address + remaining - 1)
         )
         b = np.int64(0)
     else:

@@ -1,4 +1,9 @@
-"""Exact sums as digits of base 2**32: splitting numbers into digits and adding them up.
+"""Digits: exact sums of numbers, as digits of base 2**32 that are added without carries.
+
+    number * weight = Σ over its digits of amount * 2**(32 * digit)
+
+Digits are three int64 arrays of one length: the index of the number or sum that a digit belongs to,
+the position of the digit, and its amount.
 
 A number times a weight is a list of (digit, amount): the digits of its magnitude, with its sign.
 Adding amounts digit by digit adds the numbers exactly, in any order and without carries. Amounts
@@ -26,27 +31,27 @@ _HALF = np.uint64(32)
 def split_magnitude(words, i, limbs):
     """Write the digits of the absolute value of number ``i``; return whether it is negative."""
     count = words.shape[0]
-    negative = words[count - 1, i] < 0
+    is_negative = words[count - 1, i] < 0
     carry = np.uint64(1)
     for j in range(count):
         word = np.uint64(words[j, i])
-        if negative:
+        if is_negative:
             word = ~word + carry
             carry = np.uint64(1) if carry == np.uint64(1) and word == np.uint64(0) else np.uint64(0)
         limbs[2 * j] = word & _LOW
         limbs[2 * j + 1] = word >> _HALF
-    return negative
+    return is_negative
 
 
 @kernel
-def split_numbers(words, shifts, weights, places, digits, amounts):
+def split_numbers(words, shifts, weights, number_indices, digits, amounts):
     """Write the digits of ``number * weight * 2**shift`` for many numbers; return their number.
 
     Args:
         words: Two's complement, least word first, shape ``(W, n)``.
         shifts: Not negative, shape ``(n,)``; or empty for 0.
         weights: int64, shape ``(n,)``.
-        places: Result: the index of the number of each digit; room for ``(2 W + 3) n``.
+        number_indices: Result: the index of the number of each digit; room for ``(2 W + 3) n``.
         digits: Result: its exponent, in units of 2**32.
         amounts: Result: its value, with the sign of the product.
     """
@@ -55,7 +60,7 @@ def split_numbers(words, shifts, weights, places, digits, amounts):
     product = np.empty(2 * count + 3, np.uint64)
     written = 0
     for i in range(n):
-        negative = split_magnitude(words, i, limbs) != (weights[i] < 0)
+        is_negative = split_magnitude(words, i, limbs) != (weights[i] < 0)
         factor = np.uint64(abs(weights[i]))
         low = factor & _LOW
         high = factor >> _HALF
@@ -74,9 +79,9 @@ def split_numbers(words, shifts, weights, places, digits, amounts):
                 product[j + 1] = term & _LOW
                 carry = term >> _HALF
             product[2 * count + 1] = carry
-        place = np.int64(0)
+        first_digit = np.int64(0)
         if shifts.shape[0] > 0:
-            place = shifts[i] >> 5
+            first_digit = shifts[i] >> 5
             bits = np.uint64(shifts[i] & 31)
             carry = np.uint64(0)
             for j in range(2 * count + 3):
@@ -85,9 +90,9 @@ def split_numbers(words, shifts, weights, places, digits, amounts):
                 carry = term >> _HALF
         for j in range(2 * count + 3):
             if product[j] != np.uint64(0):
-                places[written] = i
-                digits[written] = place + j
-                amounts[written] = -np.int64(product[j]) if negative else np.int64(product[j])
+                number_indices[written] = i
+                digits[written] = first_digit + j
+                amounts[written] = -np.int64(product[j]) if is_negative else np.int64(product[j])
                 written += 1
     return written
 
@@ -115,13 +120,13 @@ def carry_digits(digits, amounts, first, last, base, limbs):
         size += 1
     if carry == 0:
         return False, size
-    more = np.uint64(1)
+    carry_in = np.uint64(1)
     for j in range(size):
-        limb = (limbs[j] ^ _LOW) + more
+        limb = (limbs[j] ^ _LOW) + carry_in
         limbs[j] = limb & _LOW
-        more = limb >> _HALF
-    if more != np.uint64(0):
-        limbs[size] = more
+        carry_in = limb >> _HALF
+    if carry_in != np.uint64(0):
+        limbs[size] = carry_in
         size += 1
     return True, size
 
@@ -135,11 +140,11 @@ def strip_zeros(limbs, size):
 
 
 @kernel
-def sum_to_integers(places, digits, amounts, words, fits):
+def sum_to_integers(sum_indices, digits, amounts, words, fits):
     """Combine digits into sums, as integers.
 
     Args:
-        places: The index of the sum of each digit, ascending.
+        sum_indices: The index of the sum of each digit, ascending.
         digits: Its exponent, ascending within a sum.
         amounts: Its value.
         words: Result, initially zero: two's complement, least word first, shape ``(W, n)``.
@@ -148,30 +153,30 @@ def sum_to_integers(places, digits, amounts, words, fits):
     count = words.shape[0]
     limbs = np.zeros(MAX_LIMBS, np.uint64)
     first = 0
-    while first < places.shape[0]:
-        place = places[first]
+    while first < sum_indices.shape[0]:
+        index = sum_indices[first]
         last = first + 1
-        while last < places.shape[0] and places[last] == place:
+        while last < sum_indices.shape[0] and sum_indices[last] == index:
             last += 1
-        negative, size = carry_digits(digits, amounts, first, last, 0, limbs)
+        is_negative, size = carry_digits(digits, amounts, first, last, 0, limbs)
         first = last
         size = strip_zeros(limbs, size)
         if size > 2 * count or (
             size == 2 * count and limbs[size - 1] >> np.uint64(31) != np.uint64(0)
         ):
-            fits[place] = False
+            fits[index] = False
             continue
-        more = np.uint64(1)
+        carry = np.uint64(1)
         for j in range(count):
             low = limbs[2 * j] if 2 * j < size else np.uint64(0)
             high = limbs[2 * j + 1] if 2 * j + 1 < size else np.uint64(0)
             word = (high << _HALF) | low
-            if negative:
-                word = ~word + more
-                more = (
-                    np.uint64(1) if more == np.uint64(1) and word == np.uint64(0) else np.uint64(0)
+            if is_negative:
+                word = ~word + carry
+                carry = (
+                    np.uint64(1) if carry == np.uint64(1) and word == np.uint64(0) else np.uint64(0)
                 )
-            words[j, place] = np.int64(word)
+            words[j, index] = np.int64(word)
 
 
 @subroutine
@@ -187,46 +192,46 @@ def bit_length(value):
 @subroutine
 def divide(limbs, size, divisor):
     """Divide in place by a number of up to 63 bits; return whether there is a remainder."""
-    rest = np.uint64(0)
+    remainder = np.uint64(0)
     for j in range(size - 1, -1, -1):
         if divisor <= _LOW:
-            term = (rest << _HALF) | limbs[j]
+            term = (remainder << _HALF) | limbs[j]
             limbs[j] = term // divisor
-            rest = term - limbs[j] * divisor
+            remainder = term - limbs[j] * divisor
             continue
         quotient = np.uint64(0)
         for bit in range(31, -1, -1):
-            rest = (rest << np.uint64(1)) | ((limbs[j] >> np.uint64(bit)) & np.uint64(1))
+            remainder = (remainder << np.uint64(1)) | ((limbs[j] >> np.uint64(bit)) & np.uint64(1))
             quotient <<= np.uint64(1)
-            if rest >= divisor:
-                rest -= divisor
+            if remainder >= divisor:
+                remainder -= divisor
                 quotient |= np.uint64(1)
         limbs[j] = quotient
-    return rest != np.uint64(0)
+    return remainder != np.uint64(0)
 
 
 @subroutine
-def divide_by_power_of_ten(limbs, size, times):
-    """Divide in place by ``10**times``; return whether there is a remainder."""
-    left = False
-    while times > 0:
+def divide_by_power_of_ten(limbs, size, exponent):
+    """Divide in place by ``10**exponent``; return whether there is a remainder."""
+    has_remainder = False
+    while exponent > 0:
         power = np.uint64(1)
-        for _ in range(min(times, 9)):
+        for _ in range(min(exponent, 9)):
             power *= np.uint64(10)
-        left = divide(limbs, size, power) or left
-        times -= 9
-    return left
+        has_remainder = divide(limbs, size, power) or has_remainder
+        exponent -= 9
+    return has_remainder
 
 
 @subroutine
-def round_to_float(limbs, size, sticky, least):
+def round_to_float(limbs, size, has_more, least_exponent):
     """Return the nearest ``(mantissa, exponent)``, half to even.
 
     Args:
         limbs: A magnitude; its highest limb is not zero.
         size: Number of limbs.
-        sticky: True if the exact value is slightly larger than the limbs.
-        least: The least exponent of the last bit of the result.
+        has_more: True if the exact value is slightly larger than the limbs.
+        least_exponent: The least exponent of the last bit of the result.
     """
     bits = bit_length(limbs[size - 1])
     second = limbs[size - 2] if size > 1 else np.uint64(0)
@@ -235,68 +240,70 @@ def round_to_float(limbs, size, sticky, least):
     top = (limbs[size - 1] << np.uint64(64 - bits)) | (second << np.uint64(32 - bits))
     if bits < 32:
         top |= third >> np.uint64(bits)
-        sticky = sticky or (third & ((np.uint64(1) << np.uint64(bits)) - np.uint64(1))) != 0
+        has_more = has_more or (third & ((np.uint64(1) << np.uint64(bits)) - np.uint64(1))) != 0
     else:
-        sticky = sticky or third != np.uint64(0)
+        has_more = has_more or third != np.uint64(0)
     for j in range(size - 3):
-        sticky = sticky or limbs[j] != np.uint64(0)
+        has_more = has_more or limbs[j] != np.uint64(0)
     highest = 32 * (size - 1) + bits - 1
-    exponent = max(highest - 52, least)
-    kept = highest + 1 - exponent
-    if kept < 0:
+    exponent = max(highest - 52, least_exponent)
+    kept_bits = highest + 1 - exponent
+    if kept_bits < 0:
         return 0.0, exponent
     mantissa = np.uint64(0)
-    rest = top
-    half = np.uint64(1) << np.uint64(63 - kept)
-    if kept > 0:
-        mantissa = top >> np.uint64(64 - kept)
-        rest = top & ((half << np.uint64(1)) - np.uint64(1))
-    odd = (mantissa & np.uint64(1)) != np.uint64(0)
-    if rest > half or (rest == half and (sticky or odd)):
+    remainder = top
+    half = np.uint64(1) << np.uint64(63 - kept_bits)
+    if kept_bits > 0:
+        mantissa = top >> np.uint64(64 - kept_bits)
+        remainder = top & ((half << np.uint64(1)) - np.uint64(1))
+    is_odd = (mantissa & np.uint64(1)) != np.uint64(0)
+    if remainder > half or (remainder == half and (has_more or is_odd)):
         mantissa += np.uint64(1)
     return np.float64(mantissa), exponent
 
 
 @kernel
-def sum_to_floats(places, digits, amounts, divisors, scale, least, mantissas, exponents):
+def sum_to_floats(
+    sum_indices, digits, amounts, divisors, scale, least_exponent, mantissas, exponents
+):
     """Combine digits into sums ``mantissa * 2**exponent``, divided and correctly rounded.
 
     Args:
-        places: The index of the sum of each digit, ascending.
+        sum_indices: The index of the sum of each digit, ascending.
         digits: Its exponent in units of 2**32, ascending within a sum.
         amounts: Its value.
         divisors: int64 per sum, not zero.
         scale: The power of ten to divide by as well.
-        least: The least exponent of the last bit of a result.
+        least_exponent: The least exponent of the last bit of a result.
         mantissas: Result, initially zero: float64 integers of at most 53 bits.
         exponents: Result, initially zero: int64, as if digit 0 were the units.
     """
     limbs = np.zeros(MAX_LIMBS, np.uint64)
     first = 0
-    while first < places.shape[0]:
-        place = places[first]
+    while first < sum_indices.shape[0]:
+        index = sum_indices[first]
         last = first + 1
-        while last < places.shape[0] and places[last] == place:
+        while last < sum_indices.shape[0] and sum_indices[last] == index:
             last += 1
         base = digits[first]
-        negative, size = carry_digits(digits, amounts, first, last, base, limbs)
+        is_negative, size = carry_digits(digits, amounts, first, last, base, limbs)
         first = last
         size = strip_zeros(limbs, size)
         if size == 0:
             continue
-        left = False
-        divisor = np.uint64(abs(divisors[place]))
+        has_remainder = False
+        divisor = np.uint64(abs(divisors[index]))
         if divisor != np.uint64(1) or scale > 0:
             # The quotient keeps at least 64 bits.
-            more = 5 + scale // 9
+            extra_limbs = 5 + scale // 9
             for j in range(size - 1, -1, -1):
-                limbs[j + more] = limbs[j]
-            limbs[:more] = np.uint64(0)
-            base -= more
-            size += more
-            left = divide(limbs, size, divisor)
-            left = divide_by_power_of_ten(limbs, size, scale) or left
+                limbs[j + extra_limbs] = limbs[j]
+            limbs[:extra_limbs] = np.uint64(0)
+            base -= extra_limbs
+            size += extra_limbs
+            has_remainder = divide(limbs, size, divisor)
+            has_remainder = divide_by_power_of_ten(limbs, size, scale) or has_remainder
             size = strip_zeros(limbs, size)
-        mantissa, exponent = round_to_float(limbs, size, left, least - 32 * base)
-        mantissas[place] = -mantissa if negative != (divisors[place] < 0) else mantissa
-        exponents[place] = exponent + 32 * base
+        mantissa, exponent = round_to_float(limbs, size, has_remainder, least_exponent - 32 * base)
+        mantissas[index] = -mantissa if is_negative != (divisors[index] < 0) else mantissa
+        exponents[index] = exponent + 32 * base

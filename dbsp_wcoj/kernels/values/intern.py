@@ -1,9 +1,12 @@
-"""The hash table of an `Interner`: byte strings to codes, and codes back to bytes.
+"""Intern: the hash table of an `Interner`, from byte strings to codes, and codes back to bytes.
+
+Codes are 0, 1, 2, … in the order in which strings were added. The table is three arrays:
 
 ::
 
-    bounds   code c has the bytes arena[bounds[c] : bounds[c + 1]]
-    slots    a power of two of words: 0 if free, else (upper bits of the hash) | (code + 1)
+    arena    uint8: the bytes of all strings, in the order of their codes
+    bounds   int64: code c has the bytes arena[bounds[c] : bounds[c + 1]]
+    slots    int64: a power of two of words: 0 if free, else (upper bits of the hash) | (code + 1)
              linear probing from the lower bits of the hash; the upper bits save comparisons
 
 Strings are processed in blocks, each in stages: hash and prefetch the slot, read the slot and
@@ -54,16 +57,16 @@ def _address(array):
 
 
 @subroutine
-def _find_slot(hashed, text, length, slots, bounds, arena):
+def _find_slot(hash_code, string, length, slots, bounds, arena):
     """Return the slot of the string, or the free slot for it."""
     mask = len(slots) - 1
-    tag = hashed & ~CODE_MASK
-    slot = hashed & mask
+    tag = hash_code & ~CODE_MASK
+    slot = hash_code & mask
     while slots[slot] != 0:
         if slots[slot] & ~CODE_MASK == tag:
             code = (slots[slot] & CODE_MASK) - 1
             start = bounds[code]
-            if bounds[code + 1] - start == length and are_equal(arena + start, text, length):
+            if bounds[code + 1] - start == length and are_equal(arena + start, string, length):
                 break
         slot = (slot + 1) & mask
     return slot
@@ -72,14 +75,14 @@ def _find_slot(hashed, text, length, slots, bounds, arena):
 @inline_subroutine
 def _hash_block(offsets, data, valid, first, stop, slots, mask, hashes):
     """Hash the strings of a block and prefetch their slots; stage one of `intern` and `find`."""
-    masked = len(valid) > 0
+    has_mask = len(valid) > 0
     for i in range(first, stop):
-        if masked and not valid[i]:
+        if has_mask and not valid[i]:
             continue
         start = read_word(offsets + 8 * i)
-        hashed = hash_bytes(data + start, read_word(offsets + 8 * i + 8) - start)
-        hashes[i - first] = hashed
-        prefetch(slots, hashed & mask)
+        hash_code = hash_bytes(data + start, read_word(offsets + 8 * i + 8) - start)
+        hashes[i - first] = hash_code
+        prefetch(slots, hash_code & mask)
 
 
 @kernel
@@ -99,55 +102,55 @@ def intern(strings, valid, first, slots, bounds, arena, size, codes):
     Returns:
         The index of the first string without room, or the number of strings; and the new size.
     """
-    offsets, data = strings
-    bytes_at = _address(arena)
-    slots_at, bounds_at = _address(slots), _address(bounds)
+    offsets, string_data = strings
+    arena_address = _address(arena)
+    slots_address, bounds_address = _address(slots), _address(bounds)
     mask = len(slots) - 1
     hashes = np.empty(BLOCK_STRINGS, np.int64)
-    rows = len(codes)
-    masked = len(valid) > 0
-    while first < rows:
-        stop = min(first + BLOCK_STRINGS, rows)
-        _hash_block(offsets, data, valid, first, stop, slots_at, mask, hashes)
+    count = len(codes)
+    has_mask = len(valid) > 0
+    while first < count:
+        stop = min(first + BLOCK_STRINGS, count)
+        _hash_block(offsets, string_data, valid, first, stop, slots_address, mask, hashes)
         for i in range(first, stop):
-            if masked and not valid[i]:
+            if has_mask and not valid[i]:
                 continue
             code = slots[hashes[i - first] & mask] & CODE_MASK
-            prefetch(bounds_at, max(code - 1, 0))
+            prefetch(bounds_address, max(code - 1, 0))
         for i in range(first, stop):
-            if masked and not valid[i]:
+            if has_mask and not valid[i]:
                 continue
             code = slots[hashes[i - first] & mask] & CODE_MASK
-            prefetch(bytes_at + bounds[max(code - 1, 0)], 0)
+            prefetch(arena_address + bounds[max(code - 1, 0)], 0)
         for i in range(first, stop):
-            if masked and not valid[i]:
+            if has_mask and not valid[i]:
                 codes[i] = -1
                 continue
             start = read_word(offsets + 8 * i)
             length = read_word(offsets + 8 * i + 8) - start
-            hashed = hashes[i - first]
-            slot = _find_slot(hashed, data + start, length, slots, bounds, bytes_at)
+            hash_code = hashes[i - first]
+            slot = _find_slot(hash_code, string_data + start, length, slots, bounds, arena_address)
             code = (slots[slot] & CODE_MASK) - 1
             if code < 0:
                 end = bounds[size] + length
                 if size == len(bounds) - 1 or 2 * size >= len(slots) or end > len(arena):
                     return i, size
                 code = size
-                copy_bytes(data + start, bytes_at + bounds[size], length)
+                copy_bytes(string_data + start, arena_address + bounds[size], length)
                 size += 1
                 bounds[size] = end
-                slots[slot] = (hashed & ~CODE_MASK) | size
+                slots[slot] = (hash_code & ~CODE_MASK) | size
             codes[i] = code
         first = stop
-    return rows, size
+    return count, size
 
 
 @subroutine
-def _find_code(hashed, text, length, slots, bounds, arena, size):
+def _find_code(hash_code, string, length, slots, bounds, arena, size):
     """Return the code of a string if it is among the first ``size``, else -1."""
     mask = len(slots) - 1
-    tag = hashed & ~CODE_MASK
-    slot = hashed & mask
+    tag = hash_code & ~CODE_MASK
+    slot = hash_code & mask
     while True:
         entry = slots[slot]
         if entry == 0:
@@ -155,7 +158,7 @@ def _find_code(hashed, text, length, slots, bounds, arena, size):
         code = (entry & CODE_MASK) - 1
         if code < size and entry & ~CODE_MASK == tag:
             start = bounds[code]
-            if bounds[code + 1] - start == length and are_equal(arena + start, text, length):
+            if bounds[code + 1] - start == length and are_equal(arena + start, string, length):
                 return code
         slot = (slot + 1) & mask
 
@@ -173,54 +176,56 @@ def find(strings, valid, slots, bounds, arena, size, codes):
         size: Number of strings that count; newer ones are ignored.
         codes: Result: int64 per string.
     """
-    offsets, data = strings
-    bytes_at = _address(arena)
-    slots_at = _address(slots)
+    offsets, string_data = strings
+    arena_address = _address(arena)
+    slots_address = _address(slots)
     mask = len(slots) - 1
     hashes = np.empty(BLOCK_STRINGS, np.int64)
-    rows = len(codes)
-    masked = len(valid) > 0
-    for first in range(0, rows, BLOCK_STRINGS):
-        stop = min(first + BLOCK_STRINGS, rows)
-        _hash_block(offsets, data, valid, first, stop, slots_at, mask, hashes)
+    count = len(codes)
+    has_mask = len(valid) > 0
+    for first in range(0, count, BLOCK_STRINGS):
+        stop = min(first + BLOCK_STRINGS, count)
+        _hash_block(offsets, string_data, valid, first, stop, slots_address, mask, hashes)
         for i in range(first, stop):
-            if masked and not valid[i]:
+            if has_mask and not valid[i]:
                 codes[i] = -1
                 continue
             start = read_word(offsets + 8 * i)
             length = read_word(offsets + 8 * i + 8) - start
-            hashed = hashes[i - first]
-            codes[i] = _find_code(hashed, data + start, length, slots, bounds, bytes_at, size)
+            hash_code = hashes[i - first]
+            codes[i] = _find_code(
+                hash_code, string_data + start, length, slots, bounds, arena_address, size
+            )
 
 
 @kernel
 def rebuild_slots(slots, bounds, arena, size):
     """Insert the first ``size`` strings into slots that are all free."""
-    bytes_at = _address(arena)
-    slots_at = _address(slots)
+    arena_address = _address(arena)
+    slots_address = _address(slots)
     mask = len(slots) - 1
     hashes = np.empty(BLOCK_STRINGS, np.int64)
     for first in range(0, size, BLOCK_STRINGS):
         stop = min(first + BLOCK_STRINGS, size)
         for code in range(first, stop):
-            hashed = hash_bytes(bytes_at + bounds[code], bounds[code + 1] - bounds[code])
-            hashes[code - first] = hashed
-            prefetch(slots_at, hashed & mask)
+            hash_code = hash_bytes(arena_address + bounds[code], bounds[code + 1] - bounds[code])
+            hashes[code - first] = hash_code
+            prefetch(slots_address, hash_code & mask)
         for code in range(first, stop):
-            hashed = hashes[code - first]
-            slot = hashed & mask
+            hash_code = hashes[code - first]
+            slot = hash_code & mask
             while slots[slot] != 0:
                 slot = (slot + 1) & mask
-            slots[slot] = (hashed & ~CODE_MASK) | (code + 1)
+            slots[slot] = (hash_code & ~CODE_MASK) | (code + 1)
 
 
 @kernel
 def remove_latest(slots, bounds, arena, size, length):
     """Free the slots of the codes from ``length`` on."""
-    bytes_at = _address(arena)
+    arena_address = _address(arena)
     mask = len(slots) - 1
     for code in range(size - 1, length - 1, -1):
-        slot = hash_bytes(bytes_at + bounds[code], bounds[code + 1] - bounds[code]) & mask
+        slot = hash_bytes(arena_address + bounds[code], bounds[code + 1] - bounds[code]) & mask
         while slots[slot] & CODE_MASK != code + 1:
             slot = (slot + 1) & mask
         slots[slot] = 0
@@ -242,11 +247,11 @@ def write_offsets(codes, bounds, offsets):
 def gather(codes, bounds, arena, offsets, data):
     """Write the bytes of the strings of the codes to their ``offsets`` in ``data``."""
     source, target = _address(arena), _address(data)
-    bounds_at = _address(bounds)
+    bounds_address = _address(bounds)
     rows = len(codes)
     for i in range(rows):
         if i + 2 * BLOCK_STRINGS < rows:
-            prefetch(bounds_at, max(codes[i + 2 * BLOCK_STRINGS], 0))
+            prefetch(bounds_address, max(codes[i + 2 * BLOCK_STRINGS], 0))
         if i + BLOCK_STRINGS < rows:
             prefetch(source + bounds[max(codes[i + BLOCK_STRINGS], 0)], 0)
         if codes[i] >= 0:

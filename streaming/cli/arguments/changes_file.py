@@ -1,9 +1,13 @@
 """Read a file of changes, and cut it into the steps of a circuit.
 
-The file has the columns of one relation, or of several relations and a column ``relation``. A
-column tells insertions from deletions: ``weight``, an integer, or ``op``, with 1 and -1 or the
-words of change feeds. In a file of several relations, a relation has the columns in which any of
-its rows has a value.
+The file has the columns of one relation, or the columns of several relations and a column
+``relation``. A column tells insertions from deletions: ``weight``, an integer, or ``op``, with 1
+and -1 or the words of change feeds. In a file of several relations, the columns of a relation are
+those in which at least one of its rows is not NULL::
+
+    relation  src  dst  nr    op
+    e           1    2  NULL  insert      relation e has the columns src and dst,
+    v        NULL NULL     7  delete      relation v the column nr
 """
 
 from __future__ import annotations
@@ -36,8 +40,8 @@ class ChangesFile:
     Attributes:
         table: All rows, with ``weight``.
         relations: The columns of each relation.
-        ends: Ascending numbers of rows after which a step may end.
-        tags: The relation of each row; None if there is only one relation.
+        ends: Ascending row numbers; a step may end before these rows.
+        tags: The name of the relation of each row; None if there is only one relation.
     """
 
     table: pa.Table
@@ -62,21 +66,23 @@ class ChangesFile:
             path: The file.
             relation: The name of the only relation; by default that of the file.
             by: A column; rows with equal values are one transaction, which is never split.
-            columns: The columns of the relations, if the file has more.
+            columns: The columns of the relations, if the file also has other columns.
 
         Raises:
             EventsError: A required column is missing, or a value is not valid.
         """
         table = _add_weights(table, path)
         if not table.num_rows:
-            raise EventsError(f"{path} has no rows: there is nothing to replay")
-        ends = _ends(table, by, path)
+            raise EventsError(f"{path} has no rows: name a file with changes")
+        ends = _possible_ends(table, by, path)
         tags = table.column(RELATION) if RELATION in table.column_names else None
         if columns is not None:
             table = _select(table, columns, path)
         if relation is None and tags is not None:
             if tags.null_count:
-                raise EventsError(f"{path}: {tags.null_count} rows have no relation")
+                raise EventsError(
+                    f"{path}: {tags.null_count} rows have NULL as relation: write its name"
+                )
             if RELATION in table.column_names:
                 table = table.drop_columns([RELATION])
             return cls(table, _split_schemas(table, tags), ends, tags)
@@ -87,7 +93,7 @@ class ChangesFile:
         return int(self.table.num_rows)
 
     def steps(self, rows: int) -> Iterator[dict[str, pa.Table]]:
-        """Yield the steps: tables by relation, with about this number of rows in all."""
+        """Yield the steps: tables by relation, with about ``rows`` rows together."""
         begin = 0
         while begin < len(self):
             target = min(begin + rows, len(self))
@@ -132,7 +138,7 @@ def _add_weights(table: pa.Table, path: Path) -> pa.Table:
         if not is_known.all():
             row = int(np.argmin(is_known))
             raise EventsError(
-                f"{path}, row {row}: op is {table.column(OP)[row].as_py()!r}; it is one of "
+                f"{path}, row {row}: op {table.column(OP)[row].as_py()!r} must be one of "
                 f"{', '.join((*INSERT_WORDS, *DELETE_WORDS))}"
             )
         weights[is_deletion] = -1
@@ -144,20 +150,19 @@ def _select(table: pa.Table, columns: Sequence[str], path: Path) -> pa.Table:
     for name in columns:
         if name not in table.column_names:
             raise EventsError(
-                f"{path} has no column {name!r}, only {', '.join(table.column_names)}"
+                f"{path}: unknown column {name!r}; columns: {', '.join(table.column_names)}"
             )
     return table.select([*columns, WEIGHT])
 
 
-def _ends(
+def _possible_ends(
     table: pa.Table, by: str | None, path: Path
 ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     if by is None:
         return np.arange(1, table.num_rows + 1)
     if by not in table.column_names:
         raise EventsError(
-            f"{path} has no column {by!r}, only {', '.join(table.column_names)}: name another "
-            "with --by"
+            f"{path}: unknown column {by!r} of --by; columns: {', '.join(table.column_names)}"
         )
     column = table.column(by).combine_chunks()
     before, after = column.slice(0, len(column) - 1), column.slice(1)

@@ -41,8 +41,8 @@ from streaming.sink.execution_mode import check_outputs
 from streaming.sink.output import Output
 from streaming.sources.change_feeds.change_order import missing_order_warning
 from streaming.state.directory_identity import read_identity
-from streaming.state.files import open_files
 from streaming.state.manifest import MANIFESTS, Manifest, parse_manifest_name
+from streaming.state.open_files import open_files
 from streaming.targets.folder_checks import check_writable
 from streaming.targets.target import CheckedTarget, ViewDelta
 
@@ -79,8 +79,8 @@ class Checks:
 
     Attributes:
         problems: One line for each problem.
-        passed: Checks that found no problem: the subject of the check, and a short description.
-        warnings: Possible problems later in the run.
+        passed: The subject and the result of each check that found no problem.
+        warnings: Problems that may occur later in the run.
     """
 
     problems: list[str] = field(default_factory=list)
@@ -88,22 +88,22 @@ class Checks:
     warnings: list[str] = field(default_factory=list)
 
     @contextmanager
-    def check(self, what: str = "", found: str = "") -> Iterator[None]:
+    def check(self, subject: str = "", result: str = "") -> Iterator[None]:
         """Run the body as one check: record its error as a problem, or the check as passed.
 
         Only errors of the package, the operating system and Arrow are recorded; others are raised.
 
         Args:
-            what: The subject of the check; if empty, a check without error is not recorded.
-            found: A short description of the result.
+            subject: The subject of the check; if empty, a passed check is not recorded.
+            result: A short description of the result.
         """
         try:
             yield
         except (DbspWcojError, OSError, pa.ArrowException) as error:
             self.problems.append(error_message(error))
         else:
-            if what:
-                self.passed.append((what, found))
+            if subject:
+                self.passed.append((subject, result))
 
     def end(self) -> None:
         """Report the problems.
@@ -140,39 +140,43 @@ def check_views(
         A circuit of the views without state. None if only Spark knows the columns of a source, or
         if a check failed up to the compilation of the query.
     """
-    before = len(checks.problems)
+    problems_before = len(checks.problems)
     schemas: dict[str, pa.Schema | None] = {}
     for name, source in sources.items():
         with checks.check():
-            form, _ = source.format, source.feed  # either may be an error
+            format, _ = source.format, source.feed  # both may raise an error
             source.check_spark()
             schemas[name] = source.schema()
             source.check_sequence(None if "select" in source.settings else schemas[name])
             _check_keys(source, schemas[name])
             if source.lacks_order(schemas[name]):
                 checks.warnings.append(missing_order_warning(name))
-            place = "" if source.path is None else f" in {source.path}"
-            checks.passed.append((f"source {name}", f"{form}{place}: {_columns(schemas[name])}"))
-    if not is_complete or len(checks.problems) > before:
+            location = "" if source.path is None else f" in {source.path}"
+            checks.passed.append(
+                (f"source {name}", f"{format}{location}: {_columns(schemas[name])}")
+            )
+    if not is_complete or len(checks.problems) > problems_before:
         return None
-    unknown = [
+    spark_only = [
         name
         for name, schema in schemas.items()
         if schema is None or "select" in sources[name].settings
     ]
-    if unknown:
+    if spark_only:
         checks.passed.append(
-            ("query", f"not compiled, as only Spark knows the columns of {', '.join(unknown)}")
+            (
+                "query",
+                f"not compiled, as only Spark knows the columns of {', '.join(spark_only)}",
+            )
         )
         return None
     circuit = None
     with checks.check():
         columns = {name: without_weight(schema) for name, schema in schemas.items() if schema}
-        options = {
-            name: found
-            for name, one in sources.items()
-            if (found := one.input_options()) is not None
-        }
+        options = {}
+        for name, source in sources.items():
+            if (input_options := source.input_options()) is not None:
+                options[name] = input_options
         circuit = compile_query(query, columns, input_options=options, formula=formula)
         views = materialized_views(assign_sinks(sinks, circuit))
         if views:  # compile again, since the state of a circuit depends on its materialized views
@@ -194,7 +198,7 @@ def _check_keys(source: SourceArgument, schema: pa.Schema | None) -> None:
     for key in source.keys:
         if key not in schema.names:
             raise EventsError(
-                f"{source.label}: keys={key} is not a column; columns are {', '.join(schema.names)}"
+                f"{source.label}: keys={key} is not a column; columns: {', '.join(schema.names)}"
             )
 
 
@@ -212,7 +216,7 @@ def _check_outputs(
         modes = {view: sink.output for view, sink in sinks.items()}
         outputs = [Output(view, None, mode.mode, mode.keys) for view, mode in modes.items()]
         check_outputs("distributed", outputs)
-    folders = [one.path for one in sources.values() if one.path is not None]
+    folders = [source.path for source in sources.values() if source.path is not None]
     check_places(sinks, folders)
 
 
@@ -233,9 +237,9 @@ def check_state(
     Args:
         checks: Receives the results.
         state: The folder.
-        circuit: The views; None if they are not known yet.
+        circuit: The views; None if they could not be compiled.
         cells: The number of cells on Spark's executors; None to run in one process.
-        label: How error messages name the option.
+        label: The name of the option in error messages.
 
     Returns:
         The id of the state directory, empty if it has none yet, and the newest micro-batch, or -1.
@@ -262,8 +266,8 @@ def check_state(
                 "user may write to"
             ) from None
         if circuit is not None and state.is_dir():
-            found = check_free(state, circuit, label)
-            identity = found or ""
+            directory_id = check_free(state, circuit, label)
+            identity = directory_id or ""
         newest = _check_versions(state, circuit, cells, label)
         checks.passed.append(
             ("state", f"{state}, {'new' if newest < 0 else f'at micro-batch {newest:,}'}")
@@ -282,15 +286,15 @@ def check_free(state: Path, circuit: Circuit, label: str = "--state") -> str | N
 
     Raises:
         StateMismatchError: The directory belongs to other views.
-        StateDamagedError: The file that says which views it belongs to is damaged.
+        StateDamagedError: The file with the identity of the views is damaged.
         StateLockedError: Another process writes to the directory.
     """
     identity = read_identity(open_files(str(state)), circuit)
     writer = writer_of(state)
     if writer is not None:
         raise StateLockedError(
-            f"{label} {state}: process {writer or 'unknown'} writes to it: stop that one, or name "
-            "another folder"
+            f"{label} {state}: process {writer or 'unknown'} writes to it: stop that process, or "
+            "name another folder"
         )
     return None if identity is None else identity.id
 
@@ -298,39 +302,39 @@ def check_free(state: Path, circuit: Circuit, label: str = "--state") -> str | N
 def _check_versions(state: Path, circuit: Circuit | None, cells: int | None, label: str) -> int:
     """Compare the newest version with the checkpoint and ``cells``; return its batch id, or -1."""
     files = open_files(str(state))
-    numbers = [
-        number
+    batch_ids = [
+        batch_id
         for name in files.names(MANIFESTS)
-        if (number := parse_manifest_name(name)) is not None
+        if (batch_id := parse_manifest_name(name)) is not None
     ]
-    newest = max(numbers, default=-1)
+    newest = max(batch_ids, default=-1)
     commits = state / CHECKPOINT / "commits"
-    done = (
+    committed_ids = (
         [int(p.name) for p in commits.iterdir() if p.name.isdecimal()] if commits.is_dir() else []
     )
-    committed = max(done, default=-1)
+    committed = max(committed_ids, default=-1)
     if committed not in (newest, newest - 1):
         raise StateMismatchError(
             f"{label} {state}: the state is at micro-batch {newest} and Spark's checkpoint at "
-            f"{committed} (-1: none): one of them was deleted or put back from a copy. Restore "
-            "both from one copy, or begin again with an empty folder and empty targets"
+            f"{committed} (-1: none): one of them was deleted or restored from a copy. Restore "
+            "both from one copy, or start again with an empty folder and empty targets"
         )
     if newest < 0 or circuit is None:
         return newest
     try:
         name = next(n for n in reversed(files.names(MANIFESTS)) if parse_manifest_name(n) == newest)
-        found = Manifest.of(bytes(files.read(name)), name).cells
+        found = Manifest.decode(bytes(files.read(name)), name).cells
     except StateDamagedError:
         return newest  # the version before it may be usable; the sink checks that
     count = None if found is None else found.count
     wanted = None if circuit.recursions else cells
     if count != wanted:
-        is_now = "in one process" if count is None else f"in {count} cells"
-        give = "without --cells" if count is None else f"with --cells {count}"
-        move = "--embedded" if wanted is None else f"--cells {wanted}"
+        current_mode = "in one process" if count is None else f"in {count} cells"
+        run_option = "without --cells" if count is None else f"with --cells {count}"
+        rescale_option = "--embedded" if wanted is None else f"--cells {wanted}"
         raise StateMismatchError(
-            f"{label} {state}: the state is {is_now}: run {give}, or move it by dbsp-wcoj rescale "
-            f"{state} {move}"
+            f"{label} {state}: the state is {current_mode}: run {run_option}, or convert the "
+            f"state with dbsp-wcoj rescale {state} {rescale_option}"
         )
     return newest
 

@@ -24,9 +24,12 @@ from streaming.cli.arguments.options import (
     Rows,
     Seed,
     Skew,
+    StepCount,
+    StepRows,
     Threads,
     TokenFile,
     Ui,
+    optional,
 )
 from streaming.cli.command import implemented_in
 
@@ -51,29 +54,26 @@ def run(
     ],
     source: Annotated[
         list[str] | None,
-        typer.Option(
+        optional(
             metavar="NAME=PATH[,KEY=VALUE...]",
             help="A relation: files, or any source of Spark by its options (format=kafka,...). "
             "Also schema=, select=, feed=, keys=, sequence=, strict=, retain=, on_expiry=. "
             "Repeat the option for each relation.",
-            show_default=False,
         ),
     ] = None,
     sink: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="[VIEW=]KIND[:PLACE]",
+        optional(
+            metavar="[VIEW=]KIND[:LOCATION]",
             help="The target of the changes: console, parquet:DIR, delta:DIR, sqlite:FILE#TABLE, "
             "postgres:DSN#TABLE. Append ,keys=COLUMN for one row per key, or ,mode=complete.",
-            show_default=False,
         ),
     ] = None,
     state: Annotated[
         Path | None,
-        typer.Option(
+        optional(
             metavar="DIR",
             help="The folder of the state and Spark's checkpoint; the next run continues from it.",
-            show_default=False,
         ),
     ] = None,
     state_mode: Annotated[
@@ -86,26 +86,20 @@ def run(
     once: Annotated[bool, typer.Option("--once", help="Read the existing rows, then end.")] = False,
     every: Annotated[
         str | None,
-        typer.Option(
-            metavar="TIME",
-            help="The time between two micro-batches, as in '5 seconds'.",
-            show_default=False,
-        ),
+        optional(metavar="TIME", help="The time between two micro-batches, as in '5 seconds'."),
     ] = None,
     bad_rows: Annotated[
         str,
         typer.Option(
             metavar="POLICY",
-            help="fail ends the run at a bad row; dead_letter puts it aside, below --state.",
+            help="fail ends the run at a bad row; dead_letter writes it to a table of rejected "
+            "rows in the folder of --state.",
         ),
     ] = "fail",
     cells: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="Run the views in this number of cells on Spark's executors.",
-            show_default=False,
+        optional(
+            metavar="N", min=1, help="Run the views in this number of cells on Spark's executors."
         ),
     ] = None,
     formula: FormulaName = COLLAPSED,
@@ -151,40 +145,29 @@ def replay(
     query: QueryText,
     source: Annotated[
         list[str],
-        typer.Option(
+        optional(
             metavar="[NAME=]PATH[,KEY=VALUE...]",
             help="The changes: a Parquet, CSV or JSON file. A column weight, or op (1, -1, insert, "
-            "delete, ...), tells insertions from deletions. Without NAME= the column relation "
-            "names the relation, or else the file does. Also schema=, keys=, strict=, retain=.",
-            show_default=False,
+            "delete, ...), tells insertions from deletions. Without NAME=, the column relation "
+            "names the relation of each row; without that column, the file name does. Also "
+            "schema=, keys=, strict=, retain=.",
         ),
     ],
     columns: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME,...",
-            help="The columns of the relation, if the file has more.",
-            show_default=False,
-        ),
+        optional(metavar="NAME,...", help="The columns of the relation, if the file has more."),
     ] = None,
     by: Annotated[
         str | None,
-        typer.Option(
+        optional(
             metavar="COLUMN",
             help="Rows with equal values are one transaction, which is never split.",
-            show_default=False,
         ),
     ] = None,
-    batch: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Approximate number of rows of a step.")
-    ] = 1_000,
+    batch: StepRows = 1_000,
     output: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="A new folder for the final views, one Parquet file each.",
-            show_default=False,
-        ),
+        optional(metavar="DIR", help="A new folder for the final views, one Parquet file each."),
     ] = None,
     pause: Annotated[
         float, typer.Option(metavar="SECONDS", min=0, help="Wait after each step, to watch it.")
@@ -210,10 +193,9 @@ def explain(
     query: QueryText,
     source: Annotated[
         list[str],
-        typer.Option(
+        optional(
             metavar="NAME=PATH | NAME=schema=...",
             help="A relation: files, or its columns, as in 'e=schema=src long, dst long'.",
-            show_default=False,
         ),
     ],
     analyze: Annotated[
@@ -262,12 +244,7 @@ def rescale(
     ],
     cells: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="Distribute the state over this number of cells.",
-            show_default=False,
-        ),
+        optional(metavar="N", min=1, help="Distribute the state over this number of cells."),
     ] = None,
     embedded: Annotated[
         bool, typer.Option("--embedded", help="Embed the state in one process.")
@@ -284,17 +261,8 @@ def profile(
     source: PlainSources = None,
     rows: Rows = 100_000,
     skew: Skew = 0.5,
-    batch: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Number of rows of a step.")
-    ] = 1_000,
-    steps: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="Number of steps that insert; as many delete the same rows again.",
-        ),
-    ] = 20,
+    batch: StepRows = 1_000,
+    steps: StepCount = 20,
     formula: FormulaName = COLLAPSED,
     threads: Threads = 1,
     write: Annotated[
@@ -302,10 +270,8 @@ def profile(
     ] = False,
     state_dir: Annotated[
         Path | None,
-        typer.Option(
-            help="A new directory for these files; a temporary one by default.",
-            metavar="DIR",
-            show_default=False,
+        optional(
+            help="A new directory for these files; a temporary one by default.", metavar="DIR"
         ),
     ] = None,
     seed: Seed = 0,
@@ -323,25 +289,20 @@ def bench(
     skew: Skew = 0.5,
     batch: Annotated[
         list[int] | None,
-        typer.Option(
+        optional(
             metavar="N",
             min=1,
             help="Number of rows of a step; repeatable. By default 1, 100 and 10000.",
-            show_default=False,
         ),
     ] = None,
     formula: Annotated[
         list[str] | None,
-        typer.Option(
+        optional(
             metavar="NAME|FILE",
-            help=f"One of {', '.join(FORMULAS)}, or a file of terms; repeatable. All when not "
-            "given.",
-            show_default=False,
+            help=f"One of {', '.join(FORMULAS)}, or a file of terms; repeatable. By default all.",
         ),
     ] = None,
-    steps: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Number of steps that insert; as many delete.")
-    ] = 20,
+    steps: StepCount = 20,
     precision: Annotated[
         float,
         typer.Option(
@@ -360,26 +321,23 @@ def bench(
         typer.Option(
             metavar="SECONDS",
             min=0,
-            help="Time for all repetitions; each formula and size has an equal part of it, and is "
-            "measured at least once.",
+            help="Time limit for all repetitions; each formula and step size may use an equal part "
+            "of it, and is measured at least once.",
         ),
     ] = 60,
     seed: Seed = 0,
     export: Annotated[
         list[Path] | None,
-        typer.Option(
+        optional(
             metavar="FILE",
             help="Write query, seed, versions, machine and the time of every step: FILE.json or "
             "FILE.csv; repeatable.",
-            show_default=False,
         ),
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Draw the times: FILE.png or FILE.svg. Needs the extra demo.",
-            show_default=False,
+        optional(
+            metavar="FILE", help="Draw the times: FILE.png or FILE.svg. Needs the extra demo."
         ),
     ] = None,
     json: Json = False,

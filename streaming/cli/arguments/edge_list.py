@@ -5,8 +5,8 @@ comments, and empty lines are skipped. A file that ends in ``.gz`` is decompress
 ``src``, ``dst`` and, for three integers, ``value`` (a time, a sign or a weight, depending on the
 file).
 
-The module replaces blanks by tabs, and pyarrow parses the lines. Its errors do not name the line,
-so after an error Python searches for the first bad line.
+This module replaces blanks by tabs, and then pyarrow parses the lines. Pyarrow's errors do not name
+the line, so after an error Python searches for the first bad line.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ __all__ = ["edge_list_schema", "read_edge_list"]
 COLUMNS: Final = ("src", "dst", "value")
 _COMMENT: Final = re.compile(rb"^[ \t]*#[^\n]*\n?", re.MULTILINE)
 _BLANKS: Final = re.compile(rb"[ \t]+")
-_ENDS: Final = re.compile(rb"^\t|[\t\r]+$", re.MULTILINE)
+_LINE_ENDS: Final = re.compile(rb"^\t|[\t\r]+$", re.MULTILINE)
 _INTEGER: Final = re.compile(rb"-?[0-9]{1,19}")
-_MAX: Final = 2**63 - 1
+_MAX_INT64: Final = 2**63 - 1
 _SHOWN_BYTES: Final = 60
 
 
@@ -39,8 +39,8 @@ def read_edge_list(path: Path) -> pa.Table:
     """Read all edges of a file, in order, as non-null int64 columns.
 
     Raises:
-        EventsError: The file cannot be read, has no edges, or a line is not an edge with as many
-            integers as the first one. The message has the number and the text of the line.
+        EventsError: The file cannot be read or has no edges, or a line does not have as many
+            integers as the first edge. The message contains the number and the text of the line.
 
     Complexity:
         O(bytes) time; the decompressed file and its table are in memory together.
@@ -57,9 +57,8 @@ def read_edge_list(path: Path) -> pa.Table:
             ),
         )
     except pa.ArrowException as error:
-        raise _bad_line(path, len(schema)) or EventsError(
-            f"{path} is no edge list: {str(error).splitlines()[0]}"
-        ) from None
+        reason = EventsError(f"{path} is not an edge list: {str(error).splitlines()[0]}")
+        raise _bad_line(path, len(schema)) or reason from None
     return table.cast(schema)
 
 
@@ -104,7 +103,7 @@ def _without_comments(data: bytes) -> bytes:
         data = _COMMENT.sub(b"", data)
     if b" " in data or b"\t\t" in data or data[:1] == b"\t":
         data = _BLANKS.sub(b"\t", data)
-    return _ENDS.sub(b"", data)
+    return _LINE_ENDS.sub(b"", data)
 
 
 def _edges(file: io.BufferedIOBase) -> Iterator[tuple[int, bytes]]:
@@ -126,13 +125,13 @@ def _bad_line(path: Path, columns: int) -> EventsError | None:
 
 
 def _is_int64(value: bytes) -> bool:
-    return _INTEGER.fullmatch(value) is not None and -_MAX - 1 <= int(value) <= _MAX
+    return _INTEGER.fullmatch(value) is not None and -_MAX_INT64 - 1 <= int(value) <= _MAX_INT64
 
 
-def _not_an_edge(path: Path, number: int, line: bytes, needed: str) -> EventsError:
+def _not_an_edge(path: Path, number: int, line: bytes, expected: str) -> EventsError:
     shown = line[:_SHOWN_BYTES].decode("utf-8", "replace")
     return EventsError(
-        f"{path}, line {number:,}: {shown!r} is not an edge: write {needed} between tabs or "
+        f"{path}, line {number:,}: {shown!r} is not an edge: write {expected} between tabs or "
         "blanks, or begin the line with # if it is a comment"
     )
 

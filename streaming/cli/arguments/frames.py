@@ -1,4 +1,4 @@
-"""Read the sources of a run as one stream of Spark."""
+"""Read the sources of ``dbsp-wcoj run`` as one stream of Spark."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def read_stream(session: SparkSession, source: SourceArgument) -> DataFrame:
     """Open the stream of a source.
 
     Raises:
-        EventsError: Spark has no such source, or refuses the options.
+        EventsError: Spark does not know the source, or refuses the options.
     """
     reader = session.readStream.format(source.format)
     if (source.path is not None or "path" in source.options) and source.feed in FLAT_FEEDS:
@@ -44,10 +44,10 @@ def read_stream(session: SparkSession, source: SourceArgument) -> DataFrame:
     for key, value in source.options.items():
         reader = reader.option(key, value)
     try:
-        place = source.path
-        if place is not None and place.is_file():  # a stream of Spark reads a folder
-            place, reader = place.parent, reader.option("pathGlobFilter", place.name)
-        frame = reader.load(None if place is None else str(place))
+        path = source.path
+        if path is not None and path.is_file():  # a stream of Spark reads a folder
+            path, reader = path.parent, reader.option("pathGlobFilter", path.name)
+        frame = reader.load(None if path is None else str(path))
         if "select" in source.settings:
             return frame.selectExpr(f"struct({source.settings['select']}) AS row").select("row.*")
     except PySparkException as error:
@@ -74,7 +74,7 @@ def merge_streams(
     frames: Mapping[str, DataFrame],
     schemas: Mapping[str, pa.Schema],
 ) -> tuple[DataFrame, dict[str, Any]]:
-    """Merge the sources into one stream; return it with the options that ``ViewSink`` needs."""
+    """Merge the sources into one stream; return it and the options that ``ViewSink`` needs."""
     if len(frames) == 1:
         ((name, frame),) = frames.items()
         feed = sources[name].feed
@@ -87,15 +87,15 @@ def merge_streams(
 
 
 def _feed(source: SourceArgument) -> ChangeFeed:
-    """Return the feed of a source; it assigns all rows to the relation, whatever their table."""
+    """Return the feed of a source; it assigns the rows of all tables to the source's relation."""
     feed: Any = find_feed(source.settings["feed"])
-    names = {field.name for field in fields(feed)}
-    options = {"relation": source.name} if "relation" in names else {}
+    option_names = {field.name for field in fields(feed)}
+    options = {"relation": source.name} if "relation" in option_names else {}
     if source.is_ordered_by_stream:
-        if "sequence" not in names:
+        if "sequence" not in option_names:
             raise EventsError(
-                f"{source.label}: feed={source.feed} accepts no column of the stream as sequence, "
-                f"and {source.settings['sequence']} is not a column of the relation"
+                f"{source.label}: sequence={source.settings['sequence']} is not a column of the "
+                f"relation, and feed={source.feed} does not accept a column of the stream"
             )
         options["sequence"] = source.settings["sequence"]
     return replace(feed, **options)  # type: ignore[no-any-return]

@@ -18,7 +18,7 @@
     options = { subscribe = "accounts", "kafka.bootstrap.servers" = "broker:9092" }
 
     [[outputs]]
-    view = "rings"                      # without view: all views that have no output of their own
+    view = "rings"                      # without view: all views that no other output names
     target = "sqlite"                   # console, parquet, delta, sqlite, postgres
     path = "rings.db"                   # a folder or a file; for postgres: dsn = "host=db"
     table = "rings"
@@ -44,10 +44,10 @@ limits          ``max_step_rows``, ``max_step_bytes``, ``max_seconds``
 ui              ``enabled``, ``port``, ``host``, ``token_file``
 =============== ==================================================================================
 
-Paths are relative to the folder of the job file, so a job means the same wherever it is started.
-An option on the command line wins over the file (`RunOptions`). All problems of a file are reported
-at once, each with the key, the value and how to fix it. Keep passwords out of the file; use
-PGPASSWORD or a password file.
+Paths are relative to the folder of the job file, so a job is the same from every working directory.
+An option on the command line replaces the value in the file (`RunOptions`). All problems of a file
+are reported at once, each with the key, the value and how to fix it. Keep passwords out of the
+file; use PGPASSWORD or a password file.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ from streaming.errors import EventsError
 __all__ = ["Job", "is_job_file", "read_job"]
 
 JOB: Final = ".toml"
-#: Bytes of the longest job file; a file that is longer is probably not a job file.
+#: The maximum size of a job file; a longer file is probably not a job file.
 MAX_JOB_BYTES: Final = 4 << 20
 MAX_PORT: Final = 65_535
 
@@ -84,7 +84,7 @@ class Job:
         sources: The inputs by relation.
         sinks: The outputs in order.
         options: Values for other options of ``run``, by their names.
-        labels: How error messages name each of these options.
+        labels: The names of these options in error messages.
     """
 
     query: str
@@ -191,7 +191,7 @@ def _read_outputs(root: _Table) -> Iterator[SinkArgument]:
         kind = table.choice("target", KINDS)
         if kind is None and "target" not in table:
             table.report("target", f"the key is missing: write one of {', '.join(KINDS)}")
-        place = table.text("dsn") if kind == "postgres" else table.path("path")
+        location = table.text("dsn") if kind == "postgres" else table.path("path")
         name = table.text("table") if kind in DATABASES else None
         mode, keys = table.choice("mode", ("delta", "upsert", "complete")), table.texts("keys")
         attempts = table.integer("retry_attempts", minimum=1)
@@ -201,7 +201,7 @@ def _read_outputs(root: _Table) -> Iterator[SinkArgument]:
         with table.checks.check():
             yield SinkArgument(
                 kind,
-                place or "",
+                location or "",
                 name or "",
                 view,
                 output_of(mode, keys, label=table.label()),
@@ -244,29 +244,29 @@ class _Table:
         self.checks.problems.append(f"{self.label(key)}: {problem}")
 
     def end(self) -> bool:
-        """Report the keys that are unknown; return whether the table has no problem."""
+        """Report unknown keys; return whether the table has no problem."""
         for key in self._values:
             if key not in self._keys:
-                alike = get_close_matches(key.lower(), self._keys, 1, 0.7)
-                hint = f"; do you mean {alike[0]}?" if alike else ""
-                self.report(key, f"there is no such key; keys are {', '.join(self._keys)}{hint}")
+                similar = get_close_matches(key.lower(), self._keys, 1, 0.7)
+                hint = f"; did you mean {similar[0]}?" if similar else ""
+                self.report(key, f"unknown key; keys: {', '.join(self._keys)}{hint}")
         return self._is_valid
 
     def text(self, key: str) -> str | None:
         """Read a string."""
-        found: str | None = self._read(key, lambda value: isinstance(value, str), 'text, as "..."')
-        return found
+        text: str | None = self._read(key, lambda value: isinstance(value, str), 'text, as "..."')
+        return text
 
     def choice(self, key: str, names: tuple[str, ...]) -> str | None:
-        """Read one of several strings."""
+        """Read a string that must be one of ``names``."""
         choices = f"one of {', '.join(json.dumps(name) for name in names)}"
-        found: str | None = self._read(key, lambda value: value in names, choices)
-        return found
+        choice: str | None = self._read(key, lambda value: value in names, choices)
+        return choice
 
     def texts(self, key: str) -> tuple[str, ...] | None:
         """Read a list of strings, or one string."""
-        found = self._read(key, _is_texts, 'names of columns, as ["a", "b"]')
-        return None if found is None else (found,) if isinstance(found, str) else tuple(found)
+        texts = self._read(key, _is_texts, 'names of columns, as ["a", "b"]')
+        return None if texts is None else (texts,) if isinstance(texts, str) else tuple(texts)
 
     def path(self, key: str) -> str | None:
         """Read a path, relative to the folder of the job file, or a URI."""
@@ -280,67 +280,70 @@ class _Table:
 
     def flag(self, key: str) -> bool | None:
         """Read a boolean."""
-        found: bool | None = self._read(
+        flag: bool | None = self._read(
             key, lambda value: isinstance(value, bool), "true or false, without quotes"
         )
-        return found
+        return flag
 
     def integer(self, key: str, *, minimum: int = 0, maximum: int = 2**63 - 1) -> int | None:
-        """Read an integer of a range."""
+        """Read an integer in a range."""
         bounds = f"{minimum} or more" if maximum > MAX_PORT else f"{minimum} to {maximum}"
-        found: int | None = self._read(
+        integer: int | None = self._read(
             key,
             lambda value: _is_integer(value) and minimum <= value <= maximum,
             f"an integer, {bounds}",
         )
-        return found
+        return integer
 
     def number(self, key: str) -> float | None:
         """Read a number of seconds."""
-        found = self._read(
+        number = self._read(
             key,
             lambda value: (
                 (_is_integer(value) or isinstance(value, float)) and 0 <= value < float("inf")
             ),
             "a number of seconds, 0 or more",
         )
-        return None if found is None else float(found)
+        return None if number is None else float(number)
 
     def size(self, key: str) -> str | None:
         """Read a number of bytes: an integer, or text with a unit."""
-        found = self._read(
+        size = self._read(
             key,
             lambda value: isinstance(value, str) or (_is_integer(value) and value >= 0),
             'bytes, as 4000000 or "4G"',
         )
-        return None if found is None else str(found)
+        return None if size is None else str(size)
 
     def table(self, key: str) -> _Table:
-        """Read a table; an absent one is empty."""
-        found = self._read(key, lambda value: isinstance(value, dict), f"a table, as [{key}]")
+        """Read a table; a missing table is returned as an empty one."""
+        table = self._read(key, lambda value: isinstance(value, dict), f"a table, as [{key}]")
         name = ".".join(filter(None, (self._name, key)))
-        return _Table(found or {}, self._file, name, self.checks)
+        return _Table(table or {}, self._file, name, self.checks)
 
     def tables(self, key: str) -> list[_Table]:
-        """Read an array of tables; an absent one is empty."""
-        found = self._read(
+        """Read an array of tables; a missing array is returned as an empty one."""
+        tables = self._read(
             key,
-            lambda value: isinstance(value, list) and all(isinstance(one, dict) for one in value),
+            lambda value: (
+                isinstance(value, list)
+                and all(isinstance(table_values, dict) for table_values in value)
+            ),
             f"an array of tables, as [[{key}]]",
         )
         return [
-            _Table(one, self._file, f"{key}[{number}]", self.checks)
-            for number, one in enumerate(found or [], 1)
+            _Table(table_values, self._file, f"{key}[{number}]", self.checks)
+            for number, table_values in enumerate(tables or [], 1)
         ]
 
     def options(self, key: str) -> dict[str, str]:
         """Read a table of options for Spark; numbers and booleans become text.
 
-        TOML reads ``a.b = 1`` as a table in a table; the option is ``a.b`` again.
+        TOML reads ``a.b = 1`` as a table in a table; this method restores the option ``a.b``.
         """
-        found = self._read(key, lambda value: isinstance(value, dict), f"a table, as [{key}]")
+        table = self._read(key, lambda value: isinstance(value, dict), f"a table, as [{key}]")
         options = {}
-        for name, value in _flatten(found or {}):
+        for name, value in _flatten(table or {}):
             if isinstance(value, str | int | float):
                 options[name] = str(value).lower() if isinstance(value, bool) else str(value)
             else:
@@ -374,12 +377,12 @@ def _is_integer(value: object) -> bool:
 
 def _is_texts(value: object) -> bool:
     if isinstance(value, list):
-        return bool(value) and all(isinstance(one, str) and one for one in value)
+        return bool(value) and all(isinstance(text, str) and text for text in value)
     return isinstance(value, str) and bool(value)
 
 
 _Reader: TypeAlias = Callable[[_Table, str], Any]
-#: By table and key: the option of ``run``, and how its value is read.
+#: For each table and key of the file: the option of ``run``, and the method that reads its value.
 OPTIONS: Final[Mapping[str, Mapping[str, tuple[str, _Reader]]]] = {
     "run": {
         "once": ("once", _Table.flag),

@@ -14,8 +14,8 @@ __all__ = ["memory_of_machine", "parse_limits"]
 
 _SIZE: Final = re.compile(r"(\d{1,15})\s*([kmgt]?)i?b?")
 _UNITS: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
-#: By default the results of a step may take this part of the memory, 1/3: the state needs the rest,
-#: and sorting temporarily takes about as much again.
+#: By default the results of a step may use 1/3 of the memory: sorting them temporarily needs about
+#: as much again, and the state needs the rest.
 MEMORY_DIVISOR: Final = 3
 #: The file with the memory limit of a container; "max" means no limit.
 _CONTAINER: Final = Path("/sys/fs/cgroup/memory.max")
@@ -28,13 +28,13 @@ def parse_limits(
     *,
     label: str = "--max-step-bytes",
 ) -> StepLimits:
-    """Return the limits of a step; 0 switches a limit off, and None stands for its default.
+    """Return the limits of a step; 0 means no limit, and None means the default limit.
 
     Args:
-        max_step_rows: Rows that an operator may produce.
-        max_step_bytes: Bytes that a step may produce, as in ``4G``.
-        max_seconds: Duration of a step.
-        label: How error messages name the option of the bytes.
+        max_step_rows: The maximum number of rows that an operator may produce.
+        max_step_bytes: The maximum number of bytes that a step may produce, as in ``4G``.
+        max_seconds: The maximum duration of a step.
+        label: The name of the option ``max_step_bytes`` in error messages.
 
     Raises:
         EventsError: ``max_step_bytes`` is not a size.
@@ -52,16 +52,16 @@ def parse_limits(
 
 
 def memory_of_machine() -> int | None:
-    """Return the bytes of memory that this process may use; None if the system does not tell."""
+    """Return the bytes of memory that this process may use; None if they cannot be determined."""
     try:
-        found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        installed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
         return None
     try:
-        allowed = _CONTAINER.read_text(encoding="ascii").strip()
+        container_limit = _CONTAINER.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):
-        allowed = ""
-    return min(found, int(allowed)) if allowed.isdigit() else found
+        container_limit = ""
+    return min(installed, int(container_limit)) if container_limit.isdigit() else installed
 
 
 def _parse_size(text: str, label: str = "") -> int:
@@ -70,9 +70,10 @@ def _parse_size(text: str, label: str = "") -> int:
     >>> _parse_size("512M"), _parse_size("1 GiB"), _parse_size("7")
     (536870912, 1073741824, 7)
     """
-    found = _SIZE.fullmatch(text.strip().lower())
-    if found is None:
+    match = _SIZE.fullmatch(text.strip().lower())
+    if match is None:
         raise EventsError(
-            f"{label} {text!r}: write a number and perhaps K, M, G or T, as in 4G; 0 for no limit"
+            f"{label} {text!r}: write a number of bytes, with or without a unit K, M, G or T, as "
+            "in 4G; 0 for no limit"
         )
-    return int(found[1]) << _UNITS[found[2]]
+    return int(match[1]) << _UNITS[match[2]]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import typer
 
@@ -24,10 +25,16 @@ __all__ = [
     "Rows",
     "Seed",
     "Skew",
+    "StepCount",
+    "StepRows",
     "Threads",
     "TokenFile",
     "Ui",
+    "optional",
 ]
+
+#: An option whose help shows no default, because it has none or the help text explains it.
+optional: Final[Any] = partial(typer.Option, show_default=False)
 
 #: The values of `dbsp_wcoj.Formula`, and ``auto``; a test compares them.
 FORMULAS: Final = (
@@ -51,6 +58,17 @@ FormulaName: TypeAlias = Annotated[
 Threads: TypeAlias = Annotated[
     int, typer.Option(metavar="N", min=1, help="Number of threads of the joins.")
 ]
+StepRows: TypeAlias = Annotated[
+    int, typer.Option(metavar="N", min=1, help="Approximate number of rows of a step.")
+]
+StepCount: TypeAlias = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="Number of steps that insert rows; as many later steps delete the same rows.",
+    ),
+]
 Seed: TypeAlias = Annotated[int, typer.Option(metavar="N", help="Seed of the random numbers.")]
 Debug: TypeAlias = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Json: TypeAlias = Annotated[
@@ -59,13 +77,12 @@ Json: TypeAlias = Annotated[
 
 PlainSources: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
+    optional(
         "--source",
         metavar="NAME=PATH",
         help="A relation: a Parquet, CSV or JSON file, an edge list (.txt, .txt.gz), or a folder "
-        "of such files; also schema=. Repeat the option for each relation. Without any, a graph "
-        "e(src, dst) is generated.",
-        show_default=False,
+        "of such files; also schema=. Repeat the option for each relation. Without the option, a "
+        "graph e(src, dst) is generated.",
     ),
 ]
 Rows: TypeAlias = Annotated[
@@ -78,31 +95,24 @@ Skew: TypeAlias = Annotated[
 
 MaxStepRows: TypeAlias = Annotated[
     int | None,
-    typer.Option(
+    optional(
         metavar="N",
         min=0,
         help="Rows that an operator may produce in a step beyond its input; 0 for no limit. "
         "Default: 50,000,000.",
-        show_default=False,
     ),
 ]
 MaxStepBytes: TypeAlias = Annotated[
     str | None,
-    typer.Option(
+    optional(
         metavar="SIZE",
         help="Bytes that a step may produce, as in 4G; 0 for no limit. Default: a third of the "
         "memory.",
-        show_default=False,
     ),
 ]
 MaxSeconds: TypeAlias = Annotated[
     float | None,
-    typer.Option(
-        metavar="SECONDS",
-        min=0,
-        help="Duration that a step may take. Default: no limit.",
-        show_default=False,
-    ),
+    optional(metavar="SECONDS", min=0, help="Duration that a step may take. Default: no limit."),
 ]
 
 Ui: TypeAlias = Annotated[bool, typer.Option("--ui", help="Serve a live page on this machine.")]
@@ -126,12 +136,11 @@ Host: TypeAlias = Annotated[
 ]
 TokenFile: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
+    optional(
         "--ui-token-file",
         metavar="FILE",
         help="File with the token that visitors sign in with; created with a random token if it "
         "does not exist. Default: the variable DBSP_WCOJ_UI_TOKEN.",
-        show_default=False,
     ),
 ]
 

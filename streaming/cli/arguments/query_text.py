@@ -1,8 +1,8 @@
-"""Read the argument QUERY: the text of views, or the name of a file with it.
+"""Read the argument QUERY: the text of views, or the name of a file that contains it.
 
 An argument that ends in ``.sql`` or ``.dl`` names a file. Any other argument that looks like a file
 name raises an error, because it would otherwise be parsed as Datalog rules. Only this module reads
-the file, and only if it is a regular file of UTF-8 text of at most `MAX_QUERY_BYTES`.
+the file. The file must be a regular file of UTF-8 text of at most `MAX_QUERY_BYTES`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["MAX_QUERY_BYTES", "QueryText", "query_file", "read_query", "view_nam
 MAX_QUERY_BYTES: Final = 4 << 20
 SQL: Final = ".sql"
 DATALOG: Final = ".dl"
-_HOW: Final = "give SQL, Datalog rules, or a file .sql or .dl with either"
+_EXPECTED: Final = "give SQL, Datalog rules, or a file .sql or .dl with either"
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class QueryText:
     Attributes:
         text: SQL or Datalog rules.
         is_sql: True if the text is SQL.
-        name: The name of a view without a name: that of the file, or ``view``.
+        name: The name for a view that has none in the text: that of the file, or ``view``.
     """
 
     text: str
@@ -41,7 +41,7 @@ class QueryText:
 
 
 def read_query(query: str) -> QueryText:
-    """Return the query that the argument is, or names.
+    """Return the query: the argument itself, or the contents of the file that it names.
 
     Raises:
         EventsError: The file cannot be read, is empty, is too long or is not UTF-8 text, or the
@@ -75,36 +75,36 @@ def query_file(query: str) -> Path | None:
 
 
 def _check_text(query: str) -> None:
-    """Raise an error if the text is not a query, but perhaps the name of a file."""
+    """Raise an error if the text cannot be a query, for example because it is a file name."""
     if not query.strip():
-        raise EventsError(f"the query is empty: {_HOW}")
+        raise EventsError(f"the query is empty: {_EXPECTED}")
     if "\0" in query or not _is_unicode(query):
-        raise EventsError(f"the query is not UTF-8 text: {_HOW}")
+        raise EventsError(f"the query is not UTF-8 text: {_EXPECTED}")
     if len(query) > MAX_QUERY_BYTES:
         raise EventsError(
-            f"the query has {len(query):,} characters, more than {MAX_QUERY_BYTES:,}: {_HOW}"
+            f"the query has {len(query):,} characters, more than {MAX_QUERY_BYTES:,}: {_EXPECTED}"
         )
     if any(c in query for c in "(\n"):
         return
     if os.path.isdir(query):
         raise EventsError(f"{query} is a folder: name a file .sql or .dl in it")
     if query.lower().endswith(".toml"):
-        raise EventsError(f"{query} is a job file, which only dbsp-wcoj run reads: {_HOW}")
+        raise EventsError(f"{query} is a job file, which only dbsp-wcoj run reads: {_EXPECTED}")
     if os.path.exists(query):
         raise EventsError(
-            f"{query} ends neither in .sql nor in .dl, which tells SQL from Datalog: rename it"
+            f"{query} must end in .sql or .dl, which tells SQL from Datalog: rename the file"
         )
     if len(query.split()) == 1:
-        raise EventsError(f"{query!r} is not a query, and there is no file of that name: {_HOW}")
+        raise EventsError(f"{query!r} is not a query, and no file has this name: {_EXPECTED}")
 
 
 def _read(path: Path) -> str:
     """Read the text of a file."""
     try:
-        found = path.stat()
-        if stat.S_ISDIR(found.st_mode):
+        file_status = path.stat()
+        if stat.S_ISDIR(file_status.st_mode):
             raise EventsError(f"{path} is a folder: name a file .sql or .dl in it")
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(file_status.st_mode):
             raise EventsError(f"{path} is not a regular file: write the query to a file")
         with path.open("rb") as file:  # one more byte than allowed, to detect a longer file
             data = file.read(MAX_QUERY_BYTES + 1)
@@ -112,8 +112,8 @@ def _read(path: Path) -> str:
         raise EventsError(f"{path}: {error.strerror or error}") from None
     if len(data) > MAX_QUERY_BYTES:
         raise EventsError(
-            f"{path} has {found.st_size:,} bytes, and a query at most {MAX_QUERY_BYTES:,}: name a "
-            "file of views; data goes into --source"
+            f"{path} has {file_status.st_size:,} bytes, and a query may have {MAX_QUERY_BYTES:,}: "
+            "name a file of views; give files of data to --source"
         )
     try:
         text = data.decode("utf-8-sig")
@@ -124,7 +124,7 @@ def _read(path: Path) -> str:
             "as UTF-8"
         ) from None
     if "\0" in text:
-        raise EventsError(f"{path} has zero bytes, as text in UTF-16 has: save the file as UTF-8")
+        raise EventsError(f"{path} contains zero bytes, like UTF-16 text: save the file as UTF-8")
     if not text.strip():
         raise EventsError(f"{path} is empty: write views into it, in SQL or Datalog")
     return text

@@ -1,7 +1,7 @@
 """The options of the command ``run``, from the command line and from a job file.
 
-An option that is given on the command line wins over the value in the job file: ``--source``
-replaces the input of the same name, and ``--sink`` replaces all outputs.
+An option on the command line replaces the value in the job file: ``--source`` replaces the input of
+the same name, and ``--sink`` replaces all outputs.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ __all__ = ["RunOptions"]
 class RunOptions:
     """The options of the command ``run``.
 
-    The fields have the names of the options, and their meaning (see `declarations.run`).
+    Each field has the name and the meaning of an option (see `declarations.run`).
 
     Attributes:
         sources: The sources by relation.
         sinks: The sinks in order.
-        labels: How error messages name the options whose values are from a job file.
+        labels: The names, in error messages, of the options whose values are from a job file.
     """
 
     query: str
@@ -65,7 +65,7 @@ class RunOptions:
         *,
         explicit: Collection[str],
         checks: Checks,
-        **others: Any,
+        **other_options: Any,
     ) -> RunOptions:
         """Combine the command line with the job file, if ``query`` names one.
 
@@ -73,9 +73,9 @@ class RunOptions:
             query: The query, or the job file.
             source: The values of ``--source``.
             sink: The values of ``--sink``.
-            explicit: The options that are given on the command line; others have defaults.
+            explicit: The options that the user wrote on the command line; others have defaults.
             checks: Receives the problems of sources, sinks and the job file.
-            others: The other options by name.
+            other_options: The other options by name.
 
         Raises:
             EventsError: The job file cannot be read, or is not TOML.
@@ -92,8 +92,8 @@ class RunOptions:
                 sinks.append(SinkArgument.parse(text))
         from_file = {name: value for name, value in job.options.items() if name not in explicit}
         labels = {name: label for name, label in job.labels.items() if name in from_file}
-        return cls(job.query, sources, sinks, **{**others, **from_file}, labels=labels)
+        return cls(job.query, sources, sinks, **{**other_options, **from_file}, labels=labels)
 
     def label(self, option: str) -> str:
-        """How error messages name an option: its key in the job file, or ``--option``."""
+        """Return the name of an option in messages: its key in the job file, or ``--option``."""
         return self.labels.get(option, f"--{option.replace('_', '-')}")

@@ -1,4 +1,4 @@
-"""Parse the option ``--sink``: the target that receives the changes of a view.
+"""Parse the option ``--sink``: the target to which the changes of a view are written.
 
 ::
 
@@ -9,11 +9,11 @@
     [VIEW=]postgres:DSN[#TABLE]             a table of PostgreSQL; DSN may be empty (PGHOST, ...)
 
 Append ``,keys=nr,region`` for one row per key instead of changes, or ``,mode=complete`` for the
-whole view in each micro-batch. ``{view}`` in a place stands for the name of the view; if several
-views share a sink and its place has no ``{view}``, the name is appended. If a database does not
-answer, the write is retried at most ``,retry_attempts=20`` times within ``,retry_seconds=120``. Put
-a password into PGPASSWORD or a password file, because other users of the machine can read the
-arguments of a command.
+whole view in each micro-batch. ``{view}`` in a location is replaced by the name of the view. If
+several views share a sink and its location has no ``{view}``, the name is appended. If a database
+does not answer, the write is retried at most ``,retry_attempts=20`` times within
+``,retry_seconds=120``. Put a password into PGPASSWORD or a password file, because other users of
+the machine can read the arguments of a command.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from circuits import Circuit
 from circuits.schema import WEIGHT
@@ -43,7 +43,7 @@ from streaming.targets.output_mode import OutputMode
 from streaming.targets.parquet import ParquetTarget
 from streaming.targets.retry import Retry
 from streaming.targets.sql import SqlTarget
-from streaming.targets.target import Target, ViewDelta, place_of
+from streaming.targets.target import Target, ViewDelta, expand_template
 
 __all__ = [
     "DATABASES",
@@ -66,6 +66,8 @@ CONNECT_TIMEOUT_S: Final = 10
 _OPTION: Final = re.compile(rf",(?=(?:{'|'.join(OPTIONS)})=)")
 _UNKNOWN: Final = re.compile(r",([A-Za-z_]\w*)=")
 _HOW_TO_RETRY: Final = "write retry_attempts=N, 1 or more, and retry_seconds=SECONDS"
+#: The kind of a sink and its path, or the kind, the database and the table.
+Location: TypeAlias = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -74,16 +76,17 @@ class SinkArgument:
 
     Attributes:
         kind: One of ``KINDS``.
-        place: A folder, a file, or the connection string of a database; empty for the console.
-        table: The table of a database, perhaps with ``{view}``; empty for the name of the view.
-        view: The only view that the sink receives; None for all views without a sink.
+        location: A folder, a file, or the connection string of a database; empty for the console.
+        table: The table of a database, which may contain ``{view}``. If empty, the table has the
+            name of the view.
+        view: The view that is written to the sink. If None, all views that have no other sink.
         output: The output mode.
         retry: How often, and how long, a write to a database is retried.
-        label: How error messages name the sink.
+        label: The name of the sink in error messages.
     """
 
     kind: str
-    place: str = ""
+    location: str = ""
     table: str = ""
     view: str | None = None
     output: OutputMode = field(default_factory=OutputMode)
@@ -93,13 +96,13 @@ class SinkArgument:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise TargetError(
-                f"{self.label}: there is no sink {self.kind!r}; there are console, parquet:FOLDER, "
+                f"{self.label}: unknown sink {self.kind!r}; sinks: console, parquet:FOLDER, "
                 "delta:FOLDER, sqlite:FILE, postgres:DSN"
             )
-        if self.kind in ("parquet", "delta", "sqlite") and not self.place:
-            raise TargetError(f"{self.label}: name the place, {self.kind}:PLACE")
-        if self.kind == "console" and self.place:
-            raise TargetError(f"{self.label}: the console has no place; write console")
+        if self.kind in ("parquet", "delta", "sqlite") and not self.location:
+            raise TargetError(f"{self.label}: name the location, {self.kind}:LOCATION")
+        if self.kind == "console" and self.location:
+            raise TargetError(f"{self.label}: the console has no location; write console")
         package = PACKAGES.get(self.kind)
         if package is not None and importlib.util.find_spec(package) is None:
             raise TargetError(
@@ -115,28 +118,28 @@ class SinkArgument:
             TargetError: The text is not a sink, or a package is not installed.
 
         >>> SinkArgument.parse("waiting=sqlite:shop.db#open,keys=nr")
-        SinkArgument(kind='sqlite', place='shop.db', table='open', view='waiting', \
+        SinkArgument(kind='sqlite', location='shop.db', table='open', view='waiting', \
 output=OutputMode(mode='upsert', keys=('nr',)))
         >>> SinkArgument.parse("console").view
         """
         label = f"--sink {text!r}"
-        head, *options = _OPTION.split(text)
+        sink, *options = _OPTION.split(text)
         view: str | None = None
-        found = re.match(r"([A-Za-z_]\w*)=", head)
-        if found:
-            view, head = found[1], head[found.end() :]
-        kind, colon, place = head.partition(":")
+        view_match = re.match(r"([A-Za-z_]\w*)=", sink)
+        if view_match:
+            view, sink = view_match[1], sink[view_match.end() :]
+        kind, colon, location = sink.partition(":")
         if kind == "console" and colon:
-            raise TargetError(f"{label}: the console has no place; write console")
-        unknown = _UNKNOWN.search(place)
+            raise TargetError(f"{label}: the console has no location; write console")
+        unknown = _UNKNOWN.search(location)
         if unknown and kind in KINDS:
             raise TargetError(
-                f"{label}: there is no option {unknown[1]}=; there are "
-                f"{', '.join(f'{one}=' for one in OPTIONS)}"
+                f"{label}: unknown option {unknown[1]}=; options: "
+                f"{', '.join(f'{name}=' for name in OPTIONS)}"
             )
         table = ""
         if kind in DATABASES:
-            place, _, table = place.partition("#")
+            location, _, table = location.partition("#")
         values: dict[str, str] = {}
         for option in options:
             key, _, value = option.partition("=")
@@ -151,7 +154,7 @@ output=OutputMode(mode='upsert', keys=('nr',)))
             raise TargetError(f"{label}: {_HOW_TO_RETRY}") from None
         return cls(
             kind,
-            place,
+            location,
             table,
             view,
             output_of(values.get("mode"), keys, label=label),
@@ -161,39 +164,46 @@ output=OutputMode(mode='upsert', keys=('nr',)))
 
     def text(self) -> str:
         """Return the value of the option without the view and without secrets."""
-        place = f":{self.place}" if self.place else ""
+        location = f":{self.location}" if self.location else ""
         table = f"#{self.table}" if self.table else ""
-        form = "" if self.output.mode == "delta" else f", {self.output}"
-        return redacted(f"{self.kind}{place}{table}{form}")
+        mode = "" if self.output.mode == "delta" else f", {self.output}"
+        return redacted(f"{self.kind}{location}{table}{mode}")
 
-    def places(self, views: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """Return the place of each view, comparable with those of other sinks; none for a console.
+    def places(self, views: Sequence[str]) -> dict[str, Location]:
+        """Return the location of each view, to compare it with those of other sinks.
+
+        Views on the console have no location.
 
         Args:
             views: The views that share the sink.
         """
         if self.kind == "console":
             return {}
-        place, table = self._templates(views)
+        location, table = self._templates(views)
         if self.kind in DATABASES:
             if self.kind == "sqlite":
-                place = os.path.abspath(place)
-            return {view: (self.kind, place, place_of(table, view, quoted=False)) for view in views}
-        return {view: (self.kind, os.path.abspath(place_of(place, view))) for view in views}
+                location = os.path.abspath(location)
+            return {
+                view: (self.kind, location, expand_template(table, view, quoted=False))
+                for view in views
+            }
+        return {
+            view: (self.kind, os.path.abspath(expand_template(location, view))) for view in views
+        }
 
     def exists(self) -> bool:
-        """Return whether the target exists already; only a file of SQLite may not.
+        """Return False if the target is a file of SQLite that is not created yet, else True.
 
         Raises:
             OSError: The file cannot be created.
         """
         if self.kind != "sqlite":
             return True
-        path = Path(self.place)
+        path = Path(self.location)
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, "is a folder; name a file", str(path))
-        if not path.parent.exists():  # SQLite makes no folders
-            raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(path.parent))
+        if not path.parent.exists():  # SQLite does not create folders
+            raise FileNotFoundError(errno.ENOENT, "the folder does not exist", str(path.parent))
         check_writable(path.parent)
         return path.exists()
 
@@ -201,34 +211,36 @@ output=OutputMode(mode='upsert', keys=('nr',)))
         """Create the target for these views."""
         if self.kind == "console":
             return JsonLines() if json else ConsoleTarget()
-        place, table = self._templates(views)
+        location, table = self._templates(views)
         match self.kind:
             case "parquet":
-                return ParquetTarget(place)
+                return ParquetTarget(location)
             case "delta":
-                return DeltaTarget(place)
+                return DeltaTarget(location)
             case "sqlite":
                 return SqlTarget(
-                    lambda: sqlite3.connect(place), table, retry=self.retry, address=place
+                    lambda: sqlite3.connect(location), table, retry=self.retry, address=location
                 )
-        return SqlTarget(lambda: _postgres(place), table, retry=self.retry, address=_address(place))
+        return SqlTarget(
+            lambda: _postgres(location), table, retry=self.retry, address=_address(location)
+        )
 
     def _templates(self, views: Sequence[str]) -> tuple[str, str]:
-        """Place and table, with ``{view}`` if several views share them."""
-        place, table = self.place, self.table or "{view}"
+        """Return location and table; one of them contains ``{view}`` if several views share it."""
+        location, table = self.location, self.table or "{view}"
         if self.kind in DATABASES:
             if len(views) > 1 and "{view}" not in table:
                 table += "_{view}"
-        elif len(views) > 1 and "{view}" not in place:
-            place = f"{place.rstrip('/')}/{{view}}"
-        return place, table
+        elif len(views) > 1 and "{view}" not in location:
+            location = f"{location.rstrip('/')}/{{view}}"
+        return location, table
 
 
 class JsonLines:
     """Writes each changed row as a line of JSON to standard output."""
 
     def write(self, delta: ViewDelta) -> None:
-        """Write a micro-batch; after a restart the last one may be written again."""
+        """Write a micro-batch; after a restart the last micro-batch may be written again."""
         for row in readable(delta.table).to_pylist():
             weight = row.pop(WEIGHT)
             line = {"view": delta.view, "batch": delta.batch_id, "weight": weight, "row": row}
@@ -242,66 +254,67 @@ def assign_sinks(sinks: Sequence[SinkArgument], circuit: Circuit) -> dict[str, S
     Raises:
         TargetError: A sink names an unknown view, or a view has two sinks.
     """
-    found: dict[str, SinkArgument] = {}
-    others: list[SinkArgument] = []
+    sink_of_view: dict[str, SinkArgument] = {}
+    general_sinks: list[SinkArgument] = []
     for sink in sinks:
         if sink.view is None:
-            others.append(sink)
+            general_sinks.append(sink)
         elif sink.view not in circuit.outputs:
             raise TargetError(
-                f"{sink.label}: there is no view {sink.view!r}; views are "
-                f"{', '.join(circuit.outputs)}"
+                f"{sink.label}: unknown view {sink.view!r}; views: {', '.join(circuit.outputs)}"
             )
-        elif sink.view in found:
+        elif sink.view in sink_of_view:
             raise TargetError(f"{sink.label}: view {sink.view!r} has a sink already")
         else:
-            found[sink.view] = sink
-    if len(others) > 1:
+            sink_of_view[sink.view] = sink
+    if len(general_sinks) > 1:
         raise TargetError(
-            f"{len(others)} sinks are for all views: name the view of each, "
-            f"VIEW={others[0].kind}..."
+            f"{len(general_sinks)} sinks name no view, and only one may: name the view of each, "
+            f"VIEW={general_sinks[0].kind}..."
         )
-    rest = [view for view in circuit.outputs if view not in found]
-    return found | dict.fromkeys(rest, others[0]) if others else found
+    remaining_views = [view for view in circuit.outputs if view not in sink_of_view]
+    if not general_sinks:
+        return sink_of_view
+    return sink_of_view | dict.fromkeys(remaining_views, general_sinks[0])
 
 
 def build_outputs(sinks: Mapping[str, SinkArgument], *, json: bool = False) -> list[Output]:
     """Create the targets; return the outputs of the views, for ``ViewSink``."""
-    made: dict[int, Target] = {}
+    targets: dict[int, Target] = {}
     for sink in sinks.values():
-        if id(sink) not in made:
+        if id(sink) not in targets:
             views = [view for view, other in sinks.items() if other is sink]
-            made[id(sink)] = sink.target(views, json=json)
+            targets[id(sink)] = sink.target(views, json=json)
     return [
-        Output(view, made[id(sink)], sink.output.mode, sink.output.keys)
+        Output(view, targets[id(sink)], sink.output.mode, sink.output.keys)
         for view, sink in sinks.items()
     ]
 
 
 def check_places(sinks: Mapping[str, SinkArgument], folders: Sequence[Path]) -> None:
-    """Check that no two sinks share a place, and that no source reads what a sink writes.
+    """Check that no two sinks share a location, and that no source reads the folder of a sink.
 
     Args:
         sinks: The sink of each view.
         folders: The paths that sources read.
 
     Raises:
-        TargetError: Two views, or a view and a source, share a place.
+        TargetError: Two views, or a view and a source, share a location.
     """
-    owners: dict[tuple[str, ...], str] = {}
+    owners: dict[Location, str] = {}
     for sink in dict.fromkeys(sinks.values()):
         views = [view for view, other in sinks.items() if other is sink]
-        for view, place in sink.places(views).items():
-            other = owners.setdefault(place, view)
+        for view, location in sink.places(views).items():
+            other = owners.setdefault(location, view)
             if other != view:
                 raise TargetError(
-                    f"{sink.label}: views {other!r} and {view!r} have one place, {sink.text()}: "
-                    "name a place for each, or put {view} into it"
+                    f"{sink.label}: views {other!r} and {view!r} share one location, "
+                    f"{sink.text()}: name a location for each, or put {{view}} into it"
                 )
             if sink.kind in DATABASES:
                 continue
             for folder in folders:
-                if Path(place[1]) == Path(os.path.abspath(folder)):
+                if Path(location[1]) == Path(os.path.abspath(folder)):
                     raise TargetError(
                         f"{sink.label}: view {view!r} is written to {folder}, which a source "
                         "reads: name another folder"
@@ -312,7 +325,7 @@ def output_of(mode: str | None, keys: Sequence[str] | None, *, label: str) -> Ou
     """Return the output mode; the default is ``upsert`` with keys, and ``delta`` without.
 
     Raises:
-        TargetError: The mode is unknown, or it does not go with the keys.
+        TargetError: The mode is unknown, or it cannot be combined with the keys.
     """
     mode = mode or ("delta" if keys is None else "upsert")
     if mode == "upsert" and keys is not None:
@@ -327,10 +340,10 @@ def output_of(mode: str | None, keys: Sequence[str] | None, *, label: str) -> Ou
 
 
 def retry_of(kind: str, attempts: int | None, seconds: float | None, *, label: str) -> Retry:
-    """Return how a database of this kind is retried; None stands for the default.
+    """Return how often and how long writes are retried; None means the default.
 
     Raises:
-        TargetError: The kind is no database, or a number is out of range.
+        TargetError: The kind is not a database, or a number is out of range.
     """
     values = {"retry_attempts": attempts, "retry_seconds": seconds}
     names = [name for name, value in values.items() if value is not None]
@@ -358,16 +371,16 @@ def _postgres(dsn: str) -> Any:
 
 
 def _address(dsn: str) -> str:
-    """Host, port and database of a connection string; empty if it cannot be parsed."""
+    """Return host, port and database of a connection string; empty if it cannot be parsed."""
     import psycopg
     from psycopg.conninfo import conninfo_to_dict
 
     try:
-        found = conninfo_to_dict(dsn)
+        parts = conninfo_to_dict(dsn)
     except psycopg.Error:
         return ""
-    host = found.get("host") or os.environ.get("PGHOST") or "the local socket"
-    port = found.get("port") or os.environ.get("PGPORT") or "5432"
-    database = found.get("dbname") or os.environ.get("PGDATABASE")
-    named = f", database {database}" if database else ""
-    return redacted(f"'{host}'")[1:-1] + f":{port}{named}"
+    host = parts.get("host") or os.environ.get("PGHOST") or "the local socket"
+    port = parts.get("port") or os.environ.get("PGPORT") or "5432"
+    database = parts.get("dbname") or os.environ.get("PGDATABASE")
+    database_text = f", database {database}" if database else ""
+    return redacted(f"'{host}'")[1:-1] + f":{port}{database_text}"

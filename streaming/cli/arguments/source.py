@@ -1,14 +1,14 @@
-"""Parse the option ``--source``: a relation and the place of its rows.
+"""Parse the option ``--source``: a relation and the location of its rows.
 
 ::
 
-    NAME=PATH[,KEY=VALUE...]          files: Parquet, CSV, JSON or edge lists, a folder or one
+    NAME=PATH[,KEY=VALUE...]          a file or a folder of Parquet, CSV, JSON or edge lists
     NAME=format=kafka,KEY=VALUE...    any source of Spark, by its options
 
 The following keys are options of this program; all other keys are options of Spark's source:
 
 =========  =========================================================================
-format     Spark's name of the source; with a path, the default is the ending of the files
+format     Spark's name of the source; for files, the default follows from the file name ending
 schema     the columns as Spark DDL, ``src long, dst long``; the default is those of the files
 select     SQL expressions for the columns of the relation: ``timestamp AS ts, value % 9 AS k``
 feed       the format of the changes: debezium, delta, upsert, ...
@@ -32,8 +32,8 @@ does not. CSV, JSON and edge lists may be compressed, as in ``.csv.gz``.
 ``sequence`` names a column of the relation, a number or a time, as in ``keys=nr,
 sequence=updated_at``. With ``feed=debezium`` and other JSON feeds it may also name a column of the
 stream, such as Kafka's ``timestamp``; by default these feeds use the order in the events, or
-Kafka's offset. It orders the changes of one micro-batch: a change of a later micro-batch wins
-whatever its sequence. Equal changes of a key count once; two different changes with the same
+Kafka's offset. The sequence orders only the changes of one micro-batch: a change of a later
+micro-batch always wins. Equal changes of a key count once; two different changes with the same
 greatest sequence raise an error that shows both.
 """
 
@@ -98,21 +98,21 @@ FORMATS: Final = {
 }
 #: Feeds whose rows have the columns of the relation.
 FLAT_FEEDS: Final = (None, "append", "weighted", "upsert", "delta")
-_NEXT: Final = re.compile(r",(?=[A-Za-z_][\w.]*=)")
+_NEXT_KEY: Final = re.compile(r",(?=[A-Za-z_][\w.]*=)")
 _KEY: Final = re.compile(r"[A-Za-z_][\w.]*=")
 
 
 @dataclass(frozen=True)
 class SourceArgument:
-    """A relation and the place of its rows.
+    """A relation and the location of its rows.
 
     Attributes:
         name: The relation.
-        path: Files; None if the options describe the source completely.
+        path: A file, a folder or a pattern; None if the options describe the source completely.
         options: Options of Spark's source.
         keys: Columns of the primary key; empty if the table has none.
-        settings: The values of our own options, other than ``keys``, by name.
-        label: How error messages name the source, such as ``--source pay``.
+        settings: The values of this program's options (`SETTINGS`) by name, without ``keys``.
+        label: The name of the source in error messages, such as ``--source pay``.
     """
 
     name: str
@@ -136,30 +136,30 @@ class SourceArgument:
         {'rowsPerSecond': '9'}
         """
         label = f"--source {text!r}"
-        name, equals, rest = text.partition("=")
-        if not (name and equals and rest) or not name.isidentifier():
+        name, equals, location = text.partition("=")
+        if not (name and equals and location) or not name.isidentifier():
             raise EventsError(
                 f"{label}: write NAME=PATH, as in e=in/edges, or NAME=format=kafka,... with the "
                 "options of Spark's source"
             )
-        first, *others = _NEXT.split(rest)
-        if _KEY.match(first):
-            first, others = "", [first, *others]
+        path, *pairs = _NEXT_KEY.split(location)
+        if _KEY.match(path):  # the location is described by options
+            path, pairs = "", [path, *pairs]
         values: dict[str, str] = {}
-        for one in others:
-            key, _, value = one.partition("=")
+        for pair in pairs:
+            key, _, value = pair.partition("=")
             if key in values:
                 raise EventsError(f"{label}: {key} is given twice")
             values[key] = value.strip()
         for key in values:
-            alike = [] if key in SETTINGS else get_close_matches(key.lower(), SETTINGS, 1, 0.74)
-            if alike and key not in SPARK_OPTIONS:
-                raise EventsError(f"{label}: there is no {key}=; do you mean {alike[0]}=?")
+            similar = [] if key in SETTINGS else get_close_matches(key.lower(), SETTINGS, 1, 0.74)
+            if similar and key not in SPARK_OPTIONS:
+                raise EventsError(f"{label}: unknown option {key}=; did you mean {similar[0]}=?")
         keys = tuple(re.split(r"[,\s]+", values.pop("keys"))) if "keys" in values else ()
         settings = {key: value for key, value in values.items() if key in SETTINGS}
         options = {key: value for key, value in values.items() if key not in SETTINGS}
-        found = cls.of(name, first, options=options, keys=keys, settings=settings, label=label)
-        return replace(found, label=f"--source {name}")
+        source = cls.of(name, path, options=options, keys=keys, settings=settings, label=label)
+        return replace(source, label=f"--source {name}")
 
     @classmethod
     def of(
@@ -188,7 +188,7 @@ class SourceArgument:
         return cls(name, Path(path) if path else None, options, keys, settings, label)
 
     def files(self) -> list[Path]:
-        """The existing files of the path, sorted.
+        """Return the existing files of the path, sorted.
 
         Raises:
             EventsError: The path does not exist.
@@ -198,11 +198,13 @@ class SourceArgument:
         if any(c in self.path.name for c in "*?["):
             return sorted(self.path.parent.glob(self.path.name))
         if not self.path.exists():
-            raise EventsError(f"{self.label}: {self.path}: there is no such file or folder")
+            raise EventsError(f"{self.label}: {self.path}: file or folder not found")
         if self.path.is_file():
             return [self.path]
-        names = (p for p in sorted(self.path.iterdir()) if not p.name.startswith((".", "_")))
-        return [path for path in names if path.is_file()]
+        visible_paths = (
+            p for p in sorted(self.path.iterdir()) if not p.name.startswith((".", "_"))
+        )
+        return [path for path in visible_paths if path.is_file()]
 
     @property
     def format(self) -> str:
@@ -215,19 +217,19 @@ class SourceArgument:
             return self.settings["format"]
         if self.path is None:
             raise EventsError(
-                f"{self.label}: name the place of its rows: a path, or format=... with the "
+                f"{self.label}: name the location of its rows: a path, or format=... with the "
                 "options of that source"
             )
         for path in (*self.files()[:1], self.path):
-            if (found := _format_of(path)) is not None:
-                return found
+            if (format := _format_of(path)) is not None:
+                return format
         raise EventsError(
-            f"{self.label}: {self.path}: there is no file that ends in "
-            f"{', '.join(FORMATS)}: add format=..., and schema=... where there is no file yet"
+            f"{self.label}: {self.path}: no file ends in "
+            f"{', '.join(FORMATS)}: add format=..., and schema=... if the files do not exist yet"
         )
 
     def schema(self) -> pa.Schema | None:
-        """The columns, including ``weight`` if the files have it; None if only Spark knows them.
+        """Return the columns, with ``weight`` if the files have it; None if only Spark knows them.
 
         Raises:
             EventsError: A file cannot be read, or there is neither a file nor a schema, or the
@@ -249,7 +251,7 @@ class SourceArgument:
         files = self.files()
         if not files:
             raise EventsError(
-                f"{self.label}: {self.path}: there are no files yet, so add their columns: "
+                f"{self.label}: {self.path}: no files exist yet, so add their columns: "
                 "schema=src long, dst long"
             )
         return _schema_of_file(files[0], self.format)
@@ -272,18 +274,18 @@ class SourceArgument:
         """Check that the rows are in files that can be read without Spark.
 
         Args:
-            command: The subject of the error message.
+            command: The command that reads them, for the error message.
 
         Raises:
             EventsError: Only Spark can read the source.
         """
-        others = [key for key in (*self.settings, *self.options) if key not in PLAIN_SETTINGS]
-        if self.path is None or others:
+        unsupported = [key for key in (*self.settings, *self.options) if key not in PLAIN_SETTINGS]
+        if self.path is None or unsupported:
             raise EventsError(
                 f"{self.label}: {command} reads files without Spark"
-                + (f", for which there is no {', '.join(others)}=" if others else "")
-                + ": give a path to a Parquet, CSV or JSON file or an edge list, and perhaps "
-                "schema="
+                + (f", which does not support {', '.join(unsupported)}=" if unsupported else "")
+                + ": give a path to a Parquet, CSV or JSON file or an edge list, and schema= if "
+                "the file does not contain its columns"
             )
 
     def check_spark(self) -> None:
@@ -294,13 +296,13 @@ class SourceArgument:
         """
         if self.format == SNAP:
             raise EventsError(
-                f"{self.label}: {self.path}: Spark does not read edge lists; replay, "
-                "explain, profile and bench do. Convert the file to Parquet, or add format=text or "
-                "format=csv and schema=... if it is something else"
+                f"{self.label}: {self.path}: Spark cannot read edge lists; the commands replay, "
+                "explain, profile and bench can. Convert the file to Parquet; if it is not an edge "
+                "list, add format=text or format=csv and schema=..."
             )
 
     def input_options(self) -> InputOptions | None:
-        """Keys, retention and constraints of the input; None if it has none.
+        """Return keys, retention and constraints of the input; None if it has none of them.
 
         Raises:
             EventsError: A setting has an invalid value.
@@ -309,7 +311,7 @@ class SourceArgument:
             return None
         strict = self.settings.get("strict", "false").lower()
         if strict not in ("true", "false"):
-            raise EventsError(f"{self.label}: strict={strict!r} is neither true nor false")
+            raise EventsError(f"{self.label}: strict={strict!r} must be true or false")
         retain = None
         if "retain" in self.settings:
             column, _, length = self.settings["retain"].partition(" ")
@@ -322,8 +324,8 @@ class SourceArgument:
             retain = Retention(column, duration, on_expiry=self._on_expiry())
         elif "on_expiry" in self.settings:
             raise EventsError(
-                f"{self.label}: on_expiry={self.settings['on_expiry']} applies to rows that "
-                "expire, and none do: add retain=COLUMN LENGTH"
+                f"{self.label}: on_expiry={self.settings['on_expiry']} applies only to rows that "
+                "expire: add retain=COLUMN LENGTH"
             )
         sequence = None if self.is_ordered_by_stream else self.settings.get("sequence")
         return InputOptions(
@@ -360,17 +362,16 @@ class SourceArgument:
         if self.is_ordered_by_stream or schema is None or sequence in (*schema.names, SEQUENCE):
             return
         raise EventsError(
-            f"{self.label}: sequence={sequence} is not a column; columns are "
-            f"{', '.join(schema.names)}"
+            f"{self.label}: sequence={sequence} is not a column; columns: {', '.join(schema.names)}"
         )
 
     def lacks_order(self, schema: pa.Schema | None) -> bool:
-        """Return whether the relation has keys and its changes have no known order.
+        """Return whether the relation has keys, but the order of its changes is not known.
 
         Before Spark starts, the order may not be known.
 
         Args:
-            schema: As for `check_sequence`.
+            schema: The columns of the relation; None if only Spark knows them.
         """
         if not self.keys or "sequence" in self.settings:
             return False
@@ -378,10 +379,10 @@ class SourceArgument:
             from streaming.sources.change_feeds import find_feed  # imports Spark, as in `feed`
             from streaming.sources.change_feeds.change_order import OFFSET_COLUMNS, has_order
 
-            known = (
+            order_columns = (
                 {*OFFSET_COLUMNS, "_commit_version"} if self.format in ("kafka", "delta") else ()
             )
-            if has_order(find_feed(self.feed), known):
+            if has_order(find_feed(self.feed), order_columns):
                 return False
         return schema is None or SEQUENCE not in schema.names
 
@@ -405,16 +406,16 @@ def parse_sources(texts: Sequence[str]) -> dict[str, SourceArgument]:
     """
     if not texts:
         raise EventsError(
-            "no --source: give one for each relation, as in --source e=in/edges, or name a job "
-            "file with [inputs.e]"
+            "no --source: give a source for each relation, as in --source e=in/edges, or name a "
+            "job file with [inputs.e]"
         )
-    found: dict[str, SourceArgument] = {}
+    sources: dict[str, SourceArgument] = {}
     for text in texts:
         source = SourceArgument.parse(text)
-        if source.name in found:
-            raise EventsError(f"--source {text!r}: relation {source.name!r} was given before")
-        found[source.name] = source
-    return found
+        if source.name in sources:
+            raise EventsError(f"--source {text!r}: relation {source.name!r} has a source already")
+        sources[source.name] = source
+    return sources
 
 
 def read_rows(source: SourceArgument) -> pa.Table:
@@ -425,7 +426,7 @@ def read_rows(source: SourceArgument) -> pa.Table:
     """
     files = source.files()
     if not files:
-        raise EventsError(f"{source.label}: there are no files to read")
+        raise EventsError(f"{source.label}: no files to read")
     tables = [read_file(path, source.format) for path in files]
     table = pa.concat_tables(tables, promote_options="permissive")
     declared = source.schema() if "schema" in source.settings else None
@@ -440,17 +441,17 @@ def _rename_columns(source: SourceArgument, table: pa.Table, declared: pa.Schema
     """Rename the columns of an edge list, by position."""
     if len(declared) != table.num_columns:
         raise EventsError(
-            f"{source.label}: {source.path}: schema= names {len(declared)} columns, and the "
+            f"{source.label}: {source.path}: schema= names {len(declared)} columns, but the "
             f"edge list has {table.num_columns}: {', '.join(table.column_names)}"
         )
     return table.rename_columns(declared.names)
 
 
 def read_plain_rows(source: SourceArgument) -> pa.Table:
-    """Read all rows of a relation for a measurement, which allows no keys, retention or ``strict``.
+    """Read all rows of a relation without input options, as measurements need them.
 
     Raises:
-        EventsError: The relation has such options, or its files cannot be read.
+        EventsError: The relation has keys, retention or ``strict``, or its files cannot be read.
     """
     source.check_plain("this command")
     if source.input_options() is not None:

@@ -31,7 +31,7 @@ def compile_query(
     outputs: Collection[str] | None = None,
     limits: StepLimits = DEFAULT_LIMITS,
 ) -> Circuit:
-    """Compile a query, or the file that it names; the view of a plain SELECT has the file's name.
+    """Compile a query, or the file that it names; a plain SELECT becomes a view named as the file.
 
     Raises:
         EventsError: The file cannot be read, or is not a query.
@@ -39,7 +39,7 @@ def compile_query(
     """
     parsed = read_query(query)
     parts = 1 if executor is None else threads * PARTS_PER_THREAD
-    common = {
+    options = {
         "formula": formula,
         "executor": executor,
         "parts": parts,
@@ -49,8 +49,8 @@ def compile_query(
         "limits": limits,
     }
     if parsed.is_sql:
-        return compile_sql(parsed.text, schemas, name=parsed.name, **common)  # type: ignore[arg-type]
-    return compile_datalog(parsed.text, schemas, **common)  # type: ignore[arg-type]
+        return compile_sql(parsed.text, schemas, name=parsed.name, **options)  # type: ignore[arg-type]
+    return compile_datalog(parsed.text, schemas, **options)  # type: ignore[arg-type]
 
 
 def without_weight(schema: pa.Schema) -> pa.Schema:

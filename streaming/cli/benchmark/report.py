@@ -52,7 +52,7 @@ def check_writable(option: str, path: Path, endings: Sequence[str]) -> None:
     if path.is_dir():
         raise EventsError(f"{option} {path}: is a folder; name a file")
     if not path.parent.is_dir():
-        raise EventsError(f"{option} {path}: there is no folder {path.parent}: create it")
+        raise EventsError(f"{option} {path}: folder {path.parent} does not exist: create it")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise EventsError(f"{option} {path}: this user may not write there")
 

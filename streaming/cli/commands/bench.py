@@ -93,7 +93,7 @@ def bench(
     if plot is not None:
         check_plot(plot)
     tables = read_tables(source or [], rows=rows, skew=skew, seed=seed)
-    plan = _plan_steps(tables, batch, steps, seed)
+    step_plan = _plan_steps(tables, batch, steps, seed)
     schemas = {name: table.schema for name, table in tables.items()}
     circuits = {one: compile_query(query, schemas, formula=text) for one, text in formulas.items()}
     for one, circuit in circuits.items():
@@ -102,9 +102,9 @@ def bench(
     remarks = console(stderr=True)
     prepare_kernels(remarks)
     limits = RepetitionLimits(
-        precision / 100, max_repetitions, max_seconds / (len(formulas) * len(plan.streams))
+        precision / 100, max_repetitions, max_seconds / (len(formulas) * len(step_plan.streams))
     )
-    found = _compare(circuits, plan.streams, limits, remarks)
+    measurements = _compare(circuits, step_plan.streams, limits, remarks)
     document = add_environment(
         {
             "query": read_query(query).text,
@@ -113,27 +113,30 @@ def bench(
             "precision": limits.precision,
             "max_repetitions": max_repetitions,
             "max_seconds": max_seconds,
-            "loaded": {size: stream.rows for size, stream in plan.streams.items()},
+            "loaded": {size: stream.rows for size, stream in step_plan.streams.items()},
             "steps": steps,
-            "remarks": plan.remarks,
+            "remarks": step_plan.remarks,
             "median_ms": {
-                name: {size: round(1000 * found[name, size].median, 5) for size in plan.streams}
+                name: {
+                    size: round(1000 * measurements[name, size].median, 5)
+                    for size in step_plan.streams
+                }
                 for name in formulas
             },
-            "results": [result_of(name, size, one) for (name, size), one in found.items()],
+            "results": [result_of(name, size, one) for (name, size), one in measurements.items()],
         }
     )
     if json:
         print_json(summary(document))
     else:
-        _show(found, plan, limits)
+        _show(measurements, step_plan, limits)
     for path in export or []:
         write_report(document, path)
     if plot is not None:
         draw(document, plot)
     if not json:
         for path in [*(export or []), *([] if plot is None else [plot])]:
-            remarks.print(f"Wrote {path}", style="says", soft_wrap=True, markup=False)
+            remarks.print(f"Wrote {path}", style="note", soft_wrap=True, markup=False)
 
 
 def _read_formula(value: str) -> tuple[str, str]:
@@ -152,7 +155,7 @@ def _read_formula(value: str) -> tuple[str, str]:
     path = Path(value)
     if not path.is_file():
         raise EventsError(
-            f"--formula {value!r} is none of {', '.join(ALL_FORMULAS)}, and no file of terms"
+            f"--formula {value!r} must be one of {', '.join(ALL_FORMULAS)}, or a file of terms"
         )
     try:
         return path.name, str(CustomFormula.parse(path.read_text(encoding="utf-8")))
@@ -171,9 +174,9 @@ def _check_applies(name: str, atoms: int, circuit: Circuit) -> None:
     joins = circuit.graph.joins.values()
     if any(isinstance(join.formula, CustomFormula) for join in joins):
         return
-    found = ", ".join(map(str, sorted({len(join.query.body) for join in joins}))) or "no"
+    sizes = ", ".join(map(str, sorted({len(join.query.body) for join in joins}))) or "no"
     raise EventsError(
-        f"--formula {name!r} is for joins of {atoms} atoms; the query has joins of {found} atoms"
+        f"--formula {name!r} is for joins of {atoms} atoms; the query has joins of {sizes} atoms"
     )
 
 
@@ -256,8 +259,8 @@ def _compare(
     Raises:
         FailedError: Two formulas gave different deltas for the same steps.
     """
-    found: _Results = {}
-    sums: dict[int, dict[str, int]] = {size: {} for size in streams}
+    measurements: _Results = {}
+    checksums: dict[int, dict[str, int]] = {size: {} for size in streams}
     progress = Progress(
         TextColumn("{task.description:<20}"),
         BarColumn(bar_width=40),
@@ -270,16 +273,16 @@ def _compare(
         for name, circuit in circuits.items():
             for size, stream in streams.items():
                 progress.update(task, description=f"{name}, {plural(size, 'row')}")
-                found[name, size], sums[size][name] = _measure(circuit, stream, limits)
+                measurements[name, size], checksums[size][name] = _measure(circuit, stream, limits)
                 progress.advance(task)
-    for size, by_formula in sums.items():
+    for size, by_formula in checksums.items():
         if len(set(by_formula.values())) > 1:
             raise FailedError(
                 f"steps of {size:,} rows: the formulas do not give the same deltas: "
                 f"{', '.join(f'{name} {value:x}' for name, value in by_formula.items())}; please "
                 "report this with the query and the data"
             )
-    return {(name, size): found[name, size] for size in streams for name in circuits}
+    return {(name, size): measurements[name, size] for size in streams for name in circuits}
 
 
 def _measure(circuit: Circuit, stream: Stream, limits: RepetitionLimits) -> tuple[Measurement, int]:
@@ -289,7 +292,7 @@ def _measure(circuit: Circuit, stream: Stream, limits: RepetitionLimits) -> tupl
     from the deltas of that execution.
     """
     circuit.step(stream.load)
-    total = _checksum_of_steps([circuit.step(tables) for tables in stream.steps])
+    checksum = _checksum_of_steps([circuit.step(tables) for tables in stream.steps])
 
     def run_steps() -> list[float]:
         seconds = []
@@ -299,13 +302,13 @@ def _measure(circuit: Circuit, stream: Stream, limits: RepetitionLimits) -> tupl
             seconds.append(perf_counter() - begun)
         return seconds
 
-    found = repeat(run_steps, limits)
+    measurement = repeat(run_steps, limits)
     unload = {
         name: table.append_column("weight", pa.array(np.full(table.num_rows, -1, np.int64)))
         for name, table in stream.load.items()
     }
     circuit.step(unload)
-    return found, total
+    return measurement, checksum
 
 
 def _checksum_of_steps(steps: Sequence[Mapping[str, pa.Table]]) -> int:
@@ -363,10 +366,10 @@ _STOP_REASONS: Final = {
 }
 
 
-def _show(found: _Results, plan: _StepPlan, limits: RepetitionLimits) -> None:
+def _show(measurements: _Results, step_plan: _StepPlan, limits: RepetitionLimits) -> None:
     """Print the times as a table, then the remarks."""
     terminal = console()
-    loaded = sorted({stream.rows for stream in plan.streams.values()})
+    loaded = sorted({stream.rows for stream in step_plan.streams.values()})
     state_rows = (
         amount(loaded[-1]) if len(loaded) == 1 else f"{amount(loaded[0])} to {amount(loaded[-1])}"
     )
@@ -380,39 +383,45 @@ def _show(found: _Results, plan: _StepPlan, limits: RepetitionLimits) -> None:
     for name in ("median", "± %", "quartiles"):
         table.add_column(name, justify="right")
     for name in ("of best", "runs"):
-        table.add_column(name, justify="right", style="says")
-    for size in plan.streams:
-        of_size = {name: one for (name, rows), one in found.items() if rows == size}
-        best = min(of_size.values(), key=lambda one: one.median)
-        for place, (name, one) in enumerate(of_size.items()):
-            time_ms = milliseconds(one.median)
-            percent = f"{100 * one.precision:.1f}"
+        table.add_column(name, justify="right", style="note")
+    for size in step_plan.streams:
+        measurements_of_size = {
+            name: measurement for (name, rows), measurement in measurements.items() if rows == size
+        }
+        best = min(measurements_of_size.values(), key=lambda measurement: measurement.median)
+        for number, (name, measurement) in enumerate(measurements_of_size.items()):
+            time_ms = milliseconds(measurement.median)
+            percent = f"{100 * measurement.precision:.1f}"
             table.add_row(
-                "" if place else amount(size),
+                "" if number else amount(size),
                 name,
-                f"[comes]{time_ms}[/]" if one.interval[0] <= best.interval[1] else time_ms,
-                percent if one.stop is Stop.precise else f"[waits]{percent}[/]",
-                " to ".join(map(milliseconds, one.quartiles)),
-                f"{one.median / best.median:.2f}",
-                f"{len(one.repetitions):,}",
-                end_section=place == len(of_size) - 1,
+                f"[good]{time_ms}[/]" if measurement.interval[0] <= best.interval[1] else time_ms,
+                percent if measurement.stop is Stop.precise else f"[warning]{percent}[/]",
+                " to ".join(map(milliseconds, measurement.quartiles)),
+                f"{measurement.median / best.median:.2f}",
+                f"{len(measurement.repetitions):,}",
+                end_section=number == len(measurements_of_size) - 1,
             )
     terminal.print(table)
     terminal.print()
-    for line in (*plan.remarks, *_imprecision_remarks(found, limits)):
-        terminal.print(line, style="waits", soft_wrap=True, markup=False)
-    largest = max(plan.streams)
-    best_seconds = min(one.median for (_, size), one in found.items() if size == largest)
-    rate = plan.streams[largest].batch / best_seconds
-    terminal.print(f"Up to {amount(round(rate))} rows a second.", style="says")
+    for line in (*step_plan.remarks, *_imprecision_remarks(measurements, limits)):
+        terminal.print(line, style="warning", soft_wrap=True, markup=False)
+    largest = max(step_plan.streams)
+    best_seconds = min(
+        measurement.median for (_, size), measurement in measurements.items() if size == largest
+    )
+    rate = step_plan.streams[largest].batch / best_seconds
+    terminal.print(f"Up to {amount(round(rate))} rows a second.", style="note")
 
 
-def _imprecision_remarks(found: _Results, limits: RepetitionLimits) -> list[str]:
+def _imprecision_remarks(measurements: _Results, limits: RepetitionLimits) -> list[str]:
     """Return a remark for each reason why medians are less precise than requested."""
     lines = []
     for stop, reason in _STOP_REASONS.items():
         names = [
-            f"{name} ({amount(size)})" for (name, size), one in found.items() if one.stop is stop
+            f"{name} ({amount(size)})"
+            for (name, size), measurement in measurements.items()
+            if measurement.stop is stop
         ]
         if names:
             lines.append(

@@ -30,19 +30,21 @@ def explain(
 ) -> None:
     """Show the plan that runs: operators, joins with their terms, arrangements."""
     if format not in FORMATS:
-        raise EventsError(f"--format {format!r} is none of {', '.join(FORMATS)}")
+        raise EventsError(f"--format {format!r} must be one of {', '.join(FORMATS)}")
     sources = parse_sources(source)
-    schemas = {name: _schema(one) for name, one in sources.items()}
-    options = {name: one.input_options() for name, one in sources.items()}
+    schemas = {name: _schema(relation) for name, relation in sources.items()}
+    input_options = {name: relation.input_options() for name, relation in sources.items()}
     circuit = compile_query(
         query,
         schemas,
         formula=formula,
-        input_options={name: one for name, one in options.items() if one is not None},
+        input_options={
+            name: options for name, options in input_options.items() if options is not None
+        },
     )
     if analyze:
         with show_compilation(console(stderr=True)):  # the kernels that this step needs
-            circuit.step({name: read_rows(one) for name, one in sources.items()})
+            circuit.step({name: read_rows(relation) for name, relation in sources.items()})
     if json:
         print_json(_to_json(circuit))
     elif format == "mermaid":
@@ -64,24 +66,24 @@ def _schema(source: SourceArgument) -> pa.Schema:
 def _to_json(circuit: Circuit) -> dict[str, Any]:
     drawing = Drawing.of(circuit)
     boxes = drawing.picture["boxes"]
-    done = drawing.operator_totals(circuit)
+    totals = drawing.operator_totals(circuit)
     operators = [
         {"name": box["name"], "kind": box["kind"], "what": box["label"], "rows": rows, "ms": ms}
-        for box, (rows, ms) in zip(boxes, done, strict=False)
+        for box, (rows, ms) in zip(boxes, totals, strict=False)
     ]
     lines = [(line["from"], line["to"]) for line in drawing.picture["lines"]]
-    for place, operator in enumerate(operators):
-        operator["reads"] = [boxes[start]["name"] for start, end in lines if end == place]
-    views = {box["name"]: boxes[box["of"]]["name"] for box in boxes if box["kind"] == "view"}
+    for number, operator in enumerate(operators):
+        operator["reads"] = [boxes[start]["name"] for start, end in lines if end == number]
+    views = {box["name"]: boxes[box["operator"]]["name"] for box in boxes if box["kind"] == "view"}
     return {"operators": operators, "views": views, "text": circuit.explain()}
 
 
 def _style(text: str) -> Text:
     styled = Text(text)
     styled.highlight_regex(r"(?m)^(?![# ]|formula|AGM|arrangements|└|├|│)\S+$", "name")
-    styled.highlight_regex(r"[└├│]─*", "says")
-    styled.highlight_regex(r"\[rows [^\]]*\]|\(drawn above\)", "says")
+    styled.highlight_regex(r"[└├│]─*", "note")
+    styled.highlight_regex(r"\[rows [^\]]*\]|\(drawn above\)", "note")
     styled.highlight_regex(r"(?m)^#\S+:|(?<=─ )#\d+'*|(?<=─ )input", "total")
-    styled.highlight_regex(r"(?m)^ +(bind|read|ran)\b.*$", "says")
-    styled.highlight_regex(r"\bdelta\b|\bd\d+\b", "comes")
+    styled.highlight_regex(r"(?m)^ +(bind|read|ran)\b.*$", "note")
+    styled.highlight_regex(r"\bdelta\b|\bd\d+\b", "good")
     return styled

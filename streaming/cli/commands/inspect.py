@@ -31,29 +31,30 @@ def inspect(*, state_dir: Path, check: bool, letters: int, json: bool) -> None:
     Raises:
         typer.Exit: The newest version is damaged.
     """
-    found = inspect_state(state_dir, check=check, letters=letters)
+    contents = inspect_state(state_dir, check=check, letters=letters)
     if json:
-        print_json(found)
+        print_json(contents)
     else:
-        _show(found, console())
-    versions = found["versions"]
+        _show(contents, console())
+    versions = contents["versions"]
     if versions and versions[-1]["damage"] is not None:
         raise typer.Exit(FAILED)
 
 
-def _show(found: dict[str, Any], terminal: Console) -> None:
-    terminal.print(f"[total]{found['location']}[/]", soft_wrap=True)
-    writer = found["writer"]
-    usage = "nobody writes to it" if writer is None else f"process {writer or '?'} writes to it"
-    terminal.print(f"[says]{found['id'] or 'its identity cannot be read'}; {usage}[/]")
-    for name, columns in found["inputs"].items():
-        terminal.print(f"input [name]{name}[/] [says]{columns}[/]", soft_wrap=True)
-    if found["views"]:
-        terminal.print("views " + ", ".join(f"[name]{name}[/]" for name in found["views"]))
-    whole = [one for one in found["versions"] if one["damage"] is None]
-    if whole and whole[-1]["cells"] is not None:
-        terminal.print(f"distributed over {amount(whole[-1]['cells'])} cells")
-    last = found["last_batch"]
+def _show(contents: dict[str, Any], terminal: Console) -> None:
+    terminal.print(f"[total]{contents['location']}[/]", soft_wrap=True)
+    writer = contents["writer"]
+    usage = "no process writes to it" if writer is None else f"process {writer or '?'} writes to it"
+    id = f"id {contents['id']}" if contents["id"] else "its id cannot be read"
+    terminal.print(f"[note]{id}; {usage}[/]")
+    for name, columns in contents["inputs"].items():
+        terminal.print(f"input [name]{name}[/] [note]{columns}[/]", soft_wrap=True)
+    if contents["views"]:
+        terminal.print("views " + ", ".join(f"[name]{name}[/]" for name in contents["views"]))
+    intact = [version for version in contents["versions"] if version["damage"] is None]
+    if intact and intact[-1]["cells"] is not None:
+        terminal.print(f"distributed over {amount(intact[-1]['cells'])} cells")
+    last = contents["last_batch"]
     if last is not None:
         rows = sum(last["rows_in"].values())
         terminal.print(
@@ -61,19 +62,19 @@ def _show(found: dict[str, Any], terminal: Console) -> None:
             f"{milliseconds(last['seconds']['all'])} ms, {size(last['bytes_written'])} written"
         )
     terminal.print()
-    if not found["versions"]:
-        terminal.print("no version so far", style="waits")
+    if not contents["versions"]:
+        terminal.print("no version so far", style="warning")
     else:
-        terminal.print(_versions(found["versions"]))
-    for one in found["versions"]:
-        if one["damage"] is not None:
-            terminal.print(f"[wrong]version {one['batch']:,}:[/]", end=" ")
-            terminal.print(one["damage"], markup=False, soft_wrap=True)
-    if found["arrangements"]:
+        terminal.print(_versions(contents["versions"]))
+    for version in contents["versions"]:
+        if version["damage"] is not None:
+            terminal.print(f"[error]version {version['batch']:,}:[/]", end=" ")
+            terminal.print(version["damage"], markup=False, soft_wrap=True)
+    if contents["arrangements"]:
         terminal.print()
-        terminal.print(_arrangements(found["arrangements"], found["bytes"]))
+        terminal.print(_state_table(contents["arrangements"], contents["bytes"]))
     terminal.print()
-    _letters(found["letters"], terminal)
+    _show_dead_letters(contents["dead_letters"], terminal)
 
 
 def _versions(versions: list[dict[str, Any]]) -> Table:
@@ -83,60 +84,80 @@ def _versions(versions: list[dict[str, Any]]) -> Table:
     table.add_column("files", justify="right")
     table.add_column("size", justify="right")
     table.add_column("")
-    for one in reversed(versions):
-        is_whole = one["damage"] is None
-        state = Text("whole", style="comes") if is_whole else Text("damaged", style="wrong")
-        if "written" not in one:
-            table.add_row(amount(one["batch"]), "", "", "", state)
+    for version in reversed(versions):
+        is_intact = version["damage"] is None
+        status = Text("intact", style="good") if is_intact else Text("damaged", style="error")
+        if "written" not in version:
+            table.add_row(amount(version["batch"]), "", "", "", status)
             continue
-        written = datetime.fromtimestamp(one["written"]).strftime("%Y-%m-%d %H:%M:%S")
+        written = datetime.fromtimestamp(version["written"]).strftime("%Y-%m-%d %H:%M:%S")
         table.add_row(
-            amount(one["batch"]), written, amount(one["files"]), size(one["bytes"]), state
+            amount(version["batch"]),
+            written,
+            amount(version["files"]),
+            size(version["bytes"]),
+            status,
         )
     return table
 
 
-def _arrangements(pieces: list[dict[str, Any]], sizes: dict[str, int]) -> Table:
-    table = plain_table("State of the newest version that is whole")
-    table.add_column("arrangement")
-    for name in ("rows", "pieces", "size"):
+def _state_table(arrangements: list[dict[str, Any]], sizes: dict[str, int]) -> Table:
+    """Return a table of the arrangements and dictionaries, the largest first."""
+    table = plain_table("State of the newest intact version")
+    table.add_column("state", overflow="fold")
+    table.add_column("in views", style="note", overflow="fold")
+    for name in ("rows", "segments", "size"):
         table.add_column(name, justify="right")
     table.add_column("", min_width=20)
-    max_bytes = max(one["bytes"] for one in pieces) or 1
-    for one in sorted(pieces, key=lambda one: -one["bytes"]):
-        order = "" if one["order"] is None else f" [says]\\[{','.join(map(str, one['order']))}][/]"
-        kind = " [says]values[/]" if one["kind"] == "values" else ""
+    max_bytes = max(entry["bytes"] for entry in arrangements) or 1
+    for entry in sorted(arrangements, key=lambda entry: -entry["bytes"]):
         table.add_row(
-            f"{one['name']}{order}{kind}",
-            amount(one["rows"]),
-            amount(one["pieces"]),
-            size(one["bytes"]),
-            Text("█" * round(20 * one["bytes"] / max_bytes), style="name"),
+            _describe_entry(entry),
+            Text(", ".join(entry["views"])),
+            amount(entry["rows"]),
+            amount(entry["segments"]),
+            size(entry["bytes"]),
+            Text("█" * round(20 * entry["bytes"] / max_bytes), style="name"),
         )
     table.add_section()
     folders = ", ".join(
         f"{name}/ {size(count)}" for name, count in sizes.items() if name != "state"
     )
-    table.add_row("all", "", "", size(sizes["state"]), Text(f"on disk: {folders}", style="says"))
+    on_disk = Text(f"on disk: {folders}", style="note")
+    table.add_row("all", "", "", "", size(sizes["state"]), on_disk)
     return table
 
 
-def _letters(letters: dict[str, Any], terminal: Console) -> None:
-    if not letters["total"] and not letters["reasons"]:
-        terminal.print("no dead letters", style="says")
+def _describe_entry(entry: dict[str, Any]) -> Text:
+    """Describe an arrangement by its operator and column order; by its name without a label."""
+    stage = entry["name"].startswith("stage ") and " ".join(entry["name"].split(" ")[:2])
+    if entry["label"] is None:
+        text = entry["name"]
+    elif stage:
+        text = f"{stage}: {entry['label']}"
+    else:
+        text = entry["label"]
+    if entry["order"] is None:
+        return Text.assemble(text, (" dictionary", "note"))
+    return Text.assemble(text, (f" [{','.join(map(str, entry['order']))}]", "note"))
+
+
+def _show_dead_letters(dead_letters: dict[str, Any], terminal: Console) -> None:
+    if not dead_letters["total"] and not dead_letters["reasons"]:
+        terminal.print("no dead letters", style="note")
         return
-    table = plain_table(f"Dead letters: {amount(letters['total'])}")
+    table = plain_table(f"Dead letters: {amount(dead_letters['total'])}")
     table.add_column("rows", justify="right")
     table.add_column("relation", style="name")
     table.add_column("reason", overflow="fold")
-    for one in letters["reasons"]:
-        table.add_row(amount(one["rows"]), one["relation"] or "–", Text(one["reason"]))
+    for entry in dead_letters["reasons"]:
+        table.add_row(amount(entry["rows"]), entry["relation"] or "–", Text(entry["reason"]))
     terminal.print(table)
-    if letters["newest"]:
+    if dead_letters["newest"]:
         terminal.print()
         newest = plain_table("The newest")
-        newest.add_column("batch", justify="right", style="says")
+        newest.add_column("batch", justify="right", style="note")
         newest.add_column("row", overflow="fold", max_width=100)
-        for one in letters["newest"]:
-            newest.add_row(amount(one["batch_id"] or 0), Text(one["row"] or ""))
+        for letter in dead_letters["newest"]:
+            newest.add_row(amount(letter["batch_id"] or 0), Text(letter["row"] or ""))
         terminal.print(newest)

@@ -19,7 +19,7 @@ from streaming.cli.profiling.rows import generate_graph, split_stream
 from streaming.cli.profiling.tables import as_json, show
 from streaming.cli.terminal.display import console, print_json
 from streaming.errors import EventsError
-from streaming.state.files import open_files
+from streaming.state.open_files import open_files
 from streaming.state.store import Store
 
 __all__ = ["profile", "read_tables"]
@@ -53,7 +53,7 @@ def profile(
             folder = state_dir or Path(stack.enter_context(tempfile.TemporaryDirectory()))
             store = _store(folder, circuit)
             stack.callback(store.close)
-        found = measure(
+        result = measure(
             circuit,
             stream,
             store=store,
@@ -61,9 +61,9 @@ def profile(
             say=_progress_printer(progress, json),
         )
     if json:
-        print_json(as_json(found))
+        print_json(as_json(result))
     else:
-        show(found, console())
+        show(result, console())
 
 
 def _progress_printer(progress: Console, quiet: bool) -> Callable[[str], None]:
@@ -78,7 +78,7 @@ def read_tables(texts: list[str], *, rows: int, skew: float, seed: int) -> dict[
     """
     if not texts:
         return {"e": generate_graph(rows, skew, seed)}
-    return {name: read_plain_rows(one) for name, one in parse_sources(texts).items()}
+    return {name: read_plain_rows(source) for name, source in parse_sources(texts).items()}
 
 
 def _store(folder: Path, circuit: Circuit) -> Store:

@@ -251,7 +251,7 @@ def _replay_steps(
         TextColumn("{task.percentage:>3.0f} %"),
         BarColumn(bar_width=40),
         TextColumn("{task.completed:,} of {task.total:,} changes"),
-        TextColumn("[says]{task.fields[rate]}[/]"),
+        TextColumn("[note]{task.fields[rate]}[/]"),
         TimeRemainingColumn(compact=True),
         console=remarks,
         transient=True,
@@ -280,7 +280,7 @@ def _show(run: _ReplayRun, terminal: Console) -> None:
     table = plain_table()
     table.add_column("view", style="name")
     table.add_column("at the end", justify="right")
-    table.add_column("rows changed", justify="right", style="says")
+    table.add_column("rows changed", justify="right", style="note")
     for view, numbers in run.numbers.items():
         names = run.counts[view].names
         is_named = len(names) > 1 or names == ["rows"]

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from streaming.cli.terminal.display import amount, console, print_json, size
 from streaming.distributed.rescaling import RescaleResult, rescale_state
 from streaming.errors import StreamingError
-from streaming.state.files import open_files
+from streaming.state.open_files import open_files
 
 __all__ = ["rescale"]
 
@@ -20,21 +20,21 @@ def rescale(*, state_dir: str, cells: int | None, embedded: bool, json: bool) ->
     """Convert the state of a stopped query to another number of cells, or to one process."""
     if embedded == (cells is not None):
         raise StreamingError("give either --cells with a number, or --embedded")
-    found = rescale_state(open_files(state_dir), cells=cells)
+    result = rescale_state(open_files(state_dir), cells=cells)
     if json:
-        print_json(asdict(found))
+        print_json(asdict(result))
     else:
-        console().print(_format(found), soft_wrap=True)
+        console().print(_format(result), soft_wrap=True)
 
 
-def _format(found: RescaleResult) -> str:
+def _format(result: RescaleResult) -> str:
     before, after = [
         "embedded" if cells is None else f"{cells} cell{'s' * (cells != 1)}"
-        for cells in (found.before, found.after)
+        for cells in (result.before, result.after)
     ]
-    if not found.bytes_written and found.before == found.after:
-        return f"version {found.batch_id}: {after} already, nothing to move"
+    if not result.bytes_written and result.before == result.after:
+        return f"version {result.batch_id}: {after} already; nothing was changed"
     return (
-        f"version {found.batch_id}: from {before} to {after}; {amount(found.rows)} rows in "
-        f"{found.moved} of {found.stages} stages moved, {size(found.bytes_written)} written"
+        f"version {result.batch_id}: from {before} to {after}; {amount(result.rows)} rows in "
+        f"{result.moved} of {result.stages} stages moved, {size(result.bytes_written)} written"
     )

@@ -51,7 +51,7 @@ from streaming.session import start_session
 from streaming.sink.output import Output
 from streaming.sink.view_sink import ViewSink
 from streaming.sources.dead_letters import check_policy
-from streaming.state.files import check_mode, make_folder
+from streaming.state.local_files import check_mode, make_folder
 from streaming.targets.sql import SqlTarget
 from streaming.ui.access import Token, find_token
 from streaming.ui.page import Page, check_servable, serve
@@ -191,9 +191,10 @@ def _run(options: RunOptions, settings: _Settings, logs: Logs, stack: ExitStack)
                 "another folder"
             ) from None
     session = _start_spark(options, logs, stack, log_file=work / "spark.log")
-    frames = {name: read_stream(session, one) for name, one in options.sources.items()}
-    schemas = {name: relation_schema(one, frames[name]) for name, one in options.sources.items()}
-    for name, source in options.sources.items():
+    sources = options.sources
+    frames = {name: read_stream(session, source) for name, source in sources.items()}
+    schemas = {name: relation_schema(source, frames[name]) for name, source in sources.items()}
+    for name, source in sources.items():
         source.check_sequence(schemas[name])
     circuit = _compile(options, settings, schemas, stack)
     if state is not None:
@@ -244,7 +245,7 @@ def _run(options: RunOptions, settings: _Settings, logs: Logs, stack: ExitStack)
     if options.json and not has_console:
         print_json(_summary(view_sink, dashboard))
     if page is not None and has_ended:
-        page.end("all has been read")
+        page.end("all rows have been read")
         page.wait_for_interrupt(remarks)
 
 
@@ -252,12 +253,12 @@ def _start_spark(
     options: RunOptions, logs: Logs, stack: ExitStack, *, log_file: Path
 ) -> SparkSession:
     """Start Spark, with its own log in a file; ``stack`` stops it."""
-    logs.remarks.print("Starting Spark ...", style="says")
+    logs.remarks.print("Starting Spark ...", style="note")
     stack.enter_context(logs.spark_log(log_file))
     with (
-        _error_output() as errors,
+        _error_output() as error_output,
         signals_deferred(
-            lambda: os.write(errors, logs.note("Stopping when Spark has started ..."))
+            lambda: os.write(error_output, logs.note("Stopping when Spark has started ..."))
         ),
     ):
         session = start_session("dbsp-wcoj", memory=options.memory, log=log_file, settings=SETTINGS)
@@ -277,7 +278,7 @@ def _compile(
     """Compile the query; materialize the views whose whole contents a sink needs."""
     threads = options.threads
     executor = stack.enter_context(ThreadPoolExecutor(threads)) if threads > 1 else None
-    input_options = {name: one.input_options() for name, one in options.sources.items()}
+    input_options = {name: source.input_options() for name, source in options.sources.items()}
     sinks = assign_sinks(options.sinks, compile_query(options.query, schemas))
     return compile_query(
         options.query,
@@ -285,7 +286,9 @@ def _compile(
         formula=options.formula,
         executor=executor,
         threads=threads,
-        input_options={name: one for name, one in input_options.items() if one is not None},
+        input_options={
+            name: source for name, source in input_options.items() if source is not None
+        },
         materialize=materialized_views(sinks),
         limits=settings.limits,
     )
@@ -311,8 +314,8 @@ def _interrupt(outputs: Iterable[Output]) -> None:
 def _log_offsets(progress: Any) -> None:
     """Log the offsets of the sources before and after a micro-batch, and Spark's times."""
     sources = [
-        {"source": one.description, "start": one.startOffset, "end": one.endOffset}
-        for one in progress.sources
+        {"source": source.description, "start": source.startOffset, "end": source.endOffset}
+        for source in progress.sources
     ]
     fields = {
         "event": "offsets",
@@ -320,7 +323,9 @@ def _log_offsets(progress: Any) -> None:
         "sources": sources,
         "duration_ms": dict(progress.durationMs),
     }
-    ends = "; ".join(f"{one['source']} from {one['start']} to {one['end']}" for one in sources)
+    ends = "; ".join(
+        f"{source['source']} from {source['start']} to {source['end']}" for source in sources
+    )
     log.debug(
         *("micro-batch %d: offsets: %s; Spark: %s", progress.batchId, ends),
         ", ".join(f"{part} {ms} ms" for part, ms in progress.durationMs.items()),
@@ -337,10 +342,10 @@ def _check_options(checks: Checks, options: RunOptions) -> None:
     if options.state is None:
         if options.bad_rows == "dead_letter":
             label = options.label("bad_rows")
-            checks.problems.append(f"{label} dead_letter needs a place for files: add --state DIR")
+            checks.problems.append(f"{label} dead_letter needs a folder for files: add --state DIR")
         if options.cells:
             checks.problems.append(
-                f"{options.label('cells')} needs a place for files: add --state DIR"
+                f"{options.label('cells')} needs a folder for files: add --state DIR"
             )
     if options.every is not None and options.once:
         checks.problems.append(
@@ -352,17 +357,17 @@ def _check_options(checks: Checks, options: RunOptions) -> None:
 def _show_checks(checks: Checks, *, json: bool) -> None:
     """Print the checks that passed, and the warnings."""
     if json:
-        passed = [{"what": what, "found": found} for what, found in checks.passed]
+        passed = [{"what": subject, "found": result} for subject, result in checks.passed]
         print_json({"ok": True, "checks": passed, "warnings": checks.warnings})
         return
     terminal = console()
-    width = max(len(what) for what, _ in checks.passed)
-    for what, found in checks.passed:
-        terminal.print(f"[name]{what:<{width}}[/]", end="  ")
-        terminal.print(redacted(found), markup=False, soft_wrap=True)
+    width = max(len(subject) for subject, _ in checks.passed)
+    for subject, result in checks.passed:
+        terminal.print(f"[name]{subject:<{width}}[/]", end="  ")
+        terminal.print(redacted(result), markup=False, soft_wrap=True)
     for warning in checks.warnings:
-        terminal.print(f"[waits]warning[/]  {warning}", soft_wrap=True)
-    terminal.print("[comes]ok[/], nothing was started or changed")
+        terminal.print(f"[warning]warning[/]  {warning}", soft_wrap=True)
+    terminal.print("[good]ok[/], nothing was started or changed")
 
 
 def _parse_mode(text: str, label: str = "--state-mode") -> int:

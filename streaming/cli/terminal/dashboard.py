@@ -70,14 +70,14 @@ class Dashboard(LiveTable, SinkObserver):
         """Add a micro-batch."""
         for view, table in published.outputs.items():
             mode = output_mode_of(table)
-            found = self._counts[view].update(
+            numbers = self._counts[view].update(
                 table,
                 weights_of(table),
                 mode,
                 batch_id=published.batch_id,
                 replayed=metrics.replayed,
             )
-            self._numbers[view] = list(found)
+            self._numbers[view] = list(numbers)
             if table.num_rows:
                 self._changes[view] = (published.batch_id, table.num_rows)
         self._recent.append((self._clock(), metrics))
@@ -144,11 +144,11 @@ class Dashboard(LiveTable, SinkObserver):
     def frame(self) -> RenderableType:
         """The table."""
         if not self._recent:
-            return Text("waiting for the first micro-batch ...", style="says")
+            return Text("waiting for the first micro-batch ...", style="note")
         table = plain_table()
         table.add_column("view", style="name", no_wrap=True)
         table.add_column("now", justify="right")
-        table.add_column("last change", style="says")
+        table.add_column("last change", style="note")
         for view in self._numbers:
             change = self._changes.get(view)
             text = (
@@ -161,16 +161,16 @@ class Dashboard(LiveTable, SinkObserver):
         """Latency, rate and totals."""
         last_time, metrics = self._recent[-1]
         first_time, _ = self._recent[0]
-        rows = sum(sum(one.rows_in.values()) for _, one in list(self._recent)[1:])
-        times = [one.seconds["all"] for _, one in self._recent]
+        rows = sum(sum(entry.rows_in.values()) for _, entry in list(self._recent)[1:])
+        times = [entry.seconds["all"] for _, entry in self._recent]
         parts = [f"micro-batch {metrics.batch_id:,}", f"{milliseconds(median(times))} ms each"]
         if last_time > first_time:
             parts.append(f"{amount(round(rows / (last_time - first_time)))} rows/s")
         seconds = self._clock() - self._begin_time
         parts.append(f"{plural(self.rows, 'row')} in {duration(seconds)}")
-        text = Text(" · ".join(parts), style="says")
+        text = Text(" · ".join(parts), style="note")
         if metrics.dead_letters_total:
-            text.append(f" · {metrics.dead_letters_total:,} bad rows", style="waits")
+            text.append(f" · {metrics.dead_letters_total:,} bad rows", style="warning")
         return text
 
     def _current(self, view: str) -> str:

@@ -1,9 +1,9 @@
 """The common look of all sub-commands: colours, tables, progress, numbers.
 
-Results go to standard output, everything else (progress, remarks, errors) to standard error, so a
-pipe receives results only. There are few colours, each with one meaning: green for inserted rows,
-red for deleted rows and errors, yellow for warnings, cyan for names that the user gave, dim for
-explanations. Without a terminal, or with ``NO_COLOR``, the same words appear without colours.
+Results are written to standard output, everything else (progress, remarks, errors) to standard
+error, so a pipe receives results only. There are few colours, each with one meaning: green for good
+results, red for errors, yellow for warnings, cyan for names that the user chose, dim for
+explanations. Without a terminal, or with ``NO_COLOR``, the output has no colours.
 """
 
 from __future__ import annotations
@@ -45,11 +45,10 @@ __all__ = [
 THEME: Final = Theme(
     {
         "name": "cyan",
-        "comes": "green",
-        "goes": "red",
-        "wrong": "bold red",
-        "waits": "yellow",
-        "says": "dim",
+        "good": "green",
+        "error": "bold red",
+        "warning": "yellow",
+        "note": "dim",
         "total": "bold",
         "repr.number": "none",
         "table.header": "dim",
@@ -67,9 +66,9 @@ _UNITS: Final = ("B", "kB", "MB", "GB", "TB")
 
 def console(*, stderr: bool = False) -> Console:
     """Return a console for the terminal, or one that is wide enough for tables."""
-    found = Console(stderr=stderr, theme=THEME, highlight=False, emoji=False)
-    if found.is_terminal:
-        return found
+    terminal = Console(stderr=stderr, theme=THEME, highlight=False, emoji=False)
+    if terminal.is_terminal:
+        return terminal
     return Console(stderr=stderr, theme=THEME, highlight=False, emoji=False, width=PIPE_WIDTH)
 
 
@@ -95,7 +94,7 @@ def prepare_kernels(remarks: Console) -> None:
 def show_compilation(remarks: Console) -> Iterator[None]:
     """Show the compilation of kernels in the context: a line, and on a terminal a bar."""
     with Progress(
-        TextColumn("[says]{task.description}[/]"),
+        TextColumn("[note]{task.description}[/]"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
@@ -121,7 +120,7 @@ class _CompilationBar:
     def on_start(self, kernel: str) -> None:
         if self._bar is None:
             self._remarks.print(
-                "[says]Compiling the kernels for this machine, once: about a minute.[/]"
+                "[note]Compiling the kernels for this machine, once: about a minute.[/]"
             )
             self._bar = self._progress.add_task("", total=len(KERNELS))
         self._progress.update(self._bar, description=kernel)
@@ -188,7 +187,7 @@ def duration(seconds: float) -> str:
         return f"{milliseconds(seconds)} ms"
     if seconds < 60:
         return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, rest_s = divmod(round(seconds), 60)
     if minutes < 60:
-        return f"{minutes} min {rest} s"
+        return f"{minutes} min {rest_s} s"
     return f"{minutes // 60} h {minutes % 60} min"

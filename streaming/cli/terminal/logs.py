@@ -67,7 +67,7 @@ def check_format(name: str) -> None:
         EventsError: ``name`` is not one of ``FORMATS``.
     """
     if name not in FORMATS:
-        raise EventsError(f"--log-format {name!r} is none of {', '.join(FORMATS)}")
+        raise EventsError(f"--log-format {name!r} must be one of {', '.join(FORMATS)}")
 
 
 def utc(seconds: float) -> str:
@@ -140,7 +140,7 @@ class Logs:
             yield
             return
         done = threading.Event()
-        tail = threading.Thread(target=_tell_lines, args=(path, done), daemon=True)
+        tail = threading.Thread(target=_follow_file, args=(path, done), daemon=True)
         tail.start()
         try:
             yield
@@ -196,10 +196,10 @@ class _Lines(io.StringIO):
 
     def __init__(self) -> None:
         super().__init__()
-        self._rest = ""
+        self._incomplete_line = ""
 
     def write(self, text: str) -> int:
-        *lines, self._rest = (self._rest + text).split("\n")
+        *lines, self._incomplete_line = (self._incomplete_line + text).split("\n")
         for line in lines:
             if line.strip():
                 log.info("%s", line.strip())
@@ -211,16 +211,16 @@ def _json_line(seconds: float, level: str, fields: dict[str, Any]) -> str:
     return json.dumps(line, ensure_ascii=False, default=str)
 
 
-def _tell_lines(path: Path, done: threading.Event) -> None:
+def _follow_file(path: Path, done: threading.Event) -> None:
     """Log the lines appended to a file, until ``done`` is set; then read it one last time."""
-    place, rest = 0, ""
+    position, incomplete_line = 0, ""
     while True:
         is_last = done.wait(TAIL_INTERVAL_S)
         try:
             with path.open(errors="replace") as file:
-                file.seek(place)
-                *lines, rest = (rest + file.read()).split("\n")
-                place = file.tell()
+                file.seek(position)
+                *lines, incomplete_line = (incomplete_line + file.read()).split("\n")
+                position = file.tell()
         except OSError:
             lines = []
         for line in filter(str.strip, lines):

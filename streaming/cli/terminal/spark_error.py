@@ -1,7 +1,10 @@
 """Shorten an error of Spark to one line.
 
-An error that comes through Java is a text of stack traces, each cause below its effect. The last
-condition in brackets is the most specific one, and the last cause may add a detail.
+An error of Java is a text of stack traces, each cause below its effect. The last error condition in
+brackets is the most specific one, and the last cause may add a detail::
+
+    [STREAM_FAILED] Query terminated with exception: ...
+    Caused by: org.apache.spark...: [PATH_NOT_FOUND] Path does not exist: ...
 """
 
 from __future__ import annotations
@@ -36,8 +39,13 @@ def spark_reason(error: object) -> str:
     conditions, causes = _CONDITION.findall(text), _CAUSE.findall(text)
     query = _QUERY.search(text)
     if query is not None:
-        conditions = [one for one in conditions if not one.startswith("[STREAM_FAILED]")]
+        conditions = [
+            condition for condition in conditions if not condition.startswith("[STREAM_FAILED]")
+        ]
         conditions = conditions or [query[1]]
-    said = conditions[-1] if conditions else causes[-1] if causes else text.partition("\n")[0]
-    more = f" ({causes[-1]})" if conditions and causes and conditions[-1] not in causes[-1] else ""
-    return f"Spark says: {_STATE.sub('', said).strip()}{more}"
+    reasons = conditions or causes or [text.partition("\n")[0]]
+    reason = reasons[-1]
+    details = (
+        f" ({causes[-1]})" if conditions and causes and conditions[-1] not in causes[-1] else ""
+    )
+    return f"Spark says: {_STATE.sub('', reason).strip()}{details}"

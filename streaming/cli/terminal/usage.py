@@ -19,7 +19,7 @@ from streaming.cli.command import INTERRUPTED, REFUSED, print_error
 
 __all__ = ["PlainCommand", "PlainGroup"]
 
-#: Options of earlier versions, by command, and what to write now.
+#: Options of earlier versions, by command, and the hint how to replace them.
 RENAMED: Final = {
     ("bench", "--input"): "it is --source NAME=FILE",
     ("profile", "--input"): "it is --source NAME=FILE",
@@ -39,11 +39,11 @@ class _Plain:
         prog_name: str | None = None,
         *_: Any,
         standalone_mode: bool = True,
-        **words: Any,
+        **arguments: Any,
     ) -> Any:
         """Parse and run; exits the process if ``standalone_mode``."""
         main = super().main  # type: ignore[misc]
-        parse = partial(main, args, prog_name, standalone_mode=False, **words)
+        parse = partial(main, args, prog_name, standalone_mode=False, **arguments)
         return _run(parse) if standalone_mode else parse()
 
 
@@ -61,12 +61,12 @@ def _message(error: TyperException) -> str:
     context: Any = getattr(error, "ctx", None)
     command = "" if context is None else context.info_name
     option = getattr(error, "option_name", None)
-    renamed = RENAMED.get((command, option)) if option is not None else None
-    if renamed is not None:  # without typer's suggestions of similar options
+    hint = RENAMED.get((command, option)) if option is not None else None
+    if hint is not None:  # without typer's suggestions of similar options
         text = f"No such option: {option}"
     elif command == "replay" and _is_about_changes_file(text):
-        renamed = "the file of changes is --source NAME=FILE, and QUERY the only argument"
-    return f"{text}: {renamed}" if renamed else text
+        hint = "the file of changes is --source NAME=FILE, and QUERY the only argument"
+    return f"{text}: {hint}" if hint else text
 
 
 def _is_about_changes_file(text: str) -> bool:
@@ -81,8 +81,8 @@ def _run(main: Callable[[], Any]) -> None:
             sys.stderr.write(f"{error.format_message()}\n".lstrip())
             sys.exit(REFUSED)
         context = getattr(error, "ctx", None)
-        known = "" if context is None else f"; see {context.command_path} --help"
-        print_error(_message(error) + known)
+        hint = "" if context is None else f"; see {context.command_path} --help"
+        print_error(_message(error) + hint)
         sys.exit(REFUSED)
     except typer.Abort:
         sys.stderr.write("interrupted\n")

@@ -1,4 +1,7 @@
-"""Cell: one part of a stage's grid, an embedded circuit.
+"""Cell: one part of a stage's grid, an embedded circuit; this module builds the circuits.
+
+A stage is a part of the whole circuit between two exchanges of rows: an operator with state, and
+the linear operators above it. Its grid assigns each row to one or more cells.
 
 The inputs of a cell are named and typed like the stage's relations (those of a join by atom), with
 columns named by position: ``c0, c1, …``. The outputs of a cell are the parts of its operator that
@@ -17,7 +20,7 @@ from circuits.options import CircuitOptions
 from circuits.plan.nodes import (
     Fields,
     Map,
-    Plan,
+    PlanNode,
     Scan,
     columns,
 )
@@ -44,25 +47,27 @@ OPERATOR = "#operator"
 
 def schema_of(fields: Fields) -> pa.Schema:
     """Return the columns of a relation in the exchange between stages."""
-    return pa.schema([pa.field(f"c{place}", f.type, f.nullable) for place, f in enumerate(fields)])
+    return pa.schema(
+        [pa.field(f"c{position}", f.type, f.nullable) for position, f in enumerate(fields)]
+    )
 
 
 def parts_of_source(stages: Stages, source: str | int | None) -> dict[str, StagePart]:
-    """Return the parts that read a source; a name consists of the part's destination and a number.
+    """Return the parts that read a source, by name: the part's destination and a number.
 
     >>> from streaming.distributed.planning.stages import Stages
     >>> parts_of_source(Stages((), {"v": (StagePart("e", Scan(SOURCE, ())),)}), "e")
     {'view v 0': StagePart(source='e', plan=Scan(relation='#source', fields=()))}
     """
-    wanted = {
+    parts_by_destination = {
         f"relation {relation.name}": relation.parts
         for stage in stages.stages
         for relation in stage.relations
     }
-    wanted |= {f"view {name}": parts for name, parts in stages.outputs.items()}
+    parts_by_destination |= {f"view {name}": parts for name, parts in stages.outputs.items()}
     return {
         f"{name} {number}": part
-        for name, parts in wanted.items()
+        for name, parts in parts_by_destination.items()
         for number, part in enumerate(parts)
         if part.source == source
     }
@@ -77,8 +82,8 @@ def cell_spec(
 ) -> CircuitSpec:
     """Return the circuit of a stage's cells.
 
-    The operator is a separate view, which the parts read. So there is one operator with all its
-    columns, even if a part needs only some of them, and its state is the same as that of the
+    The operator is a separate view, and the parts read this view. So there is one operator with all
+    its columns, even if a part needs only some of them, and its state is the same as that of the
     operator in the whole circuit.
     """
     parts = parts_of_source(stages, stage.number)
@@ -89,13 +94,13 @@ def cell_spec(
     }
     relations = {relation.name: relation for relation in stage.relations}
     if stage.atoms:
-        reads = {
-            atom_name(atom.relation, place): relations[atom.relation]
-            for place, atom in enumerate(stage.atoms)
+        input_relations = {
+            atom_name(atom.relation, position): relations[atom.relation]
+            for position, atom in enumerate(stage.atoms)
         }
     else:
-        reads = relations
-    schemas = {name: schema_of(relation.fields) for name, relation in reads.items()}
+        input_relations = relations
+    schemas = {name: schema_of(relation.fields) for name, relation in input_relations.items()}
     options = CircuitOptions(outputs=tuple(parts), formula=formula, limits=limits)
     return CircuitSpec(plans, schemas, options)
 
@@ -109,25 +114,25 @@ def stage_input_spec(name: str, fields: Fields, stages: Stages) -> CircuitSpec:
     return CircuitSpec(plans, {name: schema}, CircuitOptions(outputs=tuple(parts)))
 
 
-def driver_spec(definition: CircuitSpec, stages: Stages) -> CircuitSpec:
+def driver_spec(spec: CircuitSpec, stages: Stages) -> CircuitSpec:
     """Return the driver's circuit: it computes the parts of all inputs, and the constants.
 
-    Its state is that of the input options, and the dictionaries.
+    Its state consists of the dictionaries, and of the state that input options need.
     """
-    plans: dict[str, Plan] = {}
-    for name, schema in definition.schemas.items():
+    plans: dict[str, PlanNode] = {}
+    for name, schema in spec.schemas.items():
         scan = Scan(name, Schema.of(name, schema).fields)
-        for view, part in parts_of_source(stages, name).items():
-            plans[view] = _rename_by_position(rebase(part.plan, scan))
-    for view, part in parts_of_source(stages, None).items():
-        plans[view] = _rename_by_position(part.plan)
+        for part_name, part in parts_of_source(stages, name).items():
+            plans[part_name] = _rename_by_position(rebase(part.plan, scan))
+    for part_name, part in parts_of_source(stages, None).items():
+        plans[part_name] = _rename_by_position(part.plan)
     return CircuitSpec(
         plans,
-        definition.schemas,
+        spec.schemas,
         CircuitOptions(
             outputs=tuple(plans),
-            input_options=definition.input_options,
-            limits=definition.options.limits,
+            input_options=spec.input_options,
+            limits=spec.options.limits,
         ),
     )
 
@@ -139,12 +144,12 @@ def constants_spec(stages: Stages) -> CircuitSpec:
     return CircuitSpec(plans, {}, CircuitOptions(outputs=tuple(parts)))
 
 
-def _rename_by_position(plan: Plan) -> Map:
+def _rename_by_position(plan: PlanNode) -> Map:
     """Rename the columns of a plan by position, as in relations."""
-    return Map(plan, columns(plan), tuple(f"c{place}" for place in range(len(plan.fields))))
+    return Map(plan, columns(plan), tuple(f"c{position}" for position in range(len(plan.fields))))
 
 
-def rebase(plan: Plan, source: Plan) -> Plan:
+def rebase(plan: PlanNode, source: PlanNode) -> PlanNode:
     """Replace the source of a linear plan."""
     if isinstance(plan, Scan) and plan.relation == SOURCE:
         return source
@@ -155,7 +160,7 @@ def rebase(plan: Plan, source: Plan) -> Plan:
 
 def group_by_destination(outputs: Mapping[str, pa.Table]) -> dict[str, list[pa.Table]]:
     """Group the outputs of a circuit by destination: ``relation <name>`` or ``view <name>``."""
-    found: dict[str, list[pa.Table]] = {}
+    tables_by_destination: dict[str, list[pa.Table]] = {}
     for name, table in outputs.items():
-        found.setdefault(name.rpartition(" ")[0], []).append(table)
-    return found
+        tables_by_destination.setdefault(name.rpartition(" ")[0], []).append(table)
+    return tables_by_destination

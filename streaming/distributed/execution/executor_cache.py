@@ -1,18 +1,20 @@
 """Cache the circuits of the cells that a Spark worker stepped last.
 
-::
+A cell is a part of a distributed operator: a circuit of its own. The manifest of a version is the
+file that lists the files of this version of the state. ::
 
-    the circuit is at the requested version   ->   it is used as it is
+    the circuit is at the requested version   ->   it is used without loading anything
     else                                      ->   load that version; files read before are reused
 
 Spark assigns a cell's task to any worker, so a worker with a cached cell is often a few versions
 behind. Files never change, so a file that was read and verified once stays valid, and only newer
-files are read: following a cell costs as much as its change, like keeping it. Only the joins of the
-circuit are planned again, and its dictionaries rebuilt, at a small cost.
+files are read: to catch up costs as much as the changes. Only the joins of the circuit are planned
+again, and its dictionaries rebuilt, at a small cost.
 
 A cached circuit is identified by the checksummed manifest of its version. An attempt of a task that
-was not committed leaves it at a version that no manifest names (codes are assigned in the order of
-rows, which differs between attempts), so it is never mistaken for another version.
+was not committed leaves the circuit at a version that no committed manifest describes, because
+codes are assigned in the order of rows, which differs between attempts. So its circuit is never
+used for another version.
 """
 
 from __future__ import annotations
@@ -24,23 +26,24 @@ from circuits import Circuit
 from circuits.circuit_spec import CircuitSpec
 from streaming.state.files import Files
 from streaming.state.manifest import Manifest, read_cell_manifest
-from streaming.state.verified_files import Known, read_state
+from streaming.state.verified_files import FileCache, read_state
 
 __all__ = ["CACHE", "ExecutorCache"]
 
 #: The maximum number of cells that a worker keeps.
 MAX_CELLS: Final = 64
 
+#: The id of a state directory, the number of a stage, the number of a cell.
 Key = tuple[str, int, int]
 
 
 @dataclass
-class _Cell:
-    """A cell: the circuit, the manifest of its version, and the verified parts of its files."""
+class _CachedCell:
+    """The circuit of a cell, the manifest of its version, and the verified parts of its files."""
 
     circuit: Circuit
     version: bytes
-    known: Known
+    verified_parts: FileCache
 
 
 @dataclass
@@ -52,7 +55,7 @@ class ExecutorCache:
     """
 
     max_cells: int = MAX_CELLS
-    _cells: dict[Key, _Cell] = field(default_factory=dict)
+    _cells: dict[Key, _CachedCell] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self._cells)
@@ -62,36 +65,41 @@ class ExecutorCache:
         self._cells.clear()
 
     def take(
-        self, key: Key, definition: CircuitSpec, files: Files, sealed: bytes | None
-    ) -> tuple[Circuit, Known]:
+        self, key: Key, spec: CircuitSpec, files: Files, manifest_bytes: bytes | None
+    ) -> tuple[Circuit, FileCache]:
         """Remove a cell from the cache; return its circuit at a version, and its verified files.
 
         Args:
             key: The state directory's id, the stage and the cell.
-            definition: The circuit.
+            spec: The circuit.
             files: The state directory.
-            sealed: The manifest of the version; None without state.
+            manifest_bytes: The manifest of the version; None without state.
 
         Raises:
             StateDamagedError: A file is damaged.
         """
         cell = self._cells.pop(key, None)
-        if sealed is None:
-            return Circuit(definition), {}
-        manifest = read_cell_manifest(sealed)
+        if manifest_bytes is None:
+            return Circuit(spec), {}
+        manifest = read_cell_manifest(manifest_bytes)
         if cell is None or cell.circuit.fingerprint != manifest.fingerprint:
-            cell = _Cell(Circuit(definition), b"", {})
-        if cell.version != sealed:
-            cell.circuit.load(read_state(files, manifest, cell.known))
-        return cell.circuit, cell.known
+            cell = _CachedCell(Circuit(spec), b"", {})
+        if cell.version != manifest_bytes:
+            cell.circuit.load(read_state(files, manifest, cell.verified_parts))
+        return cell.circuit, cell.verified_parts
 
     def keep(
-        self, key: Key, circuit: Circuit, manifest: Manifest, sealed: bytes, known: Known
+        self,
+        key: Key,
+        circuit: Circuit,
+        manifest: Manifest,
+        manifest_bytes: bytes,
+        verified_parts: FileCache,
     ) -> None:
         """Store a circuit at the version of a manifest, and its verified files."""
-        for name in [name for name in known if name not in manifest.files]:
-            del known[name]
-        self._cells[key] = _Cell(circuit, sealed, known)
+        for name in [name for name in verified_parts if name not in manifest.files]:
+            del verified_parts[name]
+        self._cells[key] = _CachedCell(circuit, manifest_bytes, verified_parts)
         if len(self._cells) > self.max_cells:
             del self._cells[next(iter(self._cells))]
 

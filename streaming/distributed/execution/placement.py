@@ -1,8 +1,9 @@
 """Assign rows to cells in numpy, exactly as `routing` does in Spark.
 
-Used for few rows, for tools that repartition state without a session, and for simulations of
-thousands of cells. Both implementations read the same `Grid` and use the same hash functions, so a
-row has the same cells either way.
+A cell is one part of the grid over which a join is distributed; the equations are in
+`streaming.distributed.planning.grid`. This module is used for few rows, for tools that repartition
+state without a session, and for simulations of thousands of cells. Both implementations read the
+same `Grid` and use the same hash functions, so they send a row to the same cells.
 """
 
 from __future__ import annotations
@@ -39,7 +40,12 @@ class PlacedRows:
 
 
 def hash_values(values: Columns, variable: int) -> Integers:
-    """Hash the values of a variable, given its number; several columns are hashed together."""
+    """Hash the values of a variable; several columns are hashed together.
+
+    Args:
+        values: The columns.
+        variable: The position of the variable, which determines its hash function.
+    """
     return xxhash64(values, variable)
 
 
@@ -48,11 +54,11 @@ def place_rows(relation: str, columns: Columns, grid: Grid) -> PlacedRows:
 
     Args:
         relation: The name of the relation in the atoms.
-        columns: All of its columns, in the order of the atoms' numbers; at least one.
+        columns: All of its columns, in the order in which atoms number them; at least one.
         grid: The cells.
 
     Returns:
-        Each row once for each of its cells, by rows.
+        Each row once for each of its cells, ordered by row.
 
     Complexity:
         O(c log c) for c pairs of a row and a cell.
@@ -73,43 +79,54 @@ def place_rows(relation: str, columns: Columns, grid: Grid) -> PlacedRows:
 
 
 def find_cells(atom: int, columns: Columns, grid: Grid) -> tuple[Integers, Integers]:
-    """Find the cells of rows for one atom; return positions of rows and their cells, by rows."""
-    shares, one = grid.shares, grid.shares.atoms[atom]
+    """Find the cells of rows for one atom, given its position in the join.
+
+    Returns:
+        Pairs of the position of a row and the number of a cell, ordered by row.
+    """
+    shares, join_input = grid.shares, grid.shares.atoms[atom]
     rows = len(columns[0])
     home = np.zeros(rows, np.int64)
-    # For each row the number of its list of offsets, in the order of creation.
-    choice = np.zeros(rows, np.int64)
-    lists: list[list[int]] = [grid.offsets(one)]
-    for name in one.columns:
+    # The cells of a row are `home` plus one list of offsets. There is one list for each combination
+    # of groups of heavy values; `list_of_row` is the number of a row's list.
+    list_of_row = np.zeros(rows, np.int64)
+    lists: list[list[int]] = [grid.offsets(join_input)]
+    for name in join_input.columns:
         share, stride = shares.parts[name], grid.strides[name]
         if share == 1:
             continue
         number = grid.numbers[name]
-        hashes = hash_values([columns[column] for column in shares.columns(one, name)], number)
+        hashes = hash_values(
+            [columns[column] for column in shares.columns(join_input, name)], number
+        )
         coordinate = hashes % share
         groups = grid.groups(name)
-        kinds = np.zeros(rows, np.int64)
+        # The number of the group that contains the row's value, from 1; 0 for light values.
+        group_of_row = np.zeros(rows, np.int64)
         extended = list(lists)
-        for kind, heavy in enumerate(groups, 1):
-            mine = np.isin(hashes, np.array(heavy.hashes, np.int64))
-            kinds[mine] = kind
+        for group, heavy in enumerate(groups, 1):
+            in_group = np.isin(hashes, np.array(heavy.hashes, np.int64))
+            group_of_row[in_group] = group
             if heavy.parts[atom] > 1:
-                chosen = [_filter(column, mine) for column in columns]
-                digits = xxhash64(chosen, number + DIGIT_SEED, atom) % heavy.parts[atom]
-                coordinate[mine] = digits * heavy.stride(atom)
+                heavy_rows = [_filter(column, in_group) for column in columns]
+                digits = xxhash64(heavy_rows, number + DIGIT_SEED, atom) % heavy.parts[atom]
+                coordinate[in_group] = digits * heavy.stride(atom)
             else:
-                coordinate[mine] = 0
-            others = [stride * other for other in heavy.others(atom)]
-            extended += [[a + b for a in offsets for b in others] for offsets in lists]
+                coordinate[in_group] = 0
+            spread = [stride * other for other in heavy.coordinates_of_digit_0(atom)]
+            extended += [[a + b for a in offsets for b in spread] for offsets in lists]
         home += coordinate * stride
-        choice += kinds * len(lists)
+        list_of_row += group_of_row * len(lists)
         lists = extended
-    sizes = np.array([len(offsets) for offsets in lists])[choice]
-    firsts = np.cumsum([0, *[len(offsets) for offsets in lists]])[:-1][choice]
-    positions = np.repeat(np.arange(rows), sizes)
-    within = np.arange(len(positions)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    flat = np.array([offset for offsets in lists for offset in offsets], np.int64)
-    return positions, np.repeat(home, sizes) + flat[np.repeat(firsts, sizes) + within]
+    # All lists one after the other; repeat each row for each offset of its list.
+    all_offsets = np.array([offset for offsets in lists for offset in offsets], np.int64)
+    lengths = np.array([len(offsets) for offsets in lists])
+    starts = np.cumsum(lengths) - lengths
+    copies = lengths[list_of_row]
+    row_positions = np.repeat(np.arange(rows), copies)
+    index_in_list = np.arange(len(row_positions)) - np.repeat(np.cumsum(copies) - copies, copies)
+    index = np.repeat(starts[list_of_row], copies) + index_in_list
+    return row_positions, np.repeat(home, copies) + all_offsets[index]
 
 
 def _filter(column: pa.Array | pa.ChunkedArray, mask: npt.NDArray[np.bool_]) -> pa.Array:

@@ -1,19 +1,21 @@
 """Routing: assign rows to cells with Spark expressions, so that no row passes through Python.
 
-::
+A cell is one part of the grid over which a join is distributed; the equations are in
+`streaming.distributed.planning.grid`. ::
+
 
     row of relation e   ->   (row, cell, roles) for each cell that needs the row
 
-``roles`` has a bit for each atom of the join that reads e, in the order of the atoms. Spark's
-xxhash64 hashes a value together with the number of its variable, after a cast to the common type of
-all columns that may be equal to it. So an INT column and a BIGINT column with equal values have the
-same cell, and so have -0.0 and 0.0.
+``roles`` has a bit for each atom of the join that reads e, in the order of the atoms: the cell
+needs the row for this atom. Spark's xxhash64 hashes a value together with the number of its
+variable, after a cast to the common type of all columns that may be equal to it. So equal values of
+an INT column and a BIGINT column are sent to the same cell, and so are -0.0 and 0.0.
 
 The routing is three projections. The first computes hashes and coordinates, once per row. The
 second creates a row for each cell. The third computes the roles: it compares the coordinates of the
-cell with those of the row, which is cheaper than searching the cell in a list for each atom. Heavy
-values (`streaming.distributed.planning.grid.Heavy`) are recognized by their hashes; a row with a
-heavy value has another list of offsets, and its coordinates are digits.
+cell with those of the row, which is cheaper than searching for the cell in a list for each atom.
+Heavy values (`streaming.distributed.planning.grid.Heavy`) are recognized by their hashes. A row
+with a heavy value has another list of offsets, and its digits are its coordinates.
 """
 
 from __future__ import annotations
@@ -60,8 +62,8 @@ def route_rows(rows: DataFrame, relations: Mapping[str, Sequence[str]], grid: Gr
     for number, (relation, names) in enumerate(relations.items()):
         values = [_to_comparable(f.col(name), types[name]) for name in names]
         routings = [
-            _AtomRouting(grid, place, atom, values, f"__{number}_")
-            for place, atom in enumerate(grid.shares.atoms)
+            _AtomRouting(grid, position, atom, values, f"__{number}_")
+            for position, atom in enumerate(grid.shares.atoms)
             if atom.relation == relation
         ]
         for routing in routings:
@@ -78,8 +80,8 @@ def route_rows(rows: DataFrame, relations: Mapping[str, Sequence[str]], grid: Gr
         columns = {name: helpers[name] for name in helpers if name.endswith(suffixes)}
         routed = routed.withColumns(columns) if columns else routed
     routed = routed.withColumn(CELL, f.explode(f.coalesce(*arrays)))
-    kept = [f.col(name) for name in (*rows.columns, CELL)]
-    return routed.select(*kept, f.coalesce(*bits).alias(ROLES))
+    columns_and_cell = [f.col(name) for name in (*rows.columns, CELL)]
+    return routed.select(*columns_and_cell, f.coalesce(*bits).alias(ROLES))
 
 
 def coordinate(value: Column, type: t.DataType, variable: int, parts: int) -> Column:
@@ -104,21 +106,21 @@ class _AtomRouting:
 
     Attributes:
         grid: The cells.
-        place: The number of the atom.
+        position: The position of the atom in the join.
         atom: The atom.
         values: The columns of the relation.
         prefix: The prefix of the names of helper columns, which are computed once per row.
     """
 
     grid: Grid
-    place: int
+    position: int
     atom: JoinInput
     values: Sequence[Column]
     prefix: str
 
     @cached_property
-    def split(self) -> list[str]:
-        """The variables that decide the cell."""
+    def split_variables(self) -> list[str]:
+        """The variables that determine the cell: those with a share above 1."""
         return [name for name in self.atom.columns if self.grid.shares.parts[name] > 1]
 
     @cached_property
@@ -127,67 +129,74 @@ class _AtomRouting:
 
         Atoms that bind a variable to the same columns share the hashes and the group numbers.
         """
-        found: dict[str, Column] = {}
-        for name in self.split:
+        helpers: dict[str, Column] = {}
+        for name in self.split_variables:
             number = self.grid.numbers[name]
             columns = [self.values[k] for k in self.grid.shares.columns(self.atom, name)]
-            found[self._name(name, "hash")] = f.xxhash64(*columns, f.lit(number))
+            helpers[self._name(name, "hash")] = f.xxhash64(*columns, f.lit(number))
             groups = self.grid.groups(name)
             share = self.grid.shares.parts[name]
             light = f.pmod(f.col(self._name(name, "hash")), f.lit(share)).cast("int")
-            found[self._name(name, "light")] = light
+            helpers[self._name(name, "light")] = light
             if groups:
-                found[self._name(name, "group")] = self._group(name, groups)
-                found[self._digit_name(name)] = self._by_group(
+                helpers[self._name(name, "group")] = self._group(name, groups)
+                helpers[self._digit_name(name)] = self._by_group(
                     name, [self._digit_of(number, heavy) for heavy in groups], f.lit(0)
                 )
-        return found
+        return helpers
 
     @cached_property
     def cells(self) -> Column:
         """The cells that need a row, as an array."""
         home, lists = f.lit(0), [_constant_array(self.grid.offsets(self.atom))]
-        for name in self.split:
+        for name in self.split_variables:
             stride, groups = self.grid.strides[name], self.grid.groups(name)
             light = f.col(self._name(name, "light"))
             if not groups:
                 home = home + light * stride
                 continue
             digit = f.col(self._digit_name(name))
-            terms = [digit * (heavy.stride(self.place) * stride) for heavy in groups]
+            terms = [digit * (heavy.stride(self.position) * stride) for heavy in groups]
             home = home + self._by_group(name, terms, light * stride)
-            others = [_constant_array([stride * k for k in h.others(self.place)]) for h in groups]
-            lists.append(self._by_group(name, others, _constant_array([0])))
+            digit_0_offsets = [
+                _constant_array([stride * k for k in h.coordinates_of_digit_0(self.position)])
+                for h in groups
+            ]
+            lists.append(self._by_group(name, digit_0_offsets, _constant_array([0])))
         if len(lists) == 1:
             return f.array(*[home + offset for offset in self.grid.offsets(self.atom)])
         summed = reduce(
-            lambda some, more: f.flatten(
-                f.transform(some, lambda a: f.transform(more, lambda b: a + b))
+            lambda left, right: f.flatten(
+                f.transform(left, lambda a: f.transform(right, lambda b: a + b))
             ),
             lists,
         )
         return f.transform(summed, lambda offset: offset + home)
 
     def role(self, bit: int) -> Column:
-        """The bit of the atom if the cell needs the row for it, else 0."""
-        matches = [f.lit(True)]
-        for name in self.split:
+        """Return the bit of the atom if the cell needs the row for it, else 0."""
+        conditions = [f.lit(True)]
+        for name in self.split_variables:
             share, groups = self.grid.shares.parts[name], self.grid.groups(name)
-            at = (f.col(CELL) / self.grid.strides[name]).cast("int") % share
-            same = at == f.col(self._name(name, "light"))
+            cell_coordinate = (f.col(CELL) / self.grid.strides[name]).cast("int") % share
+            is_equal = cell_coordinate == f.col(self._name(name, "light"))
             if groups:
                 digit = f.col(self._digit_name(name))
-                spread = [
-                    ((at / h.stride(self.place)).cast("int") % h.parts[self.place] == digit)
-                    & (at < h.coordinates)
+                has_digit = [
+                    (
+                        (cell_coordinate / h.stride(self.position)).cast("int")
+                        % h.parts[self.position]
+                        == digit
+                    )
+                    & (cell_coordinate < h.coordinates)
                     for h in groups
                 ]
-                same = self._by_group(name, spread, same)
-            matches.append(same)
-        return f.when(reduce(and_, matches), 1 << bit).otherwise(0)
+                is_equal = self._by_group(name, has_digit, is_equal)
+            conditions.append(is_equal)
+        return f.when(reduce(and_, conditions), 1 << bit).otherwise(0)
 
     def _group(self, name: str, groups: Sequence[Heavy]) -> Column:
-        """The number of the group that contains the row's value, from 1; 0 for light values."""
+        """Return the number of the group that contains the row's value: 0 for light values."""
         hash = self._name(name, "hash")
         tests = [
             f"WHEN {hash} IN ({', '.join(f'{value}L' for value in heavy.hashes)}) THEN {number}"
@@ -196,10 +205,10 @@ class _AtomRouting:
         return f.expr(f"CASE {' '.join(tests)} ELSE 0 END")
 
     def _digit_of(self, number: int, heavy: Heavy) -> Column:
-        parts = heavy.parts[self.place]
+        parts = heavy.parts[self.position]
         if parts == 1:
             return f.lit(0)
-        salts = f.lit(number + DIGIT_SEED), f.lit(self.place)
+        salts = f.lit(number + DIGIT_SEED), f.lit(self.position)
         return f.pmod(f.xxhash64(*self.values, *salts), f.lit(parts)).cast("int")
 
     def _by_group(self, name: str, cases: Sequence[Column], light: Column) -> Column:
@@ -210,13 +219,13 @@ class _AtomRouting:
             selected = selected.when(group == number, case)
         return selected.otherwise(light)
 
-    def _name(self, variable: str, what: str) -> str:
+    def _name(self, variable: str, kind: str) -> str:
         columns = self.grid.shares.columns(self.atom, variable)
-        place = "_".join(map(str, columns))
-        return f"{self.prefix}{self.grid.numbers[variable]}_{place}_{what}"
+        columns_text = "_".join(map(str, columns))
+        return f"{self.prefix}{self.grid.numbers[variable]}_{columns_text}_{kind}"
 
     def _digit_name(self, variable: str) -> str:
-        return f"{self.prefix}{self.grid.numbers[variable]}_of_{self.place}_digit"
+        return f"{self.prefix}{self.grid.numbers[variable]}_of_{self.position}_digit"
 
 
 def _constant_array(values: Sequence[int]) -> Column:

@@ -1,12 +1,13 @@
 """Pack the rows of all relations of a stage into one table, and unpack them in a cell.
 
-::
+A stage is one operator distributed over cells; it reads relations of other stages or inputs. ::
+
 
     __relation | c0_0 c0_1 … of the first relation | c1_0 … of the second | weight
          0     |  7    8                           | NULL                 |  1
 
-One table is one job and one consistent cut. The columns of other relations are NULL, which costs
-one bit each.
+One table needs only one Spark job, and all of its rows belong to one micro-batch. In each row the
+columns of the other relations are NULL, which costs one bit each.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ __all__ = ["columns_of", "pack_relations", "place_relation", "replicate_rows", "
 
 
 def columns_of(stage: Stage) -> dict[str, list[str]]:
-    """The column names of each relation in the packed table."""
+    """Return the column names of each relation in the packed table."""
     return {
-        relation.name: [_column(number, place) for place in range(len(relation.fields))]
+        relation.name: [_column(number, position) for position in range(len(relation.fields))]
         for number, relation in enumerate(stage.relations)
     }
 
@@ -41,13 +42,14 @@ def pack_relations(stage: Stage, tables: Mapping[str, Sequence[pa.Table]]) -> pa
 
     Args:
         stage: The stage.
-        tables: By relation, tables that sum up to it; columns by position, the last is the weight.
+        tables: For each relation, tables that sum up to it. The order of the columns is that of
+            the relation, and the weight is the last column.
     """
     fields = [pa.field(RELATION, pa.int32())]
     for number, relation in enumerate(stage.relations):
         fields += [
-            pa.field(_column(number, place), transport_type(field.type))
-            for place, field in enumerate(relation.fields)
+            pa.field(_column(number, position), transport_type(field.type))
+            for position, field in enumerate(relation.fields)
         ]
     schema = pa.schema([*fields, pa.field(WEIGHT, pa.int64())])
     parts = [schema.empty_table()]
@@ -55,14 +57,16 @@ def pack_relations(stage: Stage, tables: Mapping[str, Sequence[pa.Table]]) -> pa
         for table in tables.get(relation.name, ()):
             if not table.num_rows:
                 continue
-            own = {
-                _column(number, place): encode_column(table.column(place))
-                for place in range(len(relation.fields))
+            column_of = {
+                _column(number, position): encode_column(table.column(position))
+                for position in range(len(relation.fields))
             }
-            own[WEIGHT] = table.column(WEIGHT)
-            own[RELATION] = pa.repeat(pa.scalar(number, pa.int32()), table.num_rows)
+            column_of[WEIGHT] = table.column(WEIGHT)
+            column_of[RELATION] = pa.repeat(pa.scalar(number, pa.int32()), table.num_rows)
             columns = [
-                own[field.name] if field.name in own else pa.nulls(table.num_rows, field.type)
+                column_of[field.name]
+                if field.name in column_of
+                else pa.nulls(table.num_rows, field.type)
                 for field in schema
             ]
             parts.append(pa.table(columns, schema))
@@ -72,14 +76,16 @@ def pack_relations(stage: Stage, tables: Mapping[str, Sequence[pa.Table]]) -> pa
 def replicate_rows(stage: Stage, rows: pa.Table, grid: Grid) -> pa.Table:
     """Replicate packed rows once for each of their cells, with `CELL` and `ROLES`.
 
-    It runs in the driver, for few rows; `routing.route_rows` does the same on executors.
+    The driver calls this for few rows; `routing.route_rows` does the same on executors.
     """
     parts = []
     numbers = rows.column(RELATION).to_numpy()
     for number, (relation, names) in enumerate(columns_of(stage).items()):
-        own = rows.filter(pa.array(numbers == number))
-        places = place_relation(relation, [own.column(name) for name in names], grid, own.num_rows)
-        copies = own.take(pa.array(places.rows))
+        relation_rows = rows.filter(pa.array(numbers == number))
+        places = place_relation(
+            relation, [relation_rows.column(name) for name in names], grid, relation_rows.num_rows
+        )
+        copies = relation_rows.take(pa.array(places.rows))
         copies = copies.append_column(CELL, pa.array(places.cells, pa.int32()))
         parts.append(copies.append_column(ROLES, pa.array(places.roles, pa.int32())))
     return pa.concat_tables(parts)
@@ -111,27 +117,27 @@ def split_relations(stage: Stage, rows: pa.Table) -> dict[str, pa.Table]:
     """
     tables = {}
     for number, relation in enumerate(stage.relations):
-        own = rows.filter(pc.equal(rows.column(RELATION), number))
-        if not own.num_rows:
+        relation_rows = rows.filter(pc.equal(rows.column(RELATION), number))
+        if not relation_rows.num_rows:
             continue
         if not stage.atoms:
-            tables[relation.name] = _narrow(relation, number, own)
+            tables[relation.name] = _table_of(relation, number, relation_rows)
             continue
         readers = [n for n, atom in enumerate(stage.atoms) if atom.relation == relation.name]
         for bit, atom in enumerate(readers):
-            has_role = pc.not_equal(pc.bit_wise_and(own.column(ROLES), 1 << bit), 0)
+            has_role = pc.not_equal(pc.bit_wise_and(relation_rows.column(ROLES), 1 << bit), 0)
             name = atom_name(relation.name, atom)
-            tables[name] = _narrow(relation, number, own.filter(has_role))
+            tables[name] = _table_of(relation, number, relation_rows.filter(has_role))
     return tables
 
 
-def _column(relation: int, place: int) -> str:
-    return f"c{relation}_{place}"
+def _column(relation: int, position: int) -> str:
+    return f"c{relation}_{position}"
 
 
-def _narrow(relation: Relation, number: int, rows: pa.Table) -> pa.Table:
+def _table_of(relation: Relation, number: int, rows: pa.Table) -> pa.Table:
     columns = [
-        decode_column(rows.column(_column(number, place)), field.type)
-        for place, field in enumerate(relation.fields)
+        decode_column(rows.column(_column(number, position)), field.type)
+        for position, field in enumerate(relation.fields)
     ]
     return pa.table([*columns, rows.column(WEIGHT)], [*schema_of(relation.fields).names, WEIGHT])

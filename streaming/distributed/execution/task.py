@@ -1,12 +1,13 @@
 """Task: the steps of some cells of a stage on an executor: rows in, files and deltas out.
 
-A cell's step starts from the version that the driver names: its checksummed manifest of the
-previous micro-batch. The circuit is taken from this worker's memory if it is at exactly that
-version; otherwise it is loaded from the memory-mapped files
+A stage is an operator distributed over cells, each a circuit of its own. The step of a cell starts
+from the version that the driver sends: the checksummed manifest of the cell after the previous
+micro-batch. The circuit is taken from this worker's memory if it is at exactly that version;
+otherwise it is loaded from the memory-mapped files
 (`streaming.distributed.execution.executor_cache`). The result is the same. New files have names
 that no other attempt uses, and are not part of the state until the driver's manifest names them.
-Therefore a task may be retried, run twice or be evaluated twice; the files of all other attempts
-are removed when the directory is opened next.
+Therefore Spark may retry a task or run it twice. The files of the other attempts are removed when
+the directory is opened next.
 
 An error that the engine raises on purpose would occur in every attempt, so Spark must not retry it:
 the task returns it to the driver, which raises it.
@@ -52,7 +53,9 @@ __all__ = [
 
 #: The rows that tasks return: for each cell its new manifest and its outputs, or an error.
 RESULT_SCHEMA: Final = "cell int, name string, content binary"
+#: The name of the row with the manifest; rows with outputs have the name of the output.
 MANIFEST: Final = ""
+#: The name of a row with an error.
 ERROR: Final = "!"
 ResultRows = list[tuple[int, str, bytes]]
 _BYTES: Final = pa.binary()
@@ -66,14 +69,14 @@ class StagePlan:
         files: The state directory, shared by driver and executors.
         state_id: The id of the state directory.
         stage: The stage.
-        definition: The circuit of its cells.
+        spec: The circuit of its cells.
         cells: The number of cells.
     """
 
     files: Files
     state_id: str
     stage: Stage
-    definition: CircuitSpec
+    spec: CircuitSpec
     cells: int
 
 
@@ -85,7 +88,7 @@ class StageWork:
         files: The state directory, shared by driver and executors.
         state_id: The id of the state directory.
         stage: The number of the stage.
-        definition: The circuit of its cells.
+        spec: The circuit of its cells.
         batch_id: The micro-batch.
         before: The checksummed manifests of the cells that have a state.
     """
@@ -93,7 +96,7 @@ class StageWork:
     files: Files
     state_id: str
     stage: int
-    definition: CircuitSpec
+    spec: CircuitSpec
     batch_id: int
     before: Mapping[int, bytes] = field(default_factory=dict)
 
@@ -106,25 +109,25 @@ class StageWork:
         """
         before = self.before.get(cell)
         key = (self.state_id, self.stage, cell)
-        circuit, known = CACHE.take(key, self.definition, self.files, before)
-        last = None if before is None else read_cell_manifest(before)
+        circuit, verified_parts = CACHE.take(key, self.spec, self.files, before)
+        previous_manifest = None if before is None else read_cell_manifest(before)
         attempt = uuid.uuid4().hex[:12]
         stem = f"{DATA}/{self.batch_id:020}-{attempt}-{self.stage}.{cell}"
-        writer = Writer(self.files, last, stem)
+        writer = Writer(self.files, previous_manifest, stem)
         try:
             step = circuit.prepare(tables)
             state = step.state(writer.lengths)
             writer.add(state)
-            manifest = writer.manifest(
+            manifest = writer.make_manifest(
                 state, self.batch_id, state_id=self.state_id, fingerprint=circuit.fingerprint
             )
-            sealed = manifest.to_bytes()
+            manifest_bytes = manifest.encode()
         except BaseException:
             writer.undo()
             raise
         step.commit()
-        CACHE.keep(key, circuit, manifest, sealed, known)
-        return CellStep(cell, sealed, step.outputs)
+        CACHE.keep(key, circuit, manifest, manifest_bytes, verified_parts)
+        return CellStep(cell, manifest_bytes, step.outputs)
 
 
 @dataclass(frozen=True)
@@ -157,7 +160,7 @@ class StageTask:
         plan: The part that is the same in every micro-batch.
         batch_id: The micro-batch.
         before: As `StageWork.before`.
-        tasks: The number of tasks; task k steps the cells whose number modulo it is k.
+        tasks: The number of tasks; task k steps cells k, k + tasks, k + 2 · tasks and so on.
     """
 
     plan: StagePlan
@@ -170,12 +173,12 @@ class StageTask:
         context = TaskContext.get()
         assert context is not None
         number = context.partitionId()
-        got = [batch for batch in batches if batch.num_rows]
-        table = pa.Table.from_batches(got) if got else None
+        batches_with_rows = [batch for batch in batches if batch.num_rows]
+        table = pa.Table.from_batches(batches_with_rows) if batches_with_rows else None
         if table is not None:
             self._check(table, number)
-        for said in self._step_cells(number, table):
-            cells, names, contents = zip(*said, strict=True)
+        for result_rows in self._step_cells(number, table):
+            cells, names, contents = zip(*result_rows, strict=True)
             columns = [pa.array(cells, pa.int32()), pa.array(names), pa.array(contents, _BYTES)]
             yield pa.record_batch(columns, ["cell", "name", "content"])
 
@@ -183,20 +186,20 @@ class StageTask:
         """Step the cells of some tasks on rows that the driver has placed.
 
         Args:
-            parts: The number of a task, and its rows with `CELL`, as `write_table` makes them.
+            parts: The number of a task, and its rows with `CELL`, as `write_table` returns them.
         """
         for number, content in parts:
-            for said in self._step_cells(number, read_table(content)):
-                yield from said
+            for result_rows in self._step_cells(number, read_table(content)):
+                yield from result_rows
 
     def _step_cells(self, number: int, table: pa.Table | None) -> Iterator[ResultRows]:
-        _freeze()
+        _freeze_modules()
         plan = self.plan
         work = StageWork(
             plan.files,
             plan.state_id,
             plan.stage.number,
-            plan.definition,
+            plan.spec,
             self.batch_id,
             self.before,
         )
@@ -217,14 +220,15 @@ class StageTask:
         for cell in pc.unique(table.column(CELL)).to_pylist():
             if cell % self.tasks != number:
                 raise StreamingError(
-                    f"cell {cell} came to task {number} of {self.tasks}: this Spark does not keep "
-                    "the partitions of repartitionById; set spark.sql.adaptive.enabled to false"
+                    f"task {number} of {self.tasks} received rows of cell {cell}, which belong to "
+                    f"task {cell % self.tasks}: Spark has merged the partitions of "
+                    "repartitionById; set spark.sql.adaptive.enabled to false"
                 )
 
 
 @cache
-def _freeze() -> None:
-    """Exclude modules from garbage collection, which runs after every task; once per worker."""
+def _freeze_modules() -> None:
+    """Exclude loaded modules from the garbage collection after every task; once per worker."""
     gc.collect()
     gc.freeze()
 
@@ -238,5 +242,5 @@ def write_table(table: pa.Table) -> bytes:
 
 
 def read_table(content: bytes) -> pa.Table:
-    """Deserialize a table of `write_table`."""
+    """Deserialize a table; the inverse of `write_table`."""
     return pa.ipc.open_stream(content).read_all()

@@ -6,7 +6,7 @@
     texts, wider decimals           ->   string
     binaries                        ->   binary
 
-Spark has no column type for a uint64, a time or a nanosecond, and rounds or refuses such values.
+Spark has no column type for uint64, times or nanoseconds, and rounds or refuses such values.
 The engine compares values by code (`circuits.types.codecs.codec`). Where a code does not depend on
 a dictionary, the code itself is sent: then equal values are equal in transport encoding, whatever
 their types, including -0.0 and 0.0.

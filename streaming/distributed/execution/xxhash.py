@@ -4,12 +4,13 @@
 
     h = 42;  h = hash(value of the first column, h);  h = hash(value of the second column, h); …
 
-The driver and the tools use it to assign rows to cells as the executors do, and to identify heavy
-values by their hashes, without a Spark job. Numpy hashes all values of a column at once. It hashes
-strings and binaries from the longest to the shortest, so that the values that have a next word
-always come first. If all rows begin with the same h, each distinct string is hashed once. NULL does
-not change h. The algorithm is XXH64 by Yann Collet; Spark's implementation is
-``org.apache.spark.sql.catalyst.expressions.XXH64``, which has a shorter form for 4 and 8 bytes.
+So the driver and the tools can assign rows to cells as the executors do, and identify heavy values
+by their hashes, without a Spark job. Numpy hashes all values of a column at once. Strings and
+binaries are sorted from the longest to the shortest, so the values that have a word at some
+position are always a prefix of the array. If all rows have the same h before a column of strings,
+each distinct string is hashed once. NULL does not change h. The algorithm is XXH64 by Yann Collet;
+Spark's implementation is ``org.apache.spark.sql.catalyst.expressions.XXH64``, which has a shorter
+form for values of 4 and 8 bytes.
 
 >>> import pyarrow as pa
 >>> xxhash64([pa.array([7, None])])[1], xxhash64([pa.array(["a"])]).dtype
@@ -56,14 +57,14 @@ def xxhash64(columns: Sequence[pa.Array | pa.ChunkedArray], *literals: int) -> H
         StreamingError: The type of a column is not supported.
 
     Complexity:
-        O(rows) and O(bytes), in O(longest string) calls of numpy.
+        O(rows + bytes) time, in O(longest string) calls of numpy.
     """
     hashes = np.full(len(columns[0]), SEED, np.uint64)
     for column in columns:
-        whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-        hashed = _hash_column(whole, hashes)
-        if whole.null_count:
-            hashed = np.where(whole.is_null().to_numpy(zero_copy_only=False), hashes, hashed)
+        array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        hashed = _hash_column(array, hashes)
+        if array.null_count:
+            hashed = np.where(array.is_null().to_numpy(zero_copy_only=False), hashes, hashed)
         hashes = hashed
     for literal in literals:
         hashes = _hash_4_bytes(np.array([literal & 0xFFFFFFFF], np.uint64), hashes)
@@ -87,8 +88,8 @@ def _hash_column(column: pa.Array, seeds: Words) -> Words:
         case Family.INTEGER:
             return _hash_int64(column.cast(pa.int64()), seeds)
         case Family.FLOAT:
-            bits = _to_numpy(column.cast(pa.float64()), np.float64)
-            canonical = np.where(np.isnan(bits), np.nan, bits + 0.0)  # one NaN, one zero
+            floats = _to_numpy(column.cast(pa.float64()), np.float64)
+            canonical = np.where(np.isnan(floats), np.nan, floats + 0.0)  # one NaN, one zero
             return _hash_8_bytes(canonical.view(np.uint64), seeds)
         case Family.TIMESTAMP:
             micros = column.cast(pa.timestamp("us", type.tz))
@@ -97,7 +98,7 @@ def _hash_column(column: pa.Array, seeds: Words) -> Words:
             return _hash_int64(column.cast(pa.time64("ns")).view(pa.int64()), seeds)
         case Family.DURATION:
             return _hash_int64(column.cast(pa.duration("us")).view(pa.int64()), seeds)
-        case Family.DECIMAL if type.precision <= 38:  # the widest decimal of Spark
+        case Family.DECIMAL if type.precision <= 38:  # Spark has no wider decimals
             words = _decimal_bytes(column)
             if type.precision <= 18:
                 return _hash_8_bytes(
@@ -106,7 +107,9 @@ def _hash_column(column: pa.Array, seeds: Words) -> Words:
             return _hash_bytes(*_java_bytes(words), seeds)
         case Family.STRING | Family.BINARY if type != pa.binary_view():
             return _hash_strings(column, seeds)
-    raise StreamingError(f"values of type {type} cannot be hashed: cast the column")
+    raise StreamingError(
+        f"values of type {type} cannot be hashed like in Spark: cast the column to another type"
+    )
 
 
 def _hash_int32(column: pa.Array, seeds: Words) -> Words:
@@ -125,22 +128,23 @@ def _to_numpy(column: pa.Array, dtype: type[np.generic]) -> Any:
 def _decimal_bytes(column: pa.Array) -> Bytes:
     """Return the unscaled values of decimals, 16 bytes each, lowest first; 0 for NULL."""
     wide = column.cast(pa.decimal128(column.type.precision, column.type.scale))
-    found = np.frombuffer(wide.buffers()[1], np.uint8).reshape(-1, 16)
-    found = found[wide.offset : wide.offset + len(wide)].copy()
+    unscaled = np.frombuffer(wide.buffers()[1], np.uint8).reshape(-1, 16)
+    unscaled = unscaled[wide.offset : wide.offset + len(wide)].copy()
     if wide.null_count:
-        found[wide.is_null().to_numpy(zero_copy_only=False)] = 0
-    return found
+        unscaled[wide.is_null().to_numpy(zero_copy_only=False)] = 0
+    return unscaled
 
 
 def _java_bytes(words: Bytes) -> tuple[Bytes, Integers, Integers]:
     """Return the bytes of integers in the form of Java's ``BigInteger.toByteArray``.
 
     The most significant byte is first, and there are only as many bytes as the value and its sign
-    need. The result has the form of `_bytes_of`.
+    need. The result is like that of `_bytes_of`.
     """
     high_first = np.ascontiguousarray(words[:, ::-1])
     sign = np.where(high_first[:, :1] < 128, 0, 255)
-    # A byte is redundant if it and all bytes before it repeat the sign, and the next byte shows it.
+    # A byte is redundant if it and all bytes before it only repeat the sign, and the first bit of
+    # the next byte is the sign, too.
     is_sign = high_first[:, :-1] == sign
     next_shows_sign = (high_first[:, 1:] < 128) == (sign == 0)
     redundant = np.logical_and.accumulate(is_sign & next_shows_sign, axis=1).sum(axis=1)
@@ -152,9 +156,9 @@ def _hash_strings(column: pa.Array, seeds: Words) -> Words:
     if len(column) and (seeds == seeds[0]).all():
         encoded = column.dictionary_encode()
         values = encoded.dictionary
-        found = _hash_bytes(*_bytes_of(values), np.full(len(values), seeds[0], np.uint64))
+        hashes = _hash_bytes(*_bytes_of(values), np.full(len(values), seeds[0], np.uint64))
         codes = pc.fill_null(encoded.indices, 0).to_numpy(zero_copy_only=False)
-        return found[codes] if len(found) else seeds
+        return hashes[codes] if len(hashes) else seeds
     return _hash_bytes(*_bytes_of(column), seeds)
 
 
@@ -191,37 +195,37 @@ def _finalize(values: Words) -> Words:
 def _hash_bytes(data: Bytes, starts: Integers, lengths: Integers, seeds: Words) -> Words:
     """Return the hash of each byte range of ``data``."""
     order = np.argsort(-lengths, kind="stable")
-    at, negated_lengths, seeds = starts[order], -lengths[order], seeds[order]
+    positions, negated_lengths, seeds = starts[order], -lengths[order], seeds[order]
     # words[i] is the number that the eight bytes from position i on represent.
     padded = np.concatenate([data, np.zeros(8, np.uint8)])
     words = np.ndarray((len(data) + 1,), "<u8", padded, 0, (1,))
     mixed = seeds + np.uint64(_P5)
     stripes = -negated_lengths // 32
-    if long := int(np.searchsorted(negated_lengths, -32, side="right")):
+    if with_stripes := int(np.searchsorted(negated_lengths, -32, side="right")):
         offsets = ((_P1 + _P2) & _ALL, _P2, 0, -_P1 & _ALL)
-        lanes = [seeds[:long] + np.uint64(offset) for offset in offsets]
+        lanes = [seeds[:with_stripes] + np.uint64(offset) for offset in offsets]
         for stripe in range(int(stripes[0])):
             count = int(np.searchsorted(negated_lengths, -32 * (stripe + 1), side="right"))
             for number, lane in enumerate(lanes):
-                word = words[at[:count] + (32 * stripe + 8 * number)]
+                word = words[positions[:count] + (32 * stripe + 8 * number)]
                 lane[:count] = _round(lane[:count], word)
-        summed = np.zeros(long, np.uint64)
+        summed = np.zeros(with_stripes, np.uint64)
         for lane, bits in zip(lanes, (1, 7, 12, 18), strict=True):
             summed += _rotate_left(lane, bits)
         for lane in lanes:
             summed = (summed ^ _round(np.uint64(0), lane)) * np.uint64(_P1) + np.uint64(_P4)
-        mixed[:long] = summed
+        mixed[:with_stripes] = summed
     mixed += (-negated_lengths).view(np.uint64)
-    at, left = at + 32 * stripes, -negated_lengths - 32 * stripes
+    positions, remaining = positions + 32 * stripes, -negated_lengths - 32 * stripes
     for size in (8, 4, 1):
-        while len(rest := np.flatnonzero(left >= size)):
-            word = words[at[rest]] & np.uint64((1 << 8 * size) - 1)
-            mixed[rest] = _mix_tail(mixed[rest], word, size)
-            at[rest] += size
-            left[rest] -= size
-    found = np.empty(len(order), np.uint64)
-    found[order] = _finalize(mixed)
-    return found
+        while len(unfinished := np.flatnonzero(remaining >= size)):
+            word = words[positions[unfinished]] & np.uint64((1 << 8 * size) - 1)
+            mixed[unfinished] = _mix_tail(mixed[unfinished], word, size)
+            positions[unfinished] += size
+            remaining[unfinished] -= size
+    hashes = np.empty(len(order), np.uint64)
+    hashes[order] = _finalize(mixed)
+    return hashes
 
 
 def _mix_tail(hashes: Words, words: Words, size: int) -> Words:

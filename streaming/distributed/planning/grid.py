@@ -1,12 +1,18 @@
 """Grid: the cells of a HyperCube that receive a row, and the atoms that each cell needs it for.
 
+A HyperCube distributes a join over a grid with one dimension for each variable. A cell is one
+position of the grid, and joins the rows that it receives. The share s_v is the number of
+coordinates of variable v; an atom is one occurrence of a relation in the join. For the triangle
+join r(a, b), s(b, c), t(a, c) on 2 x 2 x 2 cells, a row of r fixes the coordinates of a and b, and
+is sent to the two cells that differ in c.
+
 ::
 
     cell            =  Σ_v coordinate_v · stride_v,     0 <= coordinate_v < s_v
     atom A, row r   ->  all cells whose coordinate_v is hash_v(r's columns of v) mod s_v, v in A
 
-    a heavy value of v  ->  coordinate_v = Σ_A digit_A · Π (f_B, B before A),   Π_A f_A <= s_v
-    atom A, row r with it   ->  all coordinates whose digit_A is hash(all of r) mod f_A
+    a heavy value h of v   ->  coordinate_v = Σ_A digit_A · Π (f_B, B before A),   Π_A f_A <= s_v
+    atom A, row r with h   ->  all coordinates whose digit_A is hash(all columns of r) mod f_A
 
 Each variable has its own hash function, so that rows with equal values in several columns are
 distributed as well as other rows. If several atoms read a relation, each cell receives a row at
@@ -77,7 +83,7 @@ class Heavy:
         """Return the distance of two coordinates whose digits for this atom differ by one."""
         return prod(self.parts[:atom])
 
-    def others(self, atom: int) -> list[int]:
+    def coordinates_of_digit_0(self, atom: int) -> list[int]:
         """Return the coordinates whose digit for an atom is 0."""
         stride, parts = self.stride(atom), self.parts[atom]
         return [k for k in range(self.coordinates) if k // stride % parts == 0]
@@ -88,7 +94,7 @@ class Grid:
     """The cells of a join, and the assignment of rows to them.
 
     Attributes:
-        shares: The number of parts that each variable is hashed into.
+        shares: The number of coordinates of each variable.
         heavy: The groups of heavy values; two groups of one variable have no value in common.
 
     Raises:
@@ -100,15 +106,16 @@ class Grid:
     heavy: tuple[Heavy, ...] = ()
 
     def __post_init__(self) -> None:
-        seen: set[tuple[str, int]] = set()
+        assigned: set[tuple[str, int]] = set()
         for heavy in self.heavy:
             self._check(heavy)
             values = {(heavy.variable, value) for value in heavy.hashes}
-            if seen & values:
+            if assigned & values:
                 raise StreamingError(
-                    f"a value of {heavy.variable} is in two groups of heavy values"
+                    f"a value of {heavy.variable} is in two groups of heavy values: "
+                    "put each value in one group"
                 )
-            seen |= values
+            assigned |= values
 
     @property
     def cells(self) -> int:
@@ -118,20 +125,20 @@ class Grid:
     @cached_property
     def strides(self) -> Mapping[str, int]:
         """For each variable, the distance of two cells whose coordinates differ by one in it."""
-        found, stride = {}, 1
+        strides, stride = {}, 1
         for name, parts in self.shares.parts.items():
-            found[name] = stride
+            strides[name] = stride
             stride *= parts
-        return found
+        return strides
 
     @cached_property
     def numbers(self) -> Mapping[str, int]:
-        """The number of each variable, which determines its hash function."""
+        """The position of each variable, which determines its hash function."""
         return {name: number for number, name in enumerate(self.shares.parts)}
 
     def groups(self, variable: str) -> list[Heavy]:
-        """Return the groups of heavy values of a variable, in the order of their numbers from 1."""
-        return [heavy for heavy in self.heavy if heavy.variable == variable]
+        """Return the groups of heavy values of a variable; the first is group number 1."""
+        return [group for group in self.heavy if group.variable == variable]
 
     def home(self, atom: JoinInput, coordinates: Mapping[str, Any]) -> Any:
         """Return the first cell that needs a row without heavy values for an atom.
@@ -166,14 +173,16 @@ class Grid:
         The estimate assumes that the values of different variables are independent.
 
         Args:
-            atom: The number of the atom.
+            atom: The position of the atom in the join.
         """
-        found = 1.0
+        factor = 1.0
         for name in self.shares.atoms[atom].columns:
             for heavy in self.groups(name):
                 if heavy.rows:
-                    found += heavy.rows[atom] * (heavy.coordinates / heavy.parts[atom] - 1) * found
-        return found
+                    factor += (
+                        heavy.rows[atom] * (heavy.coordinates / heavy.parts[atom] - 1) * factor
+                    )
+        return factor
 
     @property
     def load(self) -> float:
@@ -212,16 +221,20 @@ class Grid:
             JoinInput(relation, dict(cols), rows) for relation, cols, rows in values["atoms"]
         )
         parts = {name: int(parts) for name, parts in values["parts"]}
-        heavy = tuple(Heavy(name, *map(tuple, rest)) for name, *rest in values["heavy"])
+        heavy = tuple(Heavy(name, *map(tuple, lists)) for name, *lists in values["heavy"])
         return Grid(Shares(atoms, parts), heavy)
 
     def _check(self, heavy: Heavy) -> None:
         atoms, share = self.shares.atoms, self.shares.parts.get(heavy.variable, 0)
-        is_valid = len(heavy.parts) == len(atoms) and all(
-            parts == 1 or (parts > 1 and heavy.variable in atom.columns)
-            for parts, atom in zip(heavy.parts, atoms, strict=True)
-        )
-        if not is_valid or heavy.coordinates > share:
+        if (
+            len(heavy.parts) != len(atoms)
+            or min(heavy.parts, default=1) < 1
+            or any(
+                parts > 1 and heavy.variable not in atom.columns
+                for parts, atom in zip(heavy.parts, atoms, strict=True)
+            )
+            or heavy.coordinates > share
+        ):
             raise StreamingError(
                 f"heavy values of {heavy.variable!r} have {heavy.parts} parts, but the share of "
                 f"the variable is {share} in a join of {len(atoms)} atoms: give one number for "

@@ -1,8 +1,9 @@
-"""The grids of all stages, and their form in a manifest.
+"""GridLayout: the grids of all stages, and their JSON form in a manifest.
 
-Later rows must reach the cells that hold the earlier rows. Therefore the grids that a state was
-created with are part of it, and the choice of this version of the library counts only for a new
-state.
+A stage is a part of the circuit between two exchanges of rows; its grid assigns rows to cells.
+Later rows must reach the cells that hold the earlier rows. Therefore the state stores the grids
+that it was created with. The grids that this version of the library would choose are used only for
+a new state.
 """
 
 from __future__ import annotations
@@ -33,10 +34,11 @@ class GridLayout:
 
     @staticmethod
     def default(stages: Stages, cells: int) -> GridLayout:
-        """Return the grids for relations without statistics.
+        """Return the layout for relations without statistics.
 
         Raises:
-            StreamingError: ``cells`` is less than 1, or a join has too many variables for them.
+            StreamingError: ``cells`` is less than 1, or a join has too many variables for so many
+                cells.
         """
         return GridLayout(cells, tuple(stage_grid(stage, cells) for stage in stages.stages))
 
@@ -47,7 +49,7 @@ class GridLayout:
 
     @staticmethod
     def of(body: Any, stages: Stages, cells: int) -> GridLayout:
-        """Return the layout of a JSON value.
+        """Return the layout of a JSON value, as `body` returns it.
 
         Raises:
             StateMismatchError: The layout belongs to other stages.
@@ -56,8 +58,8 @@ class GridLayout:
             grids = []
             for stage, values in zip(stages.stages, body, strict=True):
                 grid = Grid.of_json(values)
-                found = [(atom.relation, atom.columns) for atom in grid.shares.atoms]
-                if found != [(atom.relation, atom.columns) for atom in atoms_of(stage)]:
+                stored_atoms = [(atom.relation, atom.columns) for atom in grid.shares.atoms]
+                if stored_atoms != [(atom.relation, atom.columns) for atom in atoms_of(stage)]:
                     raise ValueError(f"stage {stage.number} has other atoms")
                 grids.append(grid)
         except (KeyError, TypeError, ValueError) as error:

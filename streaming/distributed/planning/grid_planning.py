@@ -1,11 +1,18 @@
-"""Choose the grid of a stage from the known statistics of its relations.
+"""Choose the grid of a stage from the statistics of its relations.
 
-Without statistics, all relations count as equally large and all values as equally frequent. Sizes
-and rates decide the shares (`shares.weigh_atoms`); counts of values decide which values are spread
-(`streaming.distributed.planning.skew`). Counts come from tables (`count_in_tables`) or from the
-arrangements of cells, which store them in their first level (`count_in_cells`). A few rows are a
-poor sample (`grid_from_counts`): sizes count only if all relations have enough rows, and the values
-of a relation with too few rows count as equally frequent.
+Three statistics can be available; any of them may be missing:
+
+- the size of a relation: its number of rows;
+- the rate of a relation: the number of rows that change in a step. Sizes and rates decide the
+  shares (`shares.weigh_atoms`);
+- the counts of values: how many rows of an atom have each value of a variable. Counts decide which
+  values are heavy, so that their rows are spread (`streaming.distributed.planning.skew`). Counts
+  are computed from tables (`count_in_tables`) or from the arrangements of cells, which store them
+  in their first level (`count_in_cells`).
+
+Without statistics, all relations are planned as equally large and all values as equally frequent.
+A few rows are a poor sample (`grid_from_counts`): sizes are used only if all relations have enough
+rows, and the values of a relation with too few rows are planned as equally frequent.
 
 A stage that groups by keys has one coordinate, the hash of all keys. Its groups cannot be spread,
 because each group has one result.
@@ -48,15 +55,15 @@ __all__ = [
     "stage_grid",
 ]
 
-#: Rows of a relation from which its statistics are used.
+#: The number of rows of a relation from which on its statistics are used.
 MIN_KNOWN_ROWS: Final = 1000
 
-#: Counts of values by the number of an atom and the name of a variable.
+#: Counts of values by the position of an atom and the name of a variable.
 KnownCounts = Mapping[tuple[int, str], Counts]
 
 
 def atoms_of(stage: Stage) -> tuple[JoinInput, ...]:
-    """Return the atoms for the routing: those of a join, or the one relation with its keys."""
+    """Return the atoms that assign rows to cells: those of a join, or one with the keys."""
     if stage.atoms:
         return stage.atoms
     (relation,) = stage.relations
@@ -77,17 +84,19 @@ def stage_grid(
     Args:
         stage: The stage.
         cells: The maximum number of cells.
-        sizes: Rows of the stage's relations, by name, if known; else those of ``counts``.
-        rates: Rows of them that change in a step, if known.
-        counts: Counts of values, if known; without them no value is spread.
+        sizes: The number of rows of each relation of the stage. If None, the totals of ``counts``.
+        rates: The number of changed rows of each relation in a step, if available.
+        counts: Counts of values, if available; without them no value is spread.
     """
     atoms = atoms_of(stage)
     if sizes is None and counts:
-        sizes = {atoms[place].relation: float(one.total) for (place, _), one in counts.items()}
+        sizes = {
+            atoms[atom].relation: float(atom_counts.total)
+            for (atom, _), atom_counts in counts.items()
+        }
     shares = choose_shares(weigh_atoms(atoms, sizes=sizes, rates=rates), cells)
     if not stage.atoms or not counts:
         return Grid(shares)
-    # One count for the variables that are hashed together, under the name of the first.
     return Grid(shares, heavy_values(shares, counts))
 
 
@@ -96,18 +105,24 @@ def grid_from_counts(
 ) -> Grid:
     """Choose the grid of a stage from the counts of the rows so far.
 
-    A relation that is small now may grow later. As long as there is one, all relations count as
-    equally large; heavy values of the others are spread nevertheless.
+    A relation that is small now may grow later. As long as one relation has fewer than
+    `MIN_KNOWN_ROWS` rows, all relations are planned as equally large; the heavy values of the large
+    relations are spread nevertheless.
 
     Args:
         stage: The stage.
         cells: The maximum number of cells.
         counts: The counts of the rows, as `count_in_tables` returns them.
-        rates: The number of changed rows of each relation in a step, if known.
+        rates: The number of changed rows of each relation in a step, if available.
     """
     atoms = atoms_of(stage)
-    large = {key: one for key, one in counts.items() if one.total >= MIN_KNOWN_ROWS}
-    if len({place for place, _ in large}) == len({p for p, a in enumerate(atoms) if a.columns}):
+    large = {
+        key: atom_counts
+        for key, atom_counts in counts.items()
+        if atom_counts.total >= MIN_KNOWN_ROWS
+    }
+    large_atoms = {atom for atom, _ in large}
+    if len(large_atoms) == sum(1 for atom in atoms if atom.columns):
         return stage_grid(stage, cells, rates=rates, counts=large)
     equal_sizes = dict.fromkeys((atom.relation for atom in atoms), 1.0)
     return stage_grid(stage, cells, sizes=equal_sizes, rates=rates, counts=large)
@@ -121,87 +136,98 @@ def count_in_tables(stage: Stage, tables: Mapping[str, pa.Table]) -> dict[tuple[
         tables: Rows by relation, each row once; further columns are ignored.
     """
     shares = Shares(stage.atoms, dict.fromkeys(_names(stage.atoms), 1))
-    wanted = {
-        (place, name): (atom.relation, shares.columns(atom, name))
-        for place, atom in enumerate(stage.atoms)
+    counted_columns = {
+        (position, name): (atom.relation, shares.columns(atom, name))
+        for position, atom in enumerate(stage.atoms)
         for name in atom.columns
         if atom.relation in tables
     }
-    found = {
+    # Several atoms may need the counts of the same columns: these are counted once.
+    counts_by_columns = {
         (relation, columns): count_values([tables[relation].column(column) for column in columns])
-        for relation, columns in dict.fromkeys(wanted.values())
+        for relation, columns in dict.fromkeys(counted_columns.values())
     }
-    return {key: found[counted] for key, counted in wanted.items()}
+    return {key: counts_by_columns[columns] for key, columns in counted_columns.items()}
 
 
 def count_in_cells(
-    stage: Stage, definition: CircuitSpec, states: Iterable[State], grid: Grid
+    stage: Stage, spec: CircuitSpec, states: Iterable[State], grid: Grid
 ) -> dict[tuple[int, str], Counts]:
     """Count the values of a join in the arrangements of its cells.
 
-    A row counts once for each run that has it, also if it has been deleted and not merged yet. Rows
-    that several cells keep are counted once on average.
+    A run is one sorted piece of an arrangement. A row counts once for each run that contains it,
+    even if it was deleted and the runs are not merged yet. The counts are divided by the number of
+    cells that store a row, so a row in several cells counts about once.
 
     Args:
         stage: A join; other stages have no values to count.
-        definition: The circuit of its cells.
+        spec: The circuit of its cells.
         states: The states of all of its cells.
         grid: The grid of the cells.
 
     Complexity:
         O(values) for a column that an arrangement begins with, else O(rows).
     """
-    inputs = {name: Schema.of(name, one).fields for name, one in definition.schemas.items()}
-    graph = incrementalize(definition.plans, inputs)
+    inputs = {name: Schema.of(name, schema).fields for name, schema in spec.schemas.items()}
+    graph = incrementalize(spec.plans, inputs)
     plans = stage.plan.inputs if stage.atoms else ()
-    names = [relation_trace(graph.nodes[graph.add(plan)].state_name) for plan in plans]
+    traces = [relation_trace(graph.nodes[graph.add(plan)].state_name) for plan in plans]
     fields = {relation.name: relation.fields for relation in stage.relations}
-    found: dict[tuple[int, str], list[Counts]] = {}
+    counts_of_cells: dict[tuple[int, str], list[Counts]] = {}
     for state in states:
         codecs = load_codecs(state)
-        for place, atom in enumerate(stage.atoms):
-            runs = state.traces.get(names[place], {})
+        for position, atom in enumerate(stage.atoms):
+            arrangements = state.traces.get(traces[position], {})
             for name in atom.columns:
                 columns = grid.shares.columns(atom, name)
-                codes, rows, total = _codes(runs, columns)
+                codes, rows, total = _count_codes(arrangements, columns)
                 types = [fields[atom.relation][column].type for column in columns]
                 values = tuple(
-                    codecs.codec(type).decode(np.ascontiguousarray(one))
-                    for type, one in zip(types, codes, strict=True)
+                    codecs.codec(type).decode(np.ascontiguousarray(column_codes))
+                    for type, column_codes in zip(types, codes, strict=True)
                 )
-                found.setdefault((place, name), []).append(Counts(values, rows, total))
-    return {key: _once(add_counts(parts), *key, grid) for key, parts in found.items()}
+                counts_of_cells.setdefault((position, name), []).append(Counts(values, rows, total))
+    return {
+        (position, name): _divide_by_copies(add_counts(parts), stage.atoms[position], grid)
+        for (position, name), parts in counts_of_cells.items()
+    }
 
 
-def _once(counts: Counts, place: int, name: str, grid: Grid) -> Counts:
-    """Divide the counts over all cells by the number of cells that keep a row."""
-    copies = grid.shares.replication(grid.shares.atoms[place])
+def _divide_by_copies(counts: Counts, atom: JoinInput, grid: Grid) -> Counts:
+    """Divide the counts over all cells by the number of cells that store a row, rounding up."""
+    copies = grid.shares.replication(atom)
     return replace(counts, rows=-(-counts.rows // copies), total=-(-counts.total // copies))
 
 
-def _codes(
+def _count_codes(
     arrangements: Mapping[tuple[int, ...], Sequence[Run]], columns: tuple[int, ...]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], int]:
-    """Return the codes of the most frequent values, their row counts, and the total row count."""
-    begun = [order for order in arrangements if order[:1] == columns]
-    order = next(iter(begun or arrangements), None)
+    """Return the codes of the most frequent values, their row counts, and the total row count.
+
+    Args:
+        arrangements: By column order, the runs of a relation.
+        columns: The columns whose values are counted together.
+    """
+    # An arrangement that begins with the column stores the number of rows of each value.
+    starting_with_column = [order for order in arrangements if order[:1] == columns]
+    order = next(iter(starting_with_column or arrangements), None)
     runs = [] if order is None else arrangements[order]
     values: list[npt.NDArray[np.int64]] = [np.empty((len(columns), 0), np.int64)]
     rows: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64)]
     for run in runs:
-        if begun:
+        if starting_with_column:
             first, starts = first_values(run)
             values.append(first[None])
             rows.append(np.diff(starts))
         else:
             assert order is not None
-            read, _ = run.read()
-            values.append(read[[order.index(column) for column in columns]])
+            codes, _ = run.read()
+            values.append(codes[[order.index(column) for column in columns]])
             rows.append(np.ones(run.rows, np.int64))
     merged, inverse = np.unique(np.hstack(values), axis=1, return_inverse=True)
     summed = np.bincount(inverse.ravel(), np.concatenate(rows), merged.shape[1]).astype(np.int64)
-    most = np.argsort(-summed, kind="stable")[:MAX_COUNTED_VALUES]
-    return merged[:, most], summed[most], int(summed.sum())
+    most_frequent = np.argsort(-summed, kind="stable")[:MAX_COUNTED_VALUES]
+    return merged[:, most_frequent], summed[most_frequent], int(summed.sum())
 
 
 def _names(atoms: Sequence[JoinInput]) -> list[str]:

@@ -1,24 +1,28 @@
 """Load balance: detect joins whose cells have become uneven, and repartition them.
 
+A cell is one part of the grid over which a join is distributed; it runs on one executor at a time.
+
 ::
 
-    load of a cell    the rows that it keeps, from its manifest
+    load of a cell    the number of rows that it stores, from its manifest
     uneven            the fullest cell has more than MAX_LOAD_RATIO times the mean
-    rebalance         count the values in the cells' arrangements -> another grid -> move the rows
+    rebalance         count the values in the cells' arrangements -> new grid -> move the rows
 
 A grid is chosen from the first rows (`grid_planning.grid_from_counts`), and later rows may have
-other heavy values. Before each micro-batch the driver compares the loads, which it knows anyway. If
-a join is uneven, it counts the values in the arrangements; the rows that have changed since weigh
-as much as all rows that are kept. If the counts give another grid, the rows of the stage are
-repartitioned (`streaming.distributed.stage_cells`) into new files beside the old ones. Grid and
-cells become the state with the commit of the micro-batch; a crash before that changes nothing.
+other heavy values. Before each micro-batch the driver compares the loads; it has the manifests
+anyway. If a join is uneven, the driver counts the values in the arrangements and plans a grid: the
+rows that changed since the query started weigh as much as all stored rows. If that grid differs
+from the current one, the rows of the stage are repartitioned (`streaming.distributed.stage_cells`)
+into new files beside the old ones. The new grid and cells become the state with the commit of the
+micro-batch; a crash before the commit changes nothing.
 
 Repartitioning costs time in proportion to the rows of the stage. Therefore a stage is examined
 again only when its rows have doubled, and a stage with more than `MAX_MOVED_BYTES` is left to
 `streaming.distributed.rescaling`, which needs a stopped query.
 
-Alternatives considered: moving only the rows of the values that became heavy. It needs a second
-kind of exchange between cells, and saves little, because examinations become rarer and rarer.
+Alternatives considered: moving only the rows of the values that became heavy. This needs a second
+kind of exchange between cells, and saves little, because a growing stage is examined less and less
+often.
 """
 
 from __future__ import annotations
@@ -48,9 +52,9 @@ from streaming.state.verified_files import read_state
 
 __all__ = ["LoadBalance", "count_loads"]
 
-#: The load of the fullest cell, relative to the mean, above which another grid is sought.
+#: The load of the fullest cell, relative to the mean, above which a new grid is planned.
 MAX_LOAD_RATIO: Final = 1.3
-#: Mean rows of a cell below which a difference is chance.
+#: Below this mean number of rows in a cell, differences are considered random.
 MIN_MEAN_ROWS: Final = 100
 #: The largest state of a stage that is repartitioned while the query runs.
 MAX_MOVED_BYTES: Final = 1 << 30
@@ -61,13 +65,13 @@ Manifests = Mapping[int, bytes]
 
 
 def count_loads(stage: Stage, manifests: Manifests) -> list[int]:
-    """Count the rows of each cell of a stage, each in one column order, by cell number.
+    """Count the rows of each cell of a stage, by cell number; a row counts in one column order.
 
-    For a join these are the rows of its atoms. Rows that are deleted and not merged yet count, too.
+    For a join only the rows of its atoms count. A deleted row counts until its runs are merged.
     """
     return [
         sum(
-            max(sum(placed.rows for placed in run) for run in orders.values())
+            max(sum(run.rows for run in runs) for runs in orders.values())
             for name, orders in read_cell_manifest(manifests[cell]).traces.items()
             if orders and (not stage.atoms or name.startswith("relation "))
         )
@@ -80,8 +84,8 @@ class LoadBalance:
     """Balances the load of the joins of one circuit.
 
     Attributes:
-        changed_rows: By relation the number of rows since the state was created or opened.
-        examined_rows: By stage the number of its rows when it was last examined.
+        changed_rows: For each relation, the number of changed rows since the state was opened.
+        examined_rows: For each stage, the number of its rows when it was last examined.
     """
 
     changed_rows: Counter[str] = field(default_factory=Counter)
@@ -94,7 +98,7 @@ class LoadBalance:
             self.changed_rows[relation.name] += number
 
     def is_due(self, stage: Stage, manifests: Manifests) -> bool:
-        """Return whether the cells are uneven, and have doubled since they were last examined."""
+        """Return whether a join is uneven, and its rows have doubled since it was last examined."""
         if not stage.atoms or len(manifests) < 2:
             return False
         loads = count_loads(stage, manifests)
@@ -122,21 +126,25 @@ class LoadBalance:
             StateError: As `StageCells.repartition`.
         """
         stage = cells.stage
-        found = {cell: read_cell_manifest(manifests[cell]) for cell in sorted(manifests)}
+        manifest_of_cell = {cell: read_cell_manifest(manifests[cell]) for cell in sorted(manifests)}
         self.examined_rows[stage.number] = sum(count_loads(stage, manifests))
-        size = sum(file.size for one in found.values() for file in one.files.values())
+        size = sum(
+            file.size for manifest in manifest_of_cell.values() for file in manifest.files.values()
+        )
         if size > MAX_MOVED_BYTES:
             log.warning(
-                "the cells of stage %d are uneven, and %d bytes are too many to move while the "
-                "query runs: stop it some time, and call python -m streaming rescale %s --cells %d",
+                "the cells of stage %d are uneven, and its %d bytes exceed the limit of %d bytes "
+                "for moving rows while the query runs: to balance them, stop the query and run "
+                "python -m streaming rescale %s --cells %d",
                 stage.number,
                 size,
+                MAX_MOVED_BYTES,
                 cells.files.location,
                 max_cells,
             )
             return grid, dict(manifests)
-        states = (read_state(cells.files, one) for one in found.values())
-        counts = count_in_cells(stage, cells.definition, states, grid)
+        states = (read_state(cells.files, manifest) for manifest in manifest_of_cell.values())
+        counts = count_in_cells(stage, cells.spec, states, grid)
         if _is_same_placement(
             grid_from_counts(stage, max_cells, counts, rates=self.changed_rows), grid
         ):
@@ -152,14 +160,14 @@ class LoadBalance:
             choose_grid,
             manifests,
             batch_id=batch_id,
-            steps=max(one.steps for one in found.values()),
+            steps=max(manifest.steps for manifest in manifest_of_cell.values()),
         )
-        log.info("stage %d has moved to another grid of %d cells", stage.number, new.cells)
+        log.info("stage %d was repartitioned to a new grid of %d cells", stage.number, new.cells)
         return new, moved
 
 
 def _is_same_placement(one: Grid, other: Grid) -> bool:
-    """Return whether both grids route every row to the same cells."""
+    """Return whether both grids assign every row to the same cells."""
     spread = [
         {(h.variable, h.parts, value) for h in grid.heavy for value in h.hashes}
         for grid in (one, other)

@@ -1,12 +1,14 @@
 """Shares: the number of parts that each variable of a join is hashed into.
 
-::
+A join is distributed over a grid of cells with one dimension for each variable; an atom is one
+occurrence of a relation in the join. With shares a = 2, b = 2, c = 2, the triangle join r(a, b),
+s(b, c), t(a, c) has 8 cells, and each row is sent to 2 of them::
 
-    a join of atoms A, variable v hashed into s_v parts, cells = Π_v s_v <= p
 
-    copies of a row of A             Π s_v over the variables that A lacks       its replication
-    rows of A in a cell              |A| / Π s_v over the variables of A
-    load = Σ_A |A| / Π_{v in A} s_v                                              is minimised
+    variable v is hashed into s_v parts; at most p cells:      Π_v s_v <= p
+    replication of A, the number of copies of each row of A:   Π s_v over the variables not in A
+    rows of A in a cell:                                       |A| / Π s_v over the variables of A
+    load of a cell, which is minimized:                        Σ_A |A| / Π_{v in A} s_v
 
 The rows of one join result agree on the variables, so all of them are in one cell, and the union of
 the cells' results is the result of the join. If all p cells are used, the load is the number of
@@ -46,10 +48,12 @@ __all__ = ["JoinInput", "Shares", "choose_shares", "enumerate_shares", "weigh_at
 #: The maximum number of candidates of a search.
 MAX_CANDIDATES: Final = 500_000
 
+#: A row for each candidate, a column for each variable.
 Candidates = npt.NDArray[np.int64]
+#: For each variable and the columns bound to it, the number of parts of each atom's rows.
 Spread = Mapping[tuple[str, tuple[int, ...]], Sequence[int]]
 
-_NOTHING: Final[Spread] = MappingProxyType({})
+_NO_SPREAD: Final[Spread] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,7 @@ class Shares:
         ('a', 'b')
         """
         atoms_of = {
-            name: tuple(place for place, atom in enumerate(self.atoms) if name in atom.columns)
+            name: tuple(k for k, atom in enumerate(self.atoms) if name in atom.columns)
             for name in self.parts
         }
         return {
@@ -115,7 +119,7 @@ class Shares:
         """Return the number of cells that need a row for an atom."""
         return prod(parts for name, parts in self.parts.items() if name not in atom.columns)
 
-    def copies(self, relation: str, spread: Spread = _NOTHING) -> float:
+    def copies(self, relation: str, spread: Spread = _NO_SPREAD) -> float:
         """Return the number of cells that receive a row, on average over hashes of distinct values.
 
         The number follows by inclusion and exclusion over the atoms of the relation. A cell needs
@@ -124,22 +128,23 @@ class Shares:
 
         Args:
             relation: The relation.
-            spread: For a row with heavy values: by variable and columns, the number of parts that
-                the rows of each atom with the value are split into.
+            spread: Empty for a row without heavy values. Otherwise, for each variable with a heavy
+                value and the columns bound to it, the number of parts that the rows of each atom
+                with this value are split into.
 
         >>> edge = [JoinInput("e", {x: 0, y: 1}) for x, y in ("ab", "bc", "ac")]
         >>> shares = choose_shares(edge, 8)
         >>> shares.copies("e"), shares.copies("e", {("a", (0,)): (2, 1, 1)})
         (4.0, 5.0)
         """
-        atoms = [place for place, atom in enumerate(self.atoms) if atom.relation == relation]
+        atoms = [k for k, atom in enumerate(self.atoms) if atom.relation == relation]
         total = 0.0
         for size in range(1, len(atoms) + 1):
             for subset in combinations(atoms, size):
                 total -= (-1) ** size * self._common_cells(subset, spread)
         return total
 
-    def _common_cells(self, places: Sequence[int], spread: Spread) -> float:
+    def _common_cells(self, positions: Sequence[int], spread: Spread) -> float:
         """Return the average number of cells that need a row for every one of these atoms.
 
         All atoms read the same relation. The coordinates that a column or a digit allows are
@@ -149,8 +154,8 @@ class Shares:
         count = 1.0
         for name, share in self.parts.items():
             extent, probabilities = share, {}
-            for place in places:
-                atom = self.atoms[place]
+            for position in positions:
+                atom = self.atoms[position]
                 if name not in atom.columns:
                     continue
                 columns = self.columns(atom, name)
@@ -159,7 +164,7 @@ class Shares:
                     probabilities[columns] = 1 / share
                 else:
                     extent = min(extent, prod(parts))
-                    probabilities[(-1 - place,)] = 1 / parts[place]
+                    probabilities[(-1 - position,)] = 1 / parts[position]
             count *= extent * prod(probabilities.values())
         return count
 
@@ -182,8 +187,8 @@ def choose_shares(atoms: Sequence[JoinInput], cells: int) -> Shares:
 
     >>> triangle = [JoinInput("r", {"a": 0, "b": 1}), JoinInput("s", {"b": 0, "c": 1}),
     ...             JoinInput("t", {"a": 0, "c": 1})]
-    >>> found = choose_shares(triangle, 8)
-    >>> dict(found.parts), found.load
+    >>> shares = choose_shares(triangle, 8)
+    >>> dict(shares.parts), shares.load
     ({'a': 2, 'b': 2, 'c': 2}, 0.75)
     >>> atoms = [JoinInput("r", {"a": 0}, 1000), JoinInput("s", {"a": 0, "b": 1})]
     >>> dict(choose_shares(atoms, 8).parts)
@@ -196,8 +201,8 @@ def choose_shares(atoms: Sequence[JoinInput], cells: int) -> Shares:
     candidates = enumerate_shares(len(variables), cells)
     load = np.zeros(len(candidates))
     for atom in atoms:
-        own = [place for place, name in enumerate(variables) if name in atom.columns]
-        load += atom.rows / candidates[:, own].prod(axis=1)
+        in_atom = [k for k, name in enumerate(variables) if name in atom.columns]
+        load += atom.rows / candidates[:, in_atom].prod(axis=1)
     # Rounding makes sums of the same numbers in a different order equal.
     load = np.round(load / load.max(), 12)
     largest_share = candidates.max(axis=1, initial=1)
@@ -220,8 +225,8 @@ def weigh_atoms(
 
     Args:
         atoms: The atoms.
-        sizes: The number of rows of each relation; None if not known.
-        rates: The number of changed rows of each relation in a step; None if not known.
+        sizes: The number of rows of each relation; None if not available.
+        rates: The number of changed rows of each relation in a step; None if not available.
 
     Raises:
         StreamingError: A number is negative.
@@ -232,36 +237,36 @@ def weigh_atoms(
     [1.75, 0.25]
     """
     rows = dict.fromkeys(range(len(atoms)), 0.0)
-    for known in (sizes, rates):
-        counts = [0.0 if known is None else known.get(atom.relation, 0.0) for atom in atoms]
+    for numbers in (sizes or {}, rates or {}):
+        counts = [numbers.get(atom.relation, 0.0) for atom in atoms]
         if min(counts, default=0.0) < 0:
-            raise StreamingError(f"relations of {known} rows: give 0 or more")
+            raise StreamingError(f"numbers of rows {numbers}: each must be 0 or more")
         total = sum(counts)
-        for place, count in enumerate(counts):
-            rows[place] += count / total if total else 0.0
+        for k, count in enumerate(counts):
+            rows[k] += count / total if total else 0.0
     if not any(rows.values()):
         return tuple(replace(atom, rows=1.0) for atom in atoms)
     # A relation that is empty now may have rows later.
-    least = min(one for one in rows.values() if one) / 1000
-    return tuple(replace(atom, rows=max(rows[k], least)) for k, atom in enumerate(atoms))
+    min_rows = min(weight for weight in rows.values() if weight) / 1000
+    return tuple(replace(atom, rows=max(rows[k], min_rows)) for k, atom in enumerate(atoms))
 
 
 def _is_dominated(name: str, names: Sequence[str], atoms: Sequence[JoinInput]) -> bool:
-    """Return whether another variable occurs in all atoms of this one.
+    """Return whether another variable occurs in all atoms that contain this one.
 
     Of several variables in the same atoms, only the first is not dominated.
     """
-    own = {place for place, atom in enumerate(atoms) if name in atom.columns}
+    atoms_with_name = {k for k, atom in enumerate(atoms) if name in atom.columns}
     for other in names:
-        others = {place for place, atom in enumerate(atoms) if other in atom.columns}
+        atoms_with_other = {k for k, atom in enumerate(atoms) if other in atom.columns}
         is_first = names.index(other) < names.index(name)
-        if own < others or (own == others and is_first):
+        if atoms_with_name < atoms_with_other or (atoms_with_name == atoms_with_other and is_first):
             return True
     return False
 
 
 def enumerate_shares(variables: int, cells: int) -> Candidates:
-    """Return all shares of so many variables whose product is at most ``cells``, a row for each.
+    """Return all combinations of shares whose product is at most ``cells``, a row for each.
 
     If there are more than `MAX_CANDIDATES`, only powers of two are used.
 
@@ -269,17 +274,19 @@ def enumerate_shares(variables: int, cells: int) -> Candidates:
     [[1, 1], [1, 2], [1, 3], [2, 1], [3, 1]]
     """
     powers = 1 << np.arange(cells.bit_length())
-    for choice in (np.arange(1, cells + 1), powers):
-        found = np.ones((1, 0), np.int64)
-        left = np.full(1, cells)
+    for sizes in (np.arange(1, cells + 1), powers):
+        shares = np.ones((1, 0), np.int64)
+        room = np.full(1, cells)
         for _ in range(variables):
-            sizes = np.searchsorted(choice, left, side="right")
-            if sizes.sum() > MAX_CANDIDATES:
+            counts = np.searchsorted(sizes, room, side="right")
+            if counts.sum() > MAX_CANDIDATES:
                 break
-            rows = np.repeat(np.arange(len(found)), sizes)
-            picked = choice[np.arange(len(rows)) - np.repeat(sizes.cumsum() - sizes, sizes)]
-            found = np.column_stack([found[rows], picked])
-            left = left[rows] // picked
+            rows = np.repeat(np.arange(len(shares)), counts)
+            picks = sizes[np.arange(len(rows)) - np.repeat(counts.cumsum() - counts, counts)]
+            shares = np.column_stack([shares[rows], picks])
+            room = room[rows] // picks
         else:
-            return found
-    raise StreamingError(f"{variables} join variables are too many for {cells} cells: give fewer")
+            return shares
+    raise StreamingError(
+        f"{variables} join variables are too many for {cells} cells: use fewer cells"
+    )

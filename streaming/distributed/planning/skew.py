@@ -1,22 +1,26 @@
 """Skew: choose the heavy values of a join's variables, and how their rows are spread.
 
-::
+A variable v is hashed into s_v coordinates (its share). All rows with one value of v have the same
+coordinate, so a frequent value overloads the cells of this coordinate. Such a heavy value is
+spread: the rows of each atom A with the value are split into f_A parts (see
+`streaming.distributed.planning.grid`)::
 
-    value h of v adds to each cell of its coordinate    x_h = Σ_A N_A(h) / Π s_w, w in A but v
-    spread, it adds to every cell                       y_h = Σ_A N_A(h) / (f_A Π s_w)
+    N_A(h)  the number of rows of A with value h, from the arrangements
+    load that h adds to each cell of its coordinate, not spread    x_h = Σ_A N_A(h) / Π s_w
+    load that h adds to every cell of v, spread                    y_h = Σ_A N_A(h) / (f_A Π s_w)
+    where w ranges over the other variables of A
 
-``N_A(h)`` is the number of A's rows with the value, from the arrangements. Spreading a value takes
-x_h from the cells of one coordinate and adds y_h <= x_h to all cells. It pays only if that
-coordinate is fuller than the others: a value that is heavy in one graph is one of many similar ones
-in another. Therefore there is no threshold. The values of a variable are tried from the heaviest
-on, and the number that is spread is the one that makes the fullest coordinate least full, given the
-hashes of the values. The digits' parts ``f`` of each value are those with the least y_h, found by
-trying all (BKS 2014 and SharesSkew solve the same by linear programs over logarithms; here shares
-are small integers).
+Spreading a value takes x_h from the cells of one coordinate and adds y_h <= x_h to all cells. This
+helps only if that coordinate is fuller than the others. A fixed threshold for N_A(h) cannot tell:
+a value with 1000 rows is a hub in one graph and ordinary in another. Therefore the values of a
+variable are tried from the heaviest on, and the number of spread values is the one for which the
+fullest coordinate has the least load. All combinations of parts ``f`` are tried for each value, and
+the one with the least y_h is used (BKS 2014 and SharesSkew solve the same problem by linear
+programs over logarithms; here shares are small integers).
 
-Values that are not counted one by one count as equally frequent. Every atom counts as having at
-least one row with a value, because such a row may be inserted later, and then it is replicated to
-all parts of the other atoms.
+Only the most frequent values are counted; all other values are planned as equally frequent. Every
+atom is planned with at least one row for each value, because such a row may be inserted later, and
+then it is replicated to all parts of the other atoms.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -44,9 +49,9 @@ __all__ = [
     "skew_grid",
 ]
 
-#: The most frequent values of a column that are counted one by one.
+#: The number of most frequent values of a column whose rows are counted.
 MAX_COUNTED_VALUES = 1 << 14
-#: The least gain for which more values are spread, relative to the mean load.
+#: More values are spread only if the fullest coordinate loses this fraction of the mean load.
 MIN_GAIN = 0.005
 
 Numbers = npt.NDArray[np.float64]
@@ -58,8 +63,8 @@ class Counts:
 
     Attributes:
         values: The values, a column for each variable that is hashed together.
-        rows: By value, in the order of ``values``.
-        total: All rows of the atom.
+        rows: The number of rows with each value, in the order of ``values``.
+        total: The number of all rows of the atom.
     """
 
     values: tuple[pa.Array, ...]
@@ -68,42 +73,43 @@ class Counts:
 
 
 def count_values(
-    columns: Sequence[pa.Array | pa.ChunkedArray], *, most: int = MAX_COUNTED_VALUES
+    columns: Sequence[pa.Array | pa.ChunkedArray], *, max_values: int = MAX_COUNTED_VALUES
 ) -> Counts:
-    """Count the values of columns; NULL is a value, because its rows have a cell, too.
+    """Count the rows with each value of some columns, NULL included.
 
-    >>> counts = count_values([pa.array([7, 7, 9, None])], most=1)
+    >>> counts = count_values([pa.array([7, 7, 9, None])], max_values=1)
     >>> counts.values[0].to_pylist(), counts.rows.tolist(), counts.total
     ([7], [2], 4)
     """
-    names = [f"c{place}" for place in range(len(columns))]
+    names = [f"c{position}" for position in range(len(columns))]
     table = pa.table(list(columns), names)
-    found = table.group_by(names).aggregate([([], "count_all")])
-    found = found.take(pc.sort_indices(found, [("count_all", "descending")])[:most])
-    values = tuple(_combine_chunks(found.column(name)) for name in names)
-    return Counts(values, found.column("count_all").to_numpy(), table.num_rows)
+    groups = table.group_by(names).aggregate([([], "count_all")])
+    groups = groups.take(pc.sort_indices(groups, [("count_all", "descending")])[:max_values])
+    values = tuple(_combine_chunks(groups.column(name)) for name in names)
+    return Counts(values, groups.column("count_all").to_numpy(), table.num_rows)
 
 
-def add_counts(parts: Sequence[Counts], *, most: int = MAX_COUNTED_VALUES) -> Counts:
+def add_counts(parts: Sequence[Counts], *, max_values: int = MAX_COUNTED_VALUES) -> Counts:
     """Add up the counts of disjoint rows.
 
-    >>> one, two = count_values([pa.array([7, 7])]), count_values([pa.array([7, 8])])
-    >>> add_counts([one, two]).rows.tolist()
+    >>> counts = [count_values([pa.array([7, 7])]), count_values([pa.array([7, 8])])]
+    >>> add_counts(counts).rows.tolist()
     [3, 1]
     """
-    names = [f"c{place}" for place in range(len(parts[0].values))]
+    names = [f"c{position}" for position in range(len(parts[0].values))]
     tables = [
-        pa.table([*one.values, pa.array(one.rows, pa.int64())], [*names, "rows"]) for one in parts
+        pa.table([*part.values, pa.array(part.rows, pa.int64())], [*names, "rows"])
+        for part in parts
     ]
-    found = pa.concat_tables(tables).group_by(names).aggregate([("rows", "sum")])
-    found = found.take(pc.sort_indices(found, [("rows_sum", "descending")])[:most])
-    values = tuple(_combine_chunks(found.column(name)) for name in names)
-    rows = found.column("rows_sum").to_numpy()
-    return Counts(values, rows, sum(one.total for one in parts))
+    groups = pa.concat_tables(tables).group_by(names).aggregate([("rows", "sum")])
+    groups = groups.take(pc.sort_indices(groups, [("rows_sum", "descending")])[:max_values])
+    values = tuple(_combine_chunks(groups.column(name)) for name in names)
+    rows = groups.column("rows_sum").to_numpy()
+    return Counts(values, rows, sum(part.total for part in parts))
 
 
 def skew_grid(shares: Shares, counts: Mapping[tuple[int, str], Counts]) -> Grid:
-    """Return the grid of shares, with the heavy values spread; see `heavy_values`."""
+    """Return a grid that spreads the heavy values; see `heavy_values` for the arguments."""
     return Grid(shares, heavy_values(shares, counts))
 
 
@@ -112,7 +118,8 @@ def heavy_values(shares: Shares, counts: Mapping[tuple[int, str], Counts]) -> tu
 
     Args:
         shares: The shares.
-        counts: By the number of an atom and one of its variables; others count as even.
+        counts: The counts of values, by the position of an atom and one of its variables. Values
+            without counts are planned as equally frequent.
 
     Complexity:
         O(k log k + k · s) for k counted values of a variable with share s.
@@ -122,113 +129,160 @@ def heavy_values(shares: Shares, counts: Mapping[tuple[int, str], Counts]) -> tu
     >>> shares = choose_shares(atoms, 8)
     >>> fact = count_values([pa.array([7] * 500 + [*range(500)])])
     >>> dim = count_values([pa.array(range(100))])
-    >>> found = heavy_values(shares, {(0, "k"): fact, (1, "k"): dim})
-    >>> [(heavy.variable, heavy.parts, heavy.names) for heavy in found]
+    >>> groups = heavy_values(shares, {(0, "k"): fact, (1, "k"): dim})
+    >>> [(group.variable, group.parts, group.names) for group in groups]
     [('k', (8, 1), ('7',))]
     """
     atoms = shares.atoms
-    totals = {place: counts[place, name].total for place, name in counts}
-    known = [float(totals.get(place, 0.0)) for place in range(len(atoms))]
-    loads = [rows * shares.replication(a) for rows, a in zip(known, atoms, strict=True)]
-    mean = sum(loads) / shares.cells
-    found: list[Heavy] = []
+    total_of_atom = {atom: counts[atom, name].total for atom, name in counts}
+    totals = [float(total_of_atom.get(atom, 0.0)) for atom in range(len(atoms))]
+    sent_rows = sum(
+        total * shares.replication(atom) for total, atom in zip(totals, atoms, strict=True)
+    )
+    mean = sent_rows / shares.cells
+    heavy: list[Heavy] = []
     for name, share in shares.parts.items():
-        mine = {place: one for (place, of), one in counts.items() if of == name and len(one.rows)}
-        if share > 1 and mine and mean:
-            found += _spread(shares, name, mine, known, mean)
-    return tuple(found)
+        counts_of_atom = {
+            atom: atom_counts
+            for (atom, variable), atom_counts in counts.items()
+            if variable == name and len(atom_counts.rows)
+        }
+        if share > 1 and counts_of_atom and mean:
+            heavy += _heavy_values_of(shares, name, counts_of_atom, totals, mean)
+    return tuple(heavy)
 
 
-def _spread(
+def _heavy_values_of(
     shares: Shares, name: str, counts: Mapping[int, Counts], totals: Sequence[float], mean: float
 ) -> list[Heavy]:
-    """The heavy values of one variable."""
+    """Return the heavy values of one variable, in a group for each combination of parts.
+
+    Args:
+        shares: The shares.
+        name: The variable.
+        counts: The counts of its values, by the position of an atom.
+        totals: The number of rows of each atom of the join.
+        mean: The mean load of a cell.
+    """
     share = shares.parts[name]
-    atoms = [place for place, atom in enumerate(shares.atoms) if name in atom.columns]
-    hashes, rows, texts = _by_value(counts, atoms, shares, name)
-    # The number of cells of a coordinate among which the rows of an atom are divided.
-    among = np.array(
+    atoms = [k for k, atom in enumerate(shares.atoms) if name in atom.columns]
+    values = _merge_counts(counts, atoms, shares, name)
+    # For each atom, the number of cells of one coordinate over which its rows are divided: Π s_w.
+    cells_per_coordinate = np.array(
         [prod(p for w, p in shares.parts.items() if w in shares.atoms[a].columns) for a in atoms]
     ) / float(share)
-    choices = enumerate_shares(len(atoms), share)
-    weights = np.maximum(rows, 1.0) / among
-    costs = weights @ (1.0 / choices).T
+    loads = np.maximum(values.rows, 1.0) / cells_per_coordinate
+    # x_h and the least y_h of the module docstring, for each value h.
+    candidates = enumerate_shares(len(atoms), share)
+    costs = loads @ (1.0 / candidates).T
     best = costs.argmin(axis=1)
-    alone, spread = weights.sum(axis=1), costs[np.arange(len(best)), best]
-    heavier = np.argsort(-alone, kind="stable")
-    rest = float((np.array([totals[a] for a in atoms]) / among).sum() - alone.sum())
-    slices = np.full(share, max(rest, 0.0) / share)
+    load_alone, load_spread = loads.sum(axis=1), costs[np.arange(len(best)), best]
+    heaviest_first = np.argsort(-load_alone, kind="stable")
+    all_rows = np.array([totals[atom] for atom in atoms])
+    uncounted = float((all_rows / cells_per_coordinate).sum() - load_alone.sum())
     number = _count_worth_spreading(
-        alone[heavier], spread[heavier], hashes[heavier] % share, slices, mean
+        load_alone[heaviest_first],
+        load_spread[heaviest_first],
+        values.hashes[heaviest_first] % share,
+        np.full(share, max(uncounted, 0.0) / share),
+        mean,
     )
-    chosen = heavier[:number]
-    groups = {}
-    for way in np.unique(best[chosen]):
-        members = chosen[best[chosen] == way]
-        parts = dict(zip(atoms, choices[way].tolist(), strict=True))
-        groups[int(way)] = Heavy(
+    chosen = heaviest_first[:number]
+    groups = []
+    for candidate in np.unique(best[chosen]):
+        members = chosen[best[chosen] == candidate]
+        parts = dict(zip(atoms, candidates[candidate].tolist(), strict=True))
+        group = Heavy(
             name,
-            tuple(parts.get(place, 1) for place in range(len(shares.atoms))),
-            tuple(hashes[members].tolist()),
-            tuple(texts(int(member)) for member in members),
-            _parts_of(rows[members], atoms, totals),
+            tuple(parts.get(atom, 1) for atom in range(len(shares.atoms))),
+            tuple(values.hashes[members].tolist()),
+            tuple(values.text(int(member)) for member in members),
+            _row_fractions(values.rows[members], atoms, totals),
         )
-    return list(groups.values())
+        groups.append(group)
+    return groups
 
 
-def _parts_of(rows: Numbers, atoms: Sequence[int], totals: Sequence[float]) -> tuple[float, ...]:
-    """For each atom the fraction of its rows that have the values."""
+def _row_fractions(
+    rows: Numbers, atoms: Sequence[int], totals: Sequence[float]
+) -> tuple[float, ...]:
+    """Return, for each atom of the join, the fraction of its rows that have the values."""
     sums = dict(zip(atoms, rows.sum(axis=0).tolist(), strict=True))
     return tuple(
-        round(sums.get(place, 0.0) / total, 9) if total else 0.0
-        for place, total in enumerate(totals)
+        round(sums.get(atom, 0.0) / total, 9) if total else 0.0 for atom, total in enumerate(totals)
     )
 
 
 def _count_worth_spreading(
-    alone: Numbers,
-    spread: Numbers,
+    load_alone: Numbers,
+    load_spread: Numbers,
     coordinates: npt.NDArray[np.int64],
-    slices: Numbers,
+    load_of_coordinate: Numbers,
     mean: float,
 ) -> int:
-    """Return the number of heaviest values to spread that minimizes the fullest coordinate."""
-    np.add.at(slices, coordinates, alone)
-    fullest = np.empty(len(alone) + 1)
-    added = 0.0
-    fullest[0] = slices.max()
-    for place, coordinate in enumerate(coordinates.tolist()):
-        slices[coordinate] -= alone[place]
-        added += spread[place]
-        fullest[place + 1] = slices.max() + added
-    worth = np.flatnonzero(fullest <= fullest.min() + MIN_GAIN * mean)
-    return int(worth[0])
+    """Return how many of the heaviest values to spread, so that no coordinate is too full.
+
+    Args:
+        load_alone: The load of each value on its coordinate if it is not spread, heaviest first.
+        load_spread: The load of each value on every coordinate if it is spread.
+        coordinates: The coordinate of each value if it is not spread.
+        load_of_coordinate: The load of each coordinate without these values; changed in place.
+        mean: The mean load of a cell.
+    """
+    np.add.at(load_of_coordinate, coordinates, load_alone)
+    # max_loads[n] is the load of the fullest coordinate if the n heaviest values are spread.
+    max_loads = np.empty(len(load_alone) + 1)
+    max_loads[0] = load_of_coordinate.max()
+    spread_load = 0.0
+    for k, coordinate in enumerate(coordinates.tolist()):
+        load_of_coordinate[coordinate] -= load_alone[k]
+        spread_load += load_spread[k]
+        max_loads[k + 1] = load_of_coordinate.max() + spread_load
+    near_minimum = np.flatnonzero(max_loads <= max_loads.min() + MIN_GAIN * mean)
+    return int(near_minimum[0])
 
 
-def _by_value(
+class _ValueCounts(NamedTuple):
+    """The counted values of one variable: their hashes, rows and texts.
+
+    Attributes:
+        hashes: The hash of each value.
+        rows: The number of rows, by value and atom.
+        text: Returns a value as text, given its index.
+    """
+
+    hashes: npt.NDArray[np.int64]
+    rows: Numbers
+    text: Callable[[int], str]
+
+
+def _merge_counts(
     counts: Mapping[int, Counts], atoms: Sequence[int], shares: Shares, name: str
-) -> tuple[npt.NDArray[np.int64], Numbers, Callable[[int], str]]:
-    """Return the hashes of all counted values, their rows by value and atom, and their texts."""
-    number = list(shares.parts).index(name)
-    parts = [hash_values([*map(encode_column, one.values)], number) for one in counts.values()]
+) -> _ValueCounts:
+    """Merge the counts of all atoms that contain a variable, by the hashes of the values."""
+    variable = list(shares.parts).index(name)
+    counts_of_atoms = list(counts.values())
+    hashes_of_atoms = [
+        hash_values([*map(encode_column, atom_counts.values)], variable)
+        for atom_counts in counts_of_atoms
+    ]
     hashes, first, inverse = np.unique(
-        np.concatenate(parts), return_index=True, return_inverse=True
+        np.concatenate(hashes_of_atoms), return_index=True, return_inverse=True
     )
     rows = np.zeros((len(hashes), len(atoms)))
-    ends = np.cumsum([0, *map(len, parts)])
-    for at, (place, one) in enumerate(counts.items()):
-        np.add.at(rows[:, atoms.index(place)], inverse[ends[at] : ends[at + 1]], one.rows)
-    counts_of_atoms = list(counts.values())
+    starts = np.cumsum([0, *map(len, hashes_of_atoms)])
+    for k, (atom, atom_counts) in enumerate(counts.items()):
+        np.add.at(rows[:, atoms.index(atom)], inverse[starts[k] : starts[k + 1]], atom_counts.rows)
 
-    def text(member: int) -> str:
-        at = int(np.searchsorted(ends, first[member], side="right")) - 1
-        row = int(first[member] - ends[at])
-        values = [column[row].as_py() for column in counts_of_atoms[at].values]
-        return ", ".join("NULL" if value is None else str(value) for value in values)
+    def text(value: int) -> str:
+        k = int(np.searchsorted(starts, first[value], side="right")) - 1
+        row = int(first[value] - starts[k])
+        fields = [column[row].as_py() for column in counts_of_atoms[k].values]
+        return ", ".join("NULL" if field is None else str(field) for field in fields)
 
-    return hashes, rows, text
+    return _ValueCounts(hashes, rows, text)
 
 
 def _combine_chunks(column: pa.ChunkedArray) -> pa.Array:
-    found = column.combine_chunks()
-    return found.chunk(0) if isinstance(found, pa.ChunkedArray) else found
+    combined = column.combine_chunks()
+    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined

@@ -1,20 +1,22 @@
-"""Stages: the views of a circuit, cut where rows have to be exchanged.
+"""Stages: the views of a circuit, cut where rows have to be exchanged between cells.
 
-::
+A cell is one part of a distributed operator: an embedded circuit on an executor. ::
+
 
     stage     =  one operator with state (a join, distinct, an aggregate, top-k), and the linear
                  operators above it, as an embedded circuit in each of its cells
     exchange  =  between stages: each row is sent to its cells of the next stage
 
 Linear operators need no exchange: L(Σ cells) = Σ L(cells). They run where their rows are. A stage
-reads `Relation`s, each a sum of `StagePart`s: a linear plan over one input of the circuit or over
-the operator of one earlier stage. A join is cut below the row ids of its atoms
-(`circuits.plan.nodes.RowIdEncode`), because codes have no meaning outside of a circuit; the
-columns of a row id are sent as they are.
+reads `Relation`s. Each is a sum of `StagePart`s: linear plans over one input of the circuit or over
+the operator of one earlier stage. The atoms of a join are its occurrences of relations. Columns
+that the join does not need travel as one code, the row id (`circuits.plan.nodes.RowIdEncode`).
+These codes have no meaning outside of a circuit, so the exchange sends the columns themselves, and
+the cells of the join compute the row ids.
 
 A join assigns rows to cells by the variables of its atoms (`planning.shares`), every other stage by
-its grouping columns. The output of a join is summed over unused variables
-before it is sent: aggregates over joins are partial before the exchange.
+its grouping columns. The output of a join is summed over unused variables before it is sent, so an
+aggregate over a join begins as a partial aggregate before the exchange.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from circuits.plan.nodes import (
     Aggregate,
     Fields,
     Join,
-    Plan,
+    PlanNode,
     RowIdDecode,
     RowIdEncode,
     Scan,
@@ -40,7 +42,7 @@ __all__ = ["Relation", "Stage", "StagePart", "Stages", "cut_stages"]
 
 #: The name of the Scan in the plan of a part.
 SOURCE = "#source"
-#: Aggregates whose state is a few numbers per group, not its values.
+#: Aggregates whose state is a few numbers per group, not the values of the group.
 SUMS = frozenset({"count", "sum", "avg"})
 
 
@@ -50,11 +52,11 @@ class StagePart:
 
     Attributes:
         source: The name of an input of the circuit, or the number of a stage; None for constants.
-        plan: Reads a Scan named `SOURCE`, whose columns are the source's.
+        plan: The plan; it reads the source as a Scan named `SOURCE`.
     """
 
     source: str | int | None
-    plan: Plan
+    plan: PlanNode
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,8 @@ class Relation:
 
     Attributes:
         name: A name that is unique in all stages.
-        fields: Its columns.
-        parts: The summands.
+        fields: The columns.
+        parts: The plans whose results are summed.
         keys: The columns that assign rows to cells; None for the relations of a join.
     """
 
@@ -79,7 +81,7 @@ class Stage:
     """An operator with state, and its inputs.
 
     Attributes:
-        number: From 0 on; a stage reads only earlier stages.
+        number: The position of the stage; a stage reads only earlier stages.
         plan: The operator over Scans of its relations; those of a join are named by atom
             (`atom_name`), because each atom receives its own rows.
         relations: The relations that it reads, each once.
@@ -88,14 +90,14 @@ class Stage:
     """
 
     number: int
-    plan: Plan
+    plan: PlanNode
     relations: tuple[Relation, ...]
     atoms: tuple[JoinInput, ...] = ()
     node: int = -1
 
     @property
     def is_small(self) -> bool:
-        """Return whether the state is the sums of a single group: too little work for a task."""
+        """Return whether the state is only the sums of one group: too little work for a task."""
         plan = self.plan
         return (
             isinstance(plan, Aggregate)
@@ -109,8 +111,8 @@ class Stages:
     """A circuit in stages.
 
     Attributes:
-        stages: In an order in which each reads only earlier ones.
-        outputs: For each view the parts that sum up to it.
+        stages: The stages; each reads only earlier ones.
+        outputs: For each view, the parts that sum up to it.
     """
 
     stages: tuple[Stage, ...]
@@ -118,45 +120,45 @@ class Stages:
 
 
 def atom_name(relation: str, atom: int) -> str:
-    """Return the name of a cell's input with the rows of a relation for one atom of a join."""
+    """Return the name of the input of a cell that has the rows of one atom of a join."""
     return f"{relation}#{atom}"
 
 
 def cut_stages(graph: Graph) -> Stages:
-    """Cut the views of a graph, which needs no state, into stages.
+    """Cut the views of a graph into stages. The operators of the graph need no state for this.
 
     >>> import pyarrow as pa
     >>> from circuits import compile_sql
     >>> from circuits.runtime.incrementalize import incrementalize
-    >>> e = pa.schema([("src", pa.int64()), ("dst", pa.int64())])
+    >>> edges = pa.schema([("src", pa.int64()), ("dst", pa.int64())])
     >>> text = "SELECT x.src, count(*) AS n FROM e x JOIN e y ON x.dst = y.src GROUP BY x.src"
-    >>> circuit = compile_sql(text, {"e": e})
+    >>> circuit = compile_sql(text, {"e": edges})
     >>> graph = incrementalize(circuit.plans, {"e": circuit.inputs["e"].fields})
-    >>> cut = cut_stages(graph)
-    >>> [type(stage.plan).__name__ for stage in cut.stages]
+    >>> stages = cut_stages(graph)
+    >>> [type(stage.plan).__name__ for stage in stages.stages]
     ['Join', 'Aggregate']
-    >>> [part.source for part in cut.outputs["view"]]
+    >>> [part.source for part in stages.outputs["view"]]
     [1]
     """
-    cutting = _StageBuilder(graph)
-    # The numbers of stages name state, so they do not depend on the order of the views.
-    outputs = {name: cutting.parts(number) for name, number in sorted(graph.views.items())}
-    return Stages(tuple(cutting.stages), outputs)
+    builder = _StageBuilder(graph)
+    # The state stores the numbers of stages, so they must not depend on the order of the views.
+    outputs = {name: builder.parts(number) for name, number in sorted(graph.views.items())}
+    return Stages(tuple(builder.stages), outputs)
 
 
 class _StageBuilder:
-    """Collects the stages. Nodes of the graph are compared by identity."""
+    """Collects the stages of a graph; a node of the graph is named by its number."""
 
     def __init__(self, graph: Graph) -> None:
         self.stages: list[Stage] = []
         self._graph = graph
         self._parts: dict[int, tuple[StagePart, ...]] = {}
         self._relations: dict[tuple[int, tuple[int, ...] | None], Relation] = {}
-        # By stage and node, the encoded inputs of a join in its cells.
+        # By stage and node, the plans that encode row ids in the cells of a join.
         self._encoded_inputs: dict[tuple[int, int], RowIdEncode] = {}
 
     def parts(self, number: int) -> tuple[StagePart, ...]:
-        """The parts that sum up to a node's rows."""
+        """Return the parts that sum up to a node's rows."""
         if number not in self._parts:
             self._parts[number] = self._cut(number)
         return self._parts[number]
@@ -170,18 +172,18 @@ class _StageBuilder:
             case Values():
                 return (StagePart(None, plan),)
             case Union():
-                return tuple(part for below in node.inputs for part in self.parts(below))
+                return tuple(part for child in node.inputs for part in self.parts(child))
             case RowIdEncode():
                 raise AssertionError("row ids are encoded in the cells of the join that reads them")
             case RowIdDecode():
                 return tuple(self._decode_row_ids(plan, p) for p in self.parts(node.inputs[0]))
             case Join():
-                stage = self._join(plan, node.inputs)
+                stage = self._join_stage(plan, node.inputs)
             case _ if plan.is_linear and len(node.inputs) == 1:
-                below = self.parts(node.inputs[0])
-                return tuple(replace(p, plan=plan.with_inputs([p.plan])) for p in below)
+                children = self.parts(node.inputs[0])
+                return tuple(replace(p, plan=plan.with_inputs([p.plan])) for p in children)
             case _ if plan.partitioning is not None:
-                stage = self._keyed(plan, node.inputs[0], plan.partitioning)
+                stage = self._keyed_stage(plan, node.inputs[0], plan.partitioning)
             case _:
                 raise AssertionError(f"{type(plan).__name__} cannot be split into cells")
         self.stages.append(replace(stage, node=number))
@@ -190,42 +192,45 @@ class _StageBuilder:
     def _decode_row_ids(self, plan: RowIdDecode, part: StagePart) -> StagePart:
         assert isinstance(part.source, int)
         row_ids = tuple(
-            (column, self._encoded_inputs[part.source, self._graph.add(pack)])
-            for column, pack in plan.row_ids
+            (column, self._encoded_inputs[part.source, self._graph.add(encode)])
+            for column, encode in plan.row_ids
         )
         return replace(part, plan=replace(plan, input=part.plan, row_ids=row_ids))
 
-    def _join(self, plan: Join, below: tuple[int, ...]) -> Stage:
-        reads = []
-        for number in below:
-            node = self._graph.nodes[number]
-            reads.append(node.inputs[0] if isinstance(node.plan, RowIdEncode) else number)
-        relations = [self._relation(number, None) for number in reads]
-        # Earlier stages have been numbered by now.
+    def _join_stage(self, plan: Join, children: tuple[int, ...]) -> Stage:
+        relations = []
+        for child in children:
+            node = self._graph.nodes[child]
+            is_encoded = isinstance(node.plan, RowIdEncode)
+            relations.append(self._relation(node.inputs[0] if is_encoded else child, None))
+        # The calls above have created, and numbered, the stages that this one reads.
         stage = len(self.stages)
-        inputs: list[Plan] = []
+        inputs: list[PlanNode] = []
         atoms: list[JoinInput] = []
-        for place, (number, relation) in enumerate(zip(below, relations, strict=True)):
-            scan: Plan = Scan(atom_name(relation.name, place), relation.fields)
-            bound = plan.variables[place]
-            packed = self._graph.nodes[number].plan
-            if isinstance(packed, RowIdEncode):
-                scan = self._encoded_inputs[stage, number] = replace(packed, input=scan)
-                bound = bound[: packed.kept]
+        for position, (child, relation) in enumerate(zip(children, relations, strict=True)):
+            scan: PlanNode = Scan(atom_name(relation.name, position), relation.fields)
+            variables = plan.variables[position]
+            encode = self._graph.nodes[child].plan
+            if isinstance(encode, RowIdEncode):
+                scan = self._encoded_inputs[stage, child] = replace(encode, input=scan)
+                variables = variables[: encode.kept]
             inputs.append(scan)
-            # One of the columns that are bound to a variable is enough.
-            found = {variable: column for column, variable in reversed([*enumerate(bound)])}
-            atoms.append(JoinInput(relation.name, {f"v{v}": c for v, c in sorted(found.items())}))
-        joined = replace(plan, inputs=tuple(inputs))
-        return Stage(stage, joined, tuple(dict.fromkeys(relations)), tuple(atoms))
+            # If several columns are bound to a variable, the first one is enough.
+            column_of: dict[int, int] = {}
+            for column, variable in enumerate(variables):
+                column_of.setdefault(variable, column)
+            columns = {f"v{variable}": column_of[variable] for variable in sorted(column_of)}
+            atoms.append(JoinInput(relation.name, columns))
+        join = replace(plan, inputs=tuple(inputs))
+        return Stage(stage, join, tuple(dict.fromkeys(relations)), tuple(atoms))
 
-    def _keyed(
+    def _keyed_stage(
         self,
-        plan: Plan,
-        below: int,
+        plan: PlanNode,
+        child: int,
         keys: tuple[int, ...],
     ) -> Stage:
-        relation = self._relation(below, keys)
+        relation = self._relation(child, keys)
         scan = Scan(relation.name, relation.fields)
         return Stage(len(self.stages), plan.with_inputs([scan]), (relation,))
 

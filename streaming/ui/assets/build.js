@@ -1,16 +1,16 @@
-// Elements, and numbers as texts. What comes from rows becomes text nodes only, never markup.
+// Create elements, and format numbers. Values of rows become text nodes only, never markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
 export function element(name, attributes = {}, ...children) {
-  return filled(document.createElement(name), attributes, children);
+  return fill(document.createElement(name), attributes, children);
 }
 
-export function drawn(name, attributes = {}, ...children) {
-  return filled(document.createElementNS(SVG, name), attributes, children);
+export function svgElement(name, attributes = {}, ...children) {
+  return fill(document.createElementNS(SVG, name), attributes, children);
 }
 
-function filled(node, attributes, children) {
+function fill(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === true) node.setAttribute(name, "");
     else if (value !== false && value != null) node.setAttribute(name, value);
@@ -19,22 +19,22 @@ function filled(node, attributes, children) {
   return node;
 }
 
-// Set a text only where it changes, so that what is selected or read aloud stays.
-export function say(node, text) {
+// Set a text only if it changes, so that a selection, or a screen reader, is not interrupted.
+export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
-const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const integer = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const digits = new Intl.NumberFormat("en", { maximumSignificantDigits: 6 });
-const short = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
+const compact = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
 
 export function amount(value) {
   if (value == null) return "–";
-  return Number.isInteger(value) || Math.abs(value) >= 1e6 ? whole.format(value) : digits.format(value);
+  return Number.isInteger(value) || Math.abs(value) >= 1e6 ? integer.format(value) : digits.format(value);
 }
 
-export function brief(value) {
-  return Math.abs(value) < 10000 ? amount(value) : short.format(value);
+export function shortAmount(value) {
+  return Math.abs(value) < 10000 ? amount(value) : compact.format(value);
 }
 
 export function bytes(value) {
@@ -57,20 +57,20 @@ export function plural(count, word, end = "s") {
   return `${amount(count)} ${word}${count === 1 ? "" : end}`;
 }
 
-// Round steps that part a range into about so many, and at least one.
-export function ticks(low, high, about) {
-  const found = stepped(low, high, about);
-  return found.length > 1 ? found : stepped(low, high, 2 * about);
+// Return round values that divide a range into about `count` parts; at least one value.
+export function ticks(low, high, count) {
+  const values = multiplesInRange(low, high, count);
+  return values.length > 1 ? values : multiplesInRange(low, high, 2 * count);
 }
 
-function stepped(low, high, about) {
+function multiplesInRange(low, high, count) {
   const span = high - low || 1;
-  const raw = span / about;
+  const raw = span / count;
   const power = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= raw);
-  const found = [];
-  for (let at = Math.ceil(low / step) * step; at <= high + step * 1e-9; at += step) {
-    found.push(Math.abs(at) < step * 1e-9 ? 0 : Number(at.toPrecision(12)));
+  const values = [];
+  for (let value = Math.ceil(low / step) * step; value <= high + step * 1e-9; value += step) {
+    values.push(Math.abs(value) < step * 1e-9 ? 0 : Number(value.toPrecision(12)));
   }
-  return found;
+  return values;
 }

@@ -1,16 +1,16 @@
 // Charts: numbers over time as steps, and times of micro-batches as stacked bars. Both can be read
-// with the pointer, and with the arrow keys when they have the focus; what is read is said below.
+// with the pointer, and with the arrow keys when they have the focus; the values are shown as text below the chart.
 
-import { amount, brief, clock, drawn, element, milliseconds, say, ticks } from "/assets/build.js";
+import { amount, shortAmount, clock, svgElement, element, milliseconds, setText, ticks } from "/assets/build.js";
 
 class Chart {
   constructor(height, label) {
     this.height = height;
-    this.svg = drawn("svg", { class: "plot", height, tabindex: 0, role: "img", "aria-label": label });
+    this.svg = svgElement("svg", { class: "plot", height, tabindex: 0, role: "img", "aria-label": label });
     this.reading = element("p", { class: "reading", "aria-live": "polite" });
     this.node = element("div", {}, this.svg, this.reading);
     this.at = null;
-    this.asked = false;
+    this.isDrawPending = false;
     new ResizeObserver(() => this.redraw()).observe(this.node);
     this.svg.addEventListener("pointermove", (event) => this.point(event));
     this.svg.addEventListener("pointerleave", () => this.read(null));
@@ -19,10 +19,10 @@ class Chart {
   }
 
   redraw() {
-    if (this.asked) return;
-    this.asked = true;
+    if (this.isDrawPending) return;
+    this.isDrawPending = true;
     requestAnimationFrame(() => {
-      this.asked = false;
+      this.isDrawPending = false;
       this.width = this.node.clientWidth;
       if (this.width) {
         this.svg.setAttribute("viewBox", `0 0 ${this.width} ${this.height}`);
@@ -51,76 +51,76 @@ class Chart {
 }
 
 const LEFT = 46, RIGHT = 10, TOP = 8, BOTTOM = 20, GAP = 22;
-const BANDS = [104, 56, 44]; // how tall a band is among so many
+const BAND_HEIGHTS = [104, 56, 44]; // the height of a band in a chart of 1, 2, or more bands
 
 export class Lines extends Chart {
   constructor(label, names) {
-    const tall = BANDS[names.length - 1] ?? BANDS.at(-1);
-    super(TOP + names.length * (tall + GAP) - GAP + BOTTOM, label);
-    this.tall = tall;
+    const bandHeight = BAND_HEIGHTS[names.length - 1] ?? BAND_HEIGHTS.at(-1);
+    super(TOP + names.length * (bandHeight + GAP) - GAP + BOTTOM, label);
+    this.bandHeight = bandHeight;
     this.names = names;
-    this.moments = [];
+    this.points = [];
   }
 
-  show(moments) {
-    this.moments = moments;
-    this.node.hidden = !moments.some((moment) => moment.values.some((value) => value != null));
+  show(points) {
+    this.points = points;
+    this.node.hidden = !points.some((point) => point.values.some((value) => value != null));
     this.redraw();
   }
 
-  count() { return this.moments.length; }
+  count() { return this.points.length; }
 
   x(i) {
-    const first = this.moments[0].at, last = this.moments.at(-1).at;
-    const share = last > first ? (this.moments[i].at - first) / (last - first) : 1;
+    const first = this.points[0].time, last = this.points.at(-1).time;
+    const share = last > first ? (this.points[i].time - first) / (last - first) : 1;
     return LEFT + share * (this.width - LEFT - RIGHT);
   }
 
   nearest(x) {
     let best = 0;
-    for (let i = 0; i < this.moments.length; i += 1) {
+    for (let i = 0; i < this.points.length; i += 1) {
       if (Math.abs(this.x(i) - x) <= Math.abs(this.x(best) - x)) best = i;
     }
     return best;
   }
 
   draw() {
-    if (!this.moments.length) { this.svg.replaceChildren(); say(this.reading, ""); return; }
+    if (!this.points.length) { this.svg.replaceChildren(); setText(this.reading, ""); return; }
     const bottom = this.height - BOTTOM;
-    const parts = this.names.flatMap((_, k) => this.band(k, TOP + k * (this.tall + GAP)));
+    const parts = this.names.flatMap((_, k) => this.band(k, TOP + k * (this.bandHeight + GAP)));
     parts.push(
-      drawn("text", { x: LEFT, y: this.height - 4 }, clock(this.moments[0].at)),
-      drawn("text", { x: this.width - RIGHT, y: this.height - 4, "text-anchor": "end" },
-        clock(this.moments.at(-1).at)),
+      svgElement("text", { x: LEFT, y: this.height - 4 }, clock(this.points[0].time)),
+      svgElement("text", { x: this.width - RIGHT, y: this.height - 4, "text-anchor": "end" },
+        clock(this.points.at(-1).time)),
     );
     const at = this.at != null && this.at < this.count() ? this.at : null;
     if (at != null) {
-      parts.push(drawn("line", { class: "cross", x1: this.x(at), x2: this.x(at), y1: TOP, y2: bottom }));
-      const moment = this.moments[at];
-      const values = this.names.map((name, k) => `${name} ${amount(moment.values[k])}`);
-      say(this.reading, `${clock(moment.at)}, micro-batch ${moment.id}: ${values.join(", ")}`);
-    } else say(this.reading, "");
+      parts.push(svgElement("line", { class: "cross", x1: this.x(at), x2: this.x(at), y1: TOP, y2: bottom }));
+      const point = this.points[at];
+      const values = this.names.map((name, k) => `${name} ${amount(point.values[k])}`);
+      setText(this.reading, `${clock(point.time)}, micro-batch ${point.id}: ${values.join(", ")}`);
+    } else setText(this.reading, "");
     this.svg.replaceChildren(...parts);
   }
 
-  // One number, with an axis of its own: numbers of a view may be of any size.
+  // One number with its own axis, because the numbers of a view may differ in size.
   band(k, top) {
-    const values = this.moments.map((moment) => moment.values[k]);
-    const known = values.filter((value) => value != null);
-    if (!known.length) return [];
-    let low = Math.min(...known), high = Math.max(...known);
+    const values = this.points.map((point) => point.values[k]);
+    const nonNull = values.filter((value) => value != null);
+    if (!nonNull.length) return [];
+    let low = Math.min(...nonNull), high = Math.max(...nonNull);
     if (low > 0 && high > 2 * low) low = 0;
     if (high < 0 && low < 2 * high) high = 0;
     if (low === high) { low = Math.min(low, 0); high = Math.max(high, low + 1); }
-    let marks = ticks(low, high, this.tall < 80 ? 2 : 3);
-    if (known.every(Number.isInteger) && marks.some(Number.isInteger)) marks = marks.filter(Number.isInteger);
+    let marks = ticks(low, high, this.bandHeight < 80 ? 2 : 3);
+    if (nonNull.every(Number.isInteger) && marks.some(Number.isInteger)) marks = marks.filter(Number.isInteger);
     low = Math.min(low, marks[0]); high = Math.max(high, marks.at(-1));
-    const bottom = top + this.tall;
-    const y = (value) => (bottom - ((value - low) / (high - low)) * this.tall).toFixed(1);
+    const bottom = top + this.bandHeight;
+    const y = (value) => (bottom - ((value - low) / (high - low)) * this.bandHeight).toFixed(1);
     const colour = `var(--series-${k + 1})`;
     const parts = marks.flatMap((mark) => [
-      drawn("line", { class: "grid", x1: LEFT, x2: this.width - RIGHT, y1: y(mark), y2: y(mark) }),
-      drawn("text", { x: LEFT - 8, y: Number(y(mark)) + 4, "text-anchor": "end" }, brief(mark)),
+      svgElement("line", { class: "grid", x1: LEFT, x2: this.width - RIGHT, y1: y(mark), y2: y(mark) }),
+      svgElement("text", { x: LEFT - 8, y: Number(y(mark)) + 4, "text-anchor": "end" }, shortAmount(mark)),
     ]);
     let path = "", before = null;
     values.forEach((value, i) => {
@@ -128,21 +128,21 @@ export class Lines extends Chart {
       if (value != null) path += before == null ? `M${x} ${y(value)}` : `H${x}V${y(value)}`;
       before = value;
     });
-    if (known.length === values.length) {
-      const ground = Math.min(high, Math.max(low, 0)); // zero, or what is next to it
+    if (nonNull.length === values.length) {
+      const ground = Math.min(high, Math.max(low, 0)); // zero, or the nearest value to it
       const area = `${path}V${y(ground)}H${this.x(0).toFixed(1)}Z`;
-      parts.push(styled(drawn("path", { class: "area", d: area }), "fill", colour));
+      parts.push(styled(svgElement("path", { class: "area", d: area }), "fill", colour));
     }
     const last = values.findLastIndex((value) => value != null);
-    return [...parts, styled(drawn("path", { class: "line", d: path }), "stroke", colour),
-      styled(drawn("circle", { cx: this.x(last), cy: y(values[last]), r: 3 }), "fill", colour)];
+    return [...parts, styled(svgElement("path", { class: "line", d: path }), "stroke", colour),
+      styled(svgElement("circle", { cx: this.x(last), cy: y(values[last]), r: 3 }), "fill", colour)];
   }
 }
 
 export const PHASES = {
-  load: "state", read: "Spark and the way to Python", decode: "taking rows apart",
+  load: "loading the state", read: "Spark, and the transfer to Python", decode: "splitting and checking rows",
   encode: "values to codes", step: "joins and operators", output: "codes to values",
-  cells: "steps of cells on executors", write: "state to disk", merge: "upkeep of arrangements", publish: "targets", other: "the rest",
+  cells: "steps of cells on executors", write: "writing the state", merge: "merging arrangements", publish: "writing the targets", other: "everything else",
 };
 
 export class Bars extends Chart {
@@ -154,8 +154,8 @@ export class Bars extends Chart {
   show(batches) {
     this.batches = batches.map((batch) => {
       const { all, ...seconds } = batch.seconds;
-      const known = Object.values(seconds).reduce((sum, one) => sum + one, 0);
-      return { id: batch.id, all, parts: { ...seconds, other: Math.max(0, all - known) }, batch };
+      const measured = Object.values(seconds).reduce((sum, value) => sum + value, 0);
+      return { id: batch.id, all, parts: { ...seconds, other: Math.max(0, all - measured) }, batch };
     });
     this.redraw();
   }
@@ -179,44 +179,44 @@ export class Bars extends Chart {
     const bottom = this.height - BOTTOM;
     const y = (ms) => bottom - (Math.min(ms, high) / high) * (bottom - TOP);
     const parts = marks.flatMap((mark) => [
-      drawn("line", { class: "grid", x1: LEFT, x2: this.width - RIGHT, y1: y(mark), y2: y(mark) }),
-      drawn("text", { x: LEFT - 8, y: y(mark) + 4, "text-anchor": "end" }, brief(mark)),
+      svgElement("line", { class: "grid", x1: LEFT, x2: this.width - RIGHT, y1: y(mark), y2: y(mark) }),
+      svgElement("text", { x: LEFT - 8, y: y(mark) + 4, "text-anchor": "end" }, shortAmount(mark)),
     ]);
     this.batches.forEach((batch, i) => {
       let ms = 0;
       for (const phase of Object.keys(PHASES)) {
-        const spent = 1000 * (batch.parts[phase] ?? 0);
-        if (y(ms) - y(ms + spent) > 0.2) {
-          parts.push(styled(drawn("rect", {
+        const duration = 1000 * (batch.parts[phase] ?? 0);
+        if (y(ms) - y(ms + duration) > 0.2) {
+          parts.push(styled(svgElement("rect", {
             x: LEFT + i * this.step, width: Math.max(1, this.step - 1.5),
-            y: y(ms + spent), height: y(ms) - y(ms + spent),
+            y: y(ms + duration), height: y(ms) - y(ms + duration),
           }), "fill", `var(--phase-${phase})`));
         }
-        ms += spent;
+        ms += duration;
       }
       if (1000 * batch.all > high) {
-        parts.push(drawn("text", { x: LEFT + (i + 0.5) * this.step, y: TOP + 1, "text-anchor": "middle" }, "↑"));
+        parts.push(svgElement("text", { x: LEFT + (i + 0.5) * this.step, y: TOP + 1, "text-anchor": "middle" }, "↑"));
       }
     });
     parts.push(
-      drawn("text", { x: 2, y: this.height - 4 }, "ms"),
-      drawn("text", { x: LEFT, y: this.height - 4 }, `micro-batch ${amount(this.batches[0].id)}`),
+      svgElement("text", { x: 2, y: this.height - 4 }, "ms"),
+      svgElement("text", { x: LEFT, y: this.height - 4 }, `micro-batch ${amount(this.batches[0].id)}`),
     );
     if (this.count() * this.step > 220) {
-      parts.push(drawn("text", { x: LEFT + this.count() * this.step, y: this.height - 4, "text-anchor": "end" },
+      parts.push(svgElement("text", { x: LEFT + this.count() * this.step, y: this.height - 4, "text-anchor": "end" },
         amount(this.batches.at(-1).id)));
     }
     const at = this.at != null && this.at < this.count() ? this.at : null;
     if (at != null) {
       const x = LEFT + (at + 0.5) * this.step;
-      parts.push(drawn("line", { class: "cross", x1: x, x2: x, y1: TOP, y2: bottom }));
+      parts.push(svgElement("line", { class: "cross", x1: x, x2: x, y1: TOP, y2: bottom }));
       const batch = this.batches[at];
-      const spent = Object.entries(batch.parts).filter(([, one]) => one >= 0.00005)
-        .sort((a, b) => b[1] - a[1]).slice(0, 5).map(([name, one]) => `${name} ${milliseconds(1000 * one)}`);
-      const rows = Object.values(batch.batch.in).reduce((sum, one) => sum + one, 0);
-      say(this.reading, `micro-batch ${amount(batch.id)}, ${amount(rows)} rows: ` +
-        `${milliseconds(1000 * batch.all)}; ${spent.join(", ")}`);
-    } else say(this.reading, "");
+      const longest = Object.entries(batch.parts).filter(([, seconds]) => seconds >= 0.00005)
+        .sort((a, b) => b[1] - a[1]).slice(0, 5).map(([name, seconds]) => `${name} ${milliseconds(1000 * seconds)}`);
+      const rows = Object.values(batch.batch.rows_in).reduce((sum, value) => sum + value, 0);
+      setText(this.reading, `micro-batch ${amount(batch.id)}, ${amount(rows)} rows: ` +
+        `${milliseconds(1000 * batch.all)}; ${longest.join(", ")}`);
+    } else setText(this.reading, "");
     this.svg.replaceChildren(...parts);
   }
 }

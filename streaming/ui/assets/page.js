@@ -1,56 +1,56 @@
-// The page: takes the events of the stream and shows what they say.
+// The page: receives the events of the stream, and shows their data. Starts the other modules.
 
-import { amount, bytes, element, milliseconds, plural, say } from "/assets/build.js";
+import { amount, bytes, element, milliseconds, plural, setText } from "/assets/build.js";
 import { Bars, PHASES } from "/assets/chart.js";
 import { Circuit } from "/assets/circuit.js";
 import { Picture } from "/assets/matches.js";
 import { View } from "/assets/views.js";
 
-const COURSE = 1024, RECENT = 120, QUIET = 10;
-const by = (id) => document.getElementById(id);
+const MAX_POINTS = 1024, MAX_RECENT = 120, QUIET_AFTER_S = 10;
+const byId = (id) => document.getElementById(id);
 const SECTIONS = [["views", "Views"], ["matches", "Matches"], ["latency", "Latency"], ["state", "State"], ["circuit", "Circuit"]];
 
-const page = { batches: 0, now: null, recent: [], course: [], views: [], pictures: [], isPaused: false, isLost: true, heard: 0 };
+const page = { batches: 0, now: null, recent: [], timeline: [], views: [], pictures: [], isPaused: false, isLost: true, lastEventMs: 0 };
 
-// ---------------------------------------------------------------- what there is
+// ---------------------------------------------------------------- receiving data
 
-function begin(whole) {
-  document.title = `${whole.name} · dbsp-wcoj`;
-  say(by("name"), whole.name);
-  Object.assign(page, { batches: whole.batches, recent: whole.recent, course: whole.course, now: whole });
-  page.views = whole.views.map((view) => new View(view));
-  const views = by("views").querySelector("div");
+function showSnapshot(snapshot) {
+  document.title = `${snapshot.name} · dbsp-wcoj`;
+  setText(byId("name"), snapshot.name);
+  Object.assign(page, { batches: snapshot.batches, recent: snapshot.recent, timeline: snapshot.timeline, now: snapshot });
+  page.views = snapshot.views.map((view) => new View(view));
+  const views = byId("views").querySelector("div");
   views.classList.toggle("one", page.views.length === 1);
   views.replaceChildren(...page.views.map((view) => view.node));
-  page.pictures = whole.views.filter((view) => view.pattern).map((view) => new Picture(view));
-  by("matches").hidden = !page.pictures.length;
-  by("matches").querySelector("div").replaceChildren(...page.pictures.map((picture) => picture.node));
+  page.pictures = snapshot.views.filter((view) => view.pattern).map((view) => new Picture(view));
+  byId("matches").hidden = !page.pictures.length;
+  byId("matches").querySelector("div").replaceChildren(...page.pictures.map((picture) => picture.node));
   page.bars = new Bars("Time of each micro-batch by phase");
   page.legend = element("ul", { class: "legend" });
-  by("latency").querySelector(".card").replaceChildren(page.bars.node, page.legend);
-  page.holdings = element("ul", { class: "holdings", tabindex: 0, "aria-label": "Arrangements" });
-  by("state").querySelector(".card").replaceChildren(page.holdings);
-  page.boxes = new Map(whole.circuit.boxes.filter((box) => box.kind !== "view").map((box) => [box.name, box]));
-  page.kept = whole.circuit.kept;
-  page.circuit = new Circuit(whole.circuit, whole.name);
-  by("circuit").querySelector(".card").replaceChildren(page.circuit.node);
-  sections();
+  byId("latency").querySelector(".card").replaceChildren(page.bars.node, page.legend);
+  page.arrangements = element("ul", { class: "arrangements", tabindex: 0, "aria-label": "Arrangements" });
+  byId("state").querySelector(".card").replaceChildren(page.arrangements);
+  page.boxes = new Map(snapshot.circuit.boxes.filter((box) => box.kind !== "view").map((box) => [box.name, box]));
+  page.materializedViews = snapshot.circuit.materialized_views;
+  page.circuit = new Circuit(snapshot.circuit, snapshot.name);
+  byId("circuit").querySelector(".card").replaceChildren(page.circuit.node);
+  showSections();
 }
 
-function add(more) {
-  for (const batch of more.recent) {
-    if (batch.n <= page.batches) continue;
+function addUpdate(update) {
+  for (const batch of update.recent) {
+    if (batch.number <= page.batches) continue;
     page.recent.push(batch);
-    page.course.push({ n: batch.n, id: batch.id, at: batch.at, values: batch.values });
+    page.timeline.push({ number: batch.number, id: batch.id, time: batch.time, values: batch.values });
   }
-  page.recent = page.recent.slice(-RECENT);
-  if (page.course.length > COURSE) {
-    const last = page.course.at(-1);
-    page.course = page.course.filter((_, i) => i % 2 === 0);
-    if (page.course.at(-1) !== last) page.course.push(last);
+  page.recent = page.recent.slice(-MAX_RECENT);
+  if (page.timeline.length > MAX_POINTS) {
+    const last = page.timeline.at(-1);
+    page.timeline = page.timeline.filter((_, i) => i % 2 === 0);
+    if (page.timeline.at(-1) !== last) page.timeline.push(last);
   }
-  page.batches = more.batches;
-  page.now = more;
+  page.batches = update.batches;
+  page.now = update;
 }
 
 // ---------------------------------------------------------------- showing it
@@ -58,156 +58,156 @@ function add(more) {
 function show() {
   if (!page.now) return;
   const { now } = page;
-  status();
+  showStatus();
   if (page.isPaused) return;
-  tiles();
+  showTiles();
   for (const view of page.views) {
-    view.show(page.course, now.newest[view.view.name], now.partial.includes(view.view.name));
+    view.show(page.timeline, now.newest[view.view.name], now.partial.includes(view.view.name));
   }
   for (const picture of page.pictures) picture.show(now.matches[picture.view.name] ?? []);
   page.bars.show(page.recent);
-  legend();
-  holdings();
-  page.circuit.show(now.operators, now.elsewhere);
+  showLegend();
+  showArrangements();
+  page.circuit.show(now.operators, now.on_executors);
 }
 
-function status() {
-  const node = by("status");
+function showStatus() {
+  const node = byId("status");
   let { state, reason } = page.now?.status ?? { state: "waiting", reason: "" };
-  const silence = (performance.now() - page.heard) / 1000;
-  if (state === "running" && silence > QUIET) state = "quiet";
+  const silence = (performance.now() - page.lastEventMs) / 1000;
+  if (state === "running" && silence > QUIET_AFTER_S) state = "quiet";
   const texts = {
     waiting: "waiting for the first micro-batch", running: "running", ended: reason || "ended",
     failed: `failed: ${reason}`, quiet: `quiet for ${plural(Math.floor(silence), "second")}`,
   };
   let text = texts[state];
   if (page.isLost && state !== "ended" && state !== "failed") [state, text] = ["lost", page.now ? "no connection, trying again" : "connecting"];
-  else if (page.isPaused) [state, text] = ["paused", `held still; ${text}`];
+  else if (page.isPaused) [state, text] = ["paused", `updates paused; ${text}`];
   node.dataset.state = state;
-  say(node, text);
+  setText(node, text);
 }
 
-function tiles() {
+function showTiles() {
   const last = page.recent.at(-1);
   const times = page.recent.map((batch) => 1000 * batch.seconds.all).sort((a, b) => a - b);
-  const at = (share) => times[Math.floor(share * (times.length - 1))];
+  const quantile = (share) => times[Math.floor(share * (times.length - 1))];
   const latest = page.recent.slice(-31);
-  const span = latest.length > 1 ? latest.at(-1).at - latest[0].at : 0;
-  const rows = (batch) => Object.values(batch.in).reduce((sum, one) => sum + one, 0);
-  const came = latest.slice(1).reduce((sum, batch) => sum + rows(batch), 0);
-  const isStill = (performance.now() - page.heard) / 1000 > QUIET || page.now.status.state !== "running";
-  const total = page.now.state.reduce((sum, one) => sum + one.bytes, 0);
-  const held = page.now.state.reduce((sum, one) => sum + one.rows, 0);
-  const all = [
+  const span = latest.length > 1 ? latest.at(-1).time - latest[0].time : 0;
+  const rows = (batch) => Object.values(batch.rows_in).reduce((sum, value) => sum + value, 0);
+  const rowCount = latest.slice(1).reduce((sum, batch) => sum + rows(batch), 0);
+  const isIdle = (performance.now() - page.lastEventMs) / 1000 > QUIET_AFTER_S || page.now.status.state !== "running";
+  const total = page.now.state.reduce((sum, arrangement) => sum + arrangement.bytes, 0);
+  const stateRows = page.now.state.reduce((sum, arrangement) => sum + arrangement.rows, 0);
+  const contents = [
     ["Micro-batch", last ? amount(last.id) : "–", last ? plural(rows(last), "row") : ""],
-    ["Rows per second", span ? amount(isStill ? 0 : Math.round(came / span)) : "–",
-      span ? (isStill ? `${amount(Math.round(came / span))} when it ran` : `over ${span.toFixed(0) || "1"} s`) : ""],
-    ["Latency", last ? milliseconds(at(0.5)) : "–", last ? `95 %: ${milliseconds(at(0.95))}` : ""],
-    ["State", bytes(total), plural(held, "row")],
+    ["Rows per second", span ? amount(isIdle ? 0 : Math.round(rowCount / span)) : "–",
+      span ? (isIdle ? `${amount(Math.round(rowCount / span))} when it ran` : `over ${span.toFixed(0) || "1"} s`) : ""],
+    ["Latency", last ? milliseconds(quantile(0.5)) : "–", last ? `95 %: ${milliseconds(quantile(0.95))}` : ""],
+    ["State", bytes(total), plural(stateRows, "row")],
     ["Bad rows", amount(last?.dead_letters_total ?? 0), last?.dead_letters ? `${amount(last.dead_letters)} in the last` : ""],
   ];
-  const node = by("now");
-  if (node.children.length !== all.length) {
-    node.replaceChildren(...all.map(([name]) => element("dl", { class: "tile" }, element("dt", {}, name), element("dd", {}, element("span"), element("small")))));
+  const node = byId("now");
+  if (node.children.length !== contents.length) {
+    node.replaceChildren(...contents.map(([name]) => element("dl", { class: "tile" }, element("dt", {}, name), element("dd", {}, element("span"), element("small")))));
   }
-  all.forEach(([, value, note], i) => {
-    say(node.children[i].querySelector("span"), value);
-    say(node.children[i].querySelector("small"), note);
+  contents.forEach(([, value, note], i) => {
+    setText(node.children[i].querySelector("span"), value);
+    setText(node.children[i].querySelector("small"), note);
   });
 }
 
-function legend() {
-  const spent = {};
+function showLegend() {
+  const secondsOf = {};
   for (const { parts } of page.bars.batches) {
-    for (const [phase, seconds] of Object.entries(parts)) spent[phase] = (spent[phase] ?? 0) + seconds;
+    for (const [phase, seconds] of Object.entries(parts)) secondsOf[phase] = (secondsOf[phase] ?? 0) + seconds;
   }
-  const total = Object.values(spent).reduce((sum, one) => sum + one, 0);
-  const shown = Object.keys(PHASES).filter((phase) => spent[phase] / total > 0.005);
-  const key = shown.map((phase) => `${phase} ${Math.round((100 * spent[phase]) / total)}`).join();
+  const total = Object.values(secondsOf).reduce((sum, value) => sum + value, 0);
+  const shown = Object.keys(PHASES).filter((phase) => secondsOf[phase] / total > 0.005);
+  const key = shown.map((phase) => `${phase} ${Math.round((100 * secondsOf[phase]) / total)}`).join();
   if (page.legend.dataset.key === key) return;
   page.legend.dataset.key = key;
   page.legend.replaceChildren(...shown.map((phase) => {
     const mark = element("i");
     mark.style.background = `var(--phase-${phase})`;
-    return element("li", { title: PHASES[phase] }, mark, `${phase} ${Math.round((100 * spent[phase]) / total)} %`);
+    return element("li", { title: PHASES[phase] }, mark, `${phase} ${Math.round((100 * secondsOf[phase]) / total)} %`);
   }));
 }
 
-function holdings() {
+function showArrangements() {
   const state = [...page.now.state].sort((a, b) => b.bytes - a.bytes);
-  const most = Math.max(1, ...state.map((one) => one.bytes));
-  if (page.holdings.children.length !== Math.max(1, state.length)) {
-    page.holdings.replaceChildren(...(state.length ? state.map(() => element(
-      "li", { class: "holding" },
-      element("span", { class: "what" }, element("span"), " ", element("code")),
-      element("span", { class: "much" }, element("b"), element("span")),
+  const maxBytes = Math.max(1, ...state.map((arrangement) => arrangement.bytes));
+  if (page.arrangements.children.length !== Math.max(1, state.length)) {
+    page.arrangements.replaceChildren(...(state.length ? state.map(() => element(
+      "li", { class: "arrangement" },
+      element("span", { class: "label" }, element("span"), " ", element("code")),
+      element("span", { class: "size" }, element("b"), element("span")),
       element("div", { class: "bar" }, element("span")),
-    )) : [element("li", { class: "none" }, "nothing yet")]));
+    )) : [element("li", { class: "none" }, "no data yet")]));
   }
-  state.forEach((one, i) => {
-    const [what, much, bar] = page.holdings.children[i].children;
-    const [name, about] = named(one.name);
-    say(what.children[0], name);
-    what.title = about;
-    say(what.children[1], one.order.length ? `[${one.order.join(",")}]` : "");
-    say(much.children[0], bytes(one.bytes));
-    say(much.children[1], ` · ${plural(one.rows, "row")}${one.runs == null ? "" : ` · ${plural(one.runs, "run")}`}`);
-    bar.firstChild.style.width = `${(100 * one.bytes) / most}%`;
+  state.forEach((arrangement, i) => {
+    const [label, size, bar] = page.arrangements.children[i].children;
+    const [text, title] = describeArrangement(arrangement.name);
+    setText(label.children[0], text);
+    label.title = title;
+    setText(label.children[1], arrangement.order.length ? `[${arrangement.order.join(",")}]` : "");
+    setText(size.children[0], bytes(arrangement.bytes));
+    setText(size.children[1], ` · ${plural(arrangement.rows, "row")}${arrangement.runs == null ? "" : ` · ${plural(arrangement.runs, "run")}`}`);
+    bar.firstChild.style.width = `${(100 * arrangement.bytes) / maxBytes}%`;
   });
 }
 
-// What an arrangement is of, in the words of the drawing.
-function named(name) {
-  const [, of, number] = /^(?:relation|operator) (\S+)(?: (\d+))?$/.exec(name) ?? [];
-  const box = page.boxes.get(of);
-  const view = page.kept[of];
+// Return the label and the tooltip of an arrangement: its operator as in the drawing of the circuit.
+function describeArrangement(name) {
+  const [, operator, number] = /^(?:relation|operator) (\S+)(?: (\d+))?$/.exec(name) ?? [];
+  const box = page.boxes.get(operator);
+  const view = page.materializedViews[operator];
   if (view) return [`view ${view}`, name];
   if (!box) return [name, name];
   const part = number === undefined || number === "0" ? "" : `, part ${Number(number) + 1}`;
-  return [(box.kind === "input" ? `input ${of}` : `${box.kind} ${of}`) + part, box.label];
+  return [(box.kind === "input" ? `input ${operator}` : `${box.kind} ${operator}`) + part, box.label];
 }
 
 // ---------------------------------------------------------------- keys and buttons
 
-function sections() {
-  const there = SECTIONS.filter(([id]) => !by(id).hidden);
-  by("sections").replaceChildren(...there.map(([id, name], i) => element(
+function showSections() {
+  const visible = SECTIONS.filter(([id]) => !byId(id).hidden);
+  byId("sections").replaceChildren(...visible.map(([id, name], i) => element(
     "a", { href: `#${id}`, "aria-keyshortcuts": i + 1 }, name)));
 }
 
-function theme(name) {
+function setTheme(name) {
   document.documentElement.dataset.theme = name;
-  say(by("theme"), name === "dark" ? "Light" : "Dark");
+  setText(byId("theme"), name === "dark" ? "Light" : "Dark");
 }
 
-function pause() {
+function togglePause() {
   page.isPaused = !page.isPaused;
-  by("pause").setAttribute("aria-pressed", page.isPaused);
-  say(by("pause"), page.isPaused ? "Go on" : "Pause");
+  byId("pause").setAttribute("aria-pressed", page.isPaused);
+  setText(byId("pause"), page.isPaused ? "Resume" : "Pause");
   show();
 }
 
 const system = matchMedia("(prefers-color-scheme: dark)");
-const wanted = () => localStorage.getItem("theme") ?? (system.matches ? "dark" : "light");
-theme(wanted());
-system.addEventListener("change", () => theme(wanted()));
+const preferredTheme = () => localStorage.getItem("theme") ?? (system.matches ? "dark" : "light");
+setTheme(preferredTheme());
+system.addEventListener("change", () => setTheme(preferredTheme()));
 
-function turn() {
+function toggleTheme() {
   const name = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
   localStorage.setItem("theme", name);
-  theme(name);
+  setTheme(name);
 }
 
-by("theme").addEventListener("click", turn);
-by("pause").addEventListener("click", pause);
-by("help").addEventListener("click", () => by("keys").showModal());
+byId("theme").addEventListener("click", toggleTheme);
+byId("pause").addEventListener("click", togglePause);
+byId("help").addEventListener("click", () => byId("keys").showModal());
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || by("keys").open) return;
-  if (event.key === "p") pause();
-  else if (event.key === "t") turn();
-  else if (event.key === "?") by("keys").showModal();
+  if (event.ctrlKey || event.metaKey || event.altKey || byId("keys").open) return;
+  if (event.key === "p") togglePause();
+  else if (event.key === "t") toggleTheme();
+  else if (event.key === "?") byId("keys").showModal();
   else if (/^[1-9]$/.test(event.key)) {
-    const link = by("sections").children[Number(event.key) - 1];
+    const link = byId("sections").children[Number(event.key) - 1];
     if (!link) return;
     const section = document.querySelector(link.getAttribute("href"));
     section.scrollIntoView();
@@ -218,25 +218,25 @@ document.addEventListener("keydown", (event) => {
 
 // ---------------------------------------------------------------- the stream
 
-// A browser connects again by itself after an interruption, but not after a refusal.
-const AGAIN = 5000;
+// After an interruption the browser reconnects by itself, but not after an error response.
+const RECONNECT_MS = 5000;
 
-function listen() {
+function openStream() {
   const stream = new EventSource("/events");
-  stream.addEventListener("whole", (event) => { page.isLost = false; page.heard = performance.now(); begin(JSON.parse(event.data)); show(); });
-  stream.addEventListener("more", (event) => { page.heard = performance.now(); add(JSON.parse(event.data)); show(); });
+  stream.addEventListener("snapshot", (event) => { page.isLost = false; page.lastEventMs = performance.now(); showSnapshot(JSON.parse(event.data)); show(); });
+  stream.addEventListener("update", (event) => { page.lastEventMs = performance.now(); addUpdate(JSON.parse(event.data)); show(); });
   stream.addEventListener("error", () => {
     page.isLost = true;
-    status();
-    if (stream.readyState === EventSource.CLOSED) setTimeout(again, AGAIN);
+    showStatus();
+    if (stream.readyState === EventSource.CLOSED) setTimeout(reconnect, RECONNECT_MS);
   });
 }
 
-async function again() {
-  const answer = await fetch("/", { method: "HEAD" }).catch(() => null);
-  if (answer?.status === 401) location.reload(); // to sign in
-  else listen();
+async function reconnect() {
+  const response = await fetch("/", { method: "HEAD" }).catch(() => null);
+  if (response?.status === 401) location.reload(); // to sign in
+  else openStream();
 }
 
-listen();
-setInterval(() => { status(); if (page.now && !page.isPaused) tiles(); }, 1000);
+openStream();
+setInterval(() => { showStatus(); if (page.now && !page.isPaused) showTiles(); }, 1000);

@@ -1,53 +1,53 @@
-// A card for each view: its numbers now and over time, and the rows that changed last.
+// A card for each view: its current numbers, their chart, and the newest changed rows.
 
 import { Lines } from "/assets/chart.js";
-import { amount, element, plural, say } from "/assets/build.js";
+import { amount, element, plural, setText } from "/assets/build.js";
 
 export class View {
   constructor(view) {
     this.view = view;
     this.values = view.numbers.map(() => element("b", {}, "–"));
-    const many = view.numbers.length > 1;
+    const hasSeveral = view.numbers.length > 1;
     const numbers = view.numbers.map((name, k) => {
       const mark = element("i");
       mark.style.background = `var(--series-${k + 1})`;
-      return element("div", { class: "number" }, this.values[k], element("span", {}, many ? mark : null, name));
+      return element("div", { class: "number" }, this.values[k], element("span", {}, hasSeveral ? mark : null, name));
     });
     this.change = element("p", { class: "change" });
     this.chart = new Lines(`${view.name} over time`, view.numbers);
     this.partial = element("p", { class: "none", hidden: true },
       "number of rows unknown: the view is not materialized, and was not empty before");
     this.rows = element("div", { class: "rows", tabindex: 0, role: "region", "aria-label": `Newest rows of ${view.name}` });
-    this.none = element("p", { class: "none" }, "nothing yet");
+    this.noRows = element("p", { class: "none" }, "no rows yet");
     this.numbers = element("div", { class: "numbers" }, ...numbers);
     this.node = element(
       "article", { class: "card view" },
       element("div", { class: "view-head" }, element("h3", {}, view.name), this.change),
       this.numbers,
-      this.partial, this.chart.node, this.none, this.rows,
+      this.partial, this.chart.node, this.noRows, this.rows,
     );
     this.rows.hidden = true;
-    this.shown = null;
+    this.shownBatch = null;
   }
 
-  show(course, newest, isPartial) {
-    const moments = course.map((moment) => ({
-      id: moment.id, at: moment.at, values: moment.values[this.view.name] ?? this.view.numbers.map(() => null),
+  show(timeline, newest, isPartial) {
+    const points = timeline.map((point) => ({
+      id: point.id, time: point.time, values: point.values[this.view.name] ?? this.view.numbers.map(() => null),
     }));
     this.partial.hidden = !isPartial;
     this.numbers.hidden = isPartial;
-    this.chart.show(moments);
-    const now = moments.at(-1)?.values ?? [];
-    this.values.forEach((node, k) => say(node, amount(now[k])));
-    if (!newest || this.shown === newest.batch) return;
-    this.shown = newest.batch;
-    this.none.hidden = true;
+    this.chart.show(points);
+    const current = points.at(-1)?.values ?? [];
+    this.values.forEach((node, k) => setText(node, amount(current[k])));
+    if (!newest || this.shownBatch === newest.batch) return;
+    this.shownBatch = newest.batch;
+    this.noRows.hidden = true;
     this.rows.hidden = false;
-    this.change.replaceChildren(...this.changed(newest));
+    this.change.replaceChildren(...this.changeParts(newest));
     this.rows.replaceChildren(this.table(newest));
   }
 
-  changed(newest) {
+  changeParts(newest) {
     const parts = [`micro-batch ${amount(newest.batch)}: `];
     if (newest.mode === "complete") return [...parts, plural(newest.count, "row")];
     if (newest.inserted) parts.push(element("span", { class: "inserted" }, `+${amount(newest.inserted)}`));
@@ -57,17 +57,17 @@ export class View {
   }
 
   table(newest) {
-    const side = (column) => (column.number ? "right" : null);
+    const alignment = (column) => (column.number ? "right" : null);
     const columns = this.view.columns;
     const head = element("tr", {}, element("th", { scope: "col", class: "right" }, "±"),
-      ...columns.map((column) => element("th", { scope: "col", class: side(column) }, column.name)));
+      ...columns.map((column) => element("th", { scope: "col", class: alignment(column) }, column.name)));
     const body = newest.rows.map(([weight, values]) => element(
       "tr", {},
       element("td", { class: `weight right ${weight < 0 ? "deleted" : "inserted"}` },
         `${weight < 0 ? "−" : "+"}${amount(Math.abs(weight))}`),
       ...values.map((value, k) => (value == null
         ? element("td", { class: "null" }, "null")
-        : element("td", { class: side(columns[k]) }, value))),
+        : element("td", { class: alignment(columns[k]) }, value))),
     ));
     if (newest.count > newest.rows.length) {
       body.push(element("tr", {}, element("td", {}),

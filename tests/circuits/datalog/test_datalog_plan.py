@@ -17,7 +17,7 @@ from circuits.datalog import plan_datalog
 from circuits.datalog.parser import parse
 from circuits.datalog.program import Atom
 from circuits.errors import DatalogError
-from circuits.plan.nodes import CrossJoin, Distinct, Field, Filter, Map, Plan, Scan
+from circuits.plan.nodes import CrossJoin, Distinct, Field, Filter, Map, PlanNode, Scan
 from dbsp_wcoj import Query
 from tests.generators.datalog_programs import DATABASE, PROGRAMS, SCHEMA
 from tests.oracles.naive_datalog import evaluate_program
@@ -326,7 +326,7 @@ def test_plans_scan_other_heads_and_come_after_them():
     assert all(isinstance(plan, Distinct) for plan in plans.values())
 
 
-def scans(plan: Plan) -> set[str]:
+def scans(plan: PlanNode) -> set[str]:
     if isinstance(plan, Scan):
         return {plan.relation}
     inner = [getattr(plan, name, None) for name in ("input", "left", "right")]

@@ -205,7 +205,7 @@ def test_with_keep_a_state_that_is_restored_publishes_the_same(data, query, even
             tables["names"] = NAMES
         first = circuit.prepare(tables)
         if data.draw(st.booleans()):
-            other = Circuit(circuit.definition)
+            other = Circuit(circuit.spec)
             other.restore(circuit.snapshot())
             circuit = other
         else:
@@ -277,7 +277,7 @@ def test_a_row_is_late_by_the_rows_of_earlier_steps_only():
         assert (late.reason, bag_of(late.table)) == ("late", {(0, 89, 0): 1})
         assert bag_of(step.outputs["view"]) == {(90, 100): 1, (90, 300): 1, (100, 300): 1}
         messages.append(late.message)
-        circuit = Circuit(circuit.definition)
+        circuit = Circuit(circuit.spec)
         circuit.restore(snapshot)
     assert messages[0] == messages[1]
     assert "before 90, the greatest time or watermark of earlier steps less 10" in messages[0]

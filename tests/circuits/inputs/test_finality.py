@@ -213,7 +213,7 @@ def test_kept_keys_have_the_event_time_among_them():
 
 
 def test_an_unknown_on_expiry_is_refused():
-    with pytest.raises(InputOptionsError, match="on_expiry='drop' is neither 'retract'"):
+    with pytest.raises(InputOptionsError, match="on_expiry='drop' must be 'retract'"):
         Retention("at", "1 day", on_expiry="drop")  # type: ignore[arg-type]
 
 

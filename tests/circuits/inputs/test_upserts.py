@@ -97,7 +97,7 @@ def test_a_sequence_of_texts_is_refused():
     with pytest.raises(InputOptionsError, match="have no order"):
         circuit_of(InputOptions(keys=("k",), sequence="name"), schema)
     table = pa.table({"k": [1], "name": ["ann"], "sequence": ["7"]})
-    with pytest.raises(SchemaError, match="column 'sequence' is of type string"):
+    with pytest.raises(SchemaError, match=r"column 'sequence' .* type string have no order"):
         circuit_of(KEYED, schema).step({"r": table})
 
 
@@ -123,7 +123,7 @@ def test_an_error_of_a_tie_shows_the_key_and_both_rows_and_the_way_out():
     tied = pa.table({"k": [1, 1, 2], "g": [5, 6, 0], "ts": [9, 9, 9]})
     with pytest.raises(UpsertError) as caught:
         circuit.step({"r": tied})
-    for part in ("{'k': 1}", "'g': 5", "'g': 6", "another value in a column 'ts'"):
+    for part in ("{'k': 1}", "'g': 5", "'g': 6", "a different value in a column 'ts'"):
         assert part in str(caught.value)
     gone = pa.table({"k": [1, 1], "g": [5, 5], "ts": [9, 9], "weight": [1, -1]})
     with pytest.raises(UpsertError, match=r"the row .*'g': 5.* and a deletion"):

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from circuits.errors import CircuitError
 from circuits.plan.expressions import Literal
 from circuits.plan.fixpoint import SET, Fixpoint, RecursiveReference
-from circuits.plan.node import Plan, UnaryNode
+from circuits.plan.node import PlanNode, UnaryNode
 from circuits.plan.nodes import Distinct, Field, Filter, Negate, Scan, Union, columns
 from circuits.runtime.circuit_version import CircuitVersion
 from circuits.runtime.graph import Graph
@@ -72,7 +72,7 @@ class ShiftOperator:
 OPERATORS = builtin_operators().with_operator(Shift, ShiftOperator)
 
 
-def graph_of(**plans: Plan) -> Graph:
+def graph_of(**plans: PlanNode) -> Graph:
     return incrementalize(plans, {"e": E.fields}, operators=OPERATORS)
 
 

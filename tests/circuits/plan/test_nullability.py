@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from circuits.plan.nodes import Plan, Scan, columns
+from circuits.plan.nodes import PlanNode, Scan, columns
 from circuits.plan.rewrite.nullability import is_nullable
 from circuits.plan.rewrite.pipeline import rewrite_plan
 from circuits.runtime.graph import Graph
@@ -27,14 +27,14 @@ PROMISED = {
 INSTEAD = 5
 
 
-def promised(plan: Plan) -> Plan:
+def promised(plan: PlanNode) -> PlanNode:
     """The plan over relations of columns without NULL."""
     if isinstance(plan, Scan):
         return Scan(plan.relation, PROMISED[plan.relation])
     changed = {}
     for field in fields(plan):
         value = getattr(plan, field.name)
-        if isinstance(value, Plan):
+        if isinstance(value, PlanNode):
             changed[field.name] = promised(value)
         elif field.name == "inputs":
             changed[field.name] = tuple(map(promised, value))

@@ -21,7 +21,7 @@ from circuits.plan.nodes import (
     Map,
     Negate,
     PartialAggregate,
-    Plan,
+    PlanNode,
     Positive,
     RowIdDecode,
     RowIdEncode,
@@ -49,11 +49,11 @@ RELATIONS = {
 }
 
 
-def names(plan: Plan) -> list[str]:
+def names(plan: PlanNode) -> list[str]:
     return [field.name for field in plan.fields]
 
 
-def shape(plan: Plan) -> str:
+def shape(plan: PlanNode) -> str:
     """A plan in a line; of a join each input with its variables, then ``->`` and the head."""
     match plan:
         case Scan(relation):

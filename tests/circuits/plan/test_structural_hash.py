@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from circuits import Circuit, compile_datalog, compile_sql
 from circuits.plan.expressions import Literal
-from circuits.plan.node import Plan
+from circuits.plan.node import PlanNode
 from circuits.plan.nodes import CrossJoin, Field, Filter, Map, Scan, Union, Values, columns
 from circuits.plan.structural_hash import PlanHasher, hash_values
 from circuits.types.functions import call
@@ -36,7 +36,7 @@ VIEWS = {
 }
 
 
-def hash_of(plan: Plan) -> str:
+def hash_of(plan: PlanNode) -> str:
     return PlanHasher().hash(plan)
 
 
@@ -85,7 +85,7 @@ def test_a_value_of_an_unknown_class_is_refused():
 
 
 def test_a_zero_and_a_negative_zero_are_two_expressions():
-    def plus(zero: float) -> Plan:
+    def plus(zero: float) -> PlanNode:
         return Map(E, (call("add", columns(E)[0], Literal(zero, FLOAT)),), ("x",))
 
     assert plus(0.0) == plus(-0.0)
@@ -115,7 +115,7 @@ def test_a_plan_that_is_drawn_again_has_the_same_hash(data):
 
 
 def state_names(circuit: Circuit) -> set[str]:
-    return {*circuit.graph.registry.traces, *circuit.graph.registry.tables}
+    return {*circuit.graph.registry.traces, *circuit.graph.registry.dictionaries}
 
 
 def test_state_names_depend_on_what_is_computed_and_not_on_positions():

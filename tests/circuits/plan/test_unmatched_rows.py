@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circuits.plan.expressions import Column, Expression
-from circuits.plan.nodes import Filter, Map, OuterJoin, Plan, Scan, Semijoin
+from circuits.plan.nodes import Filter, Map, OuterJoin, PlanNode, Scan, Semijoin
 from circuits.plan.rewrite.pipeline import rewrite_plan
 from circuits.plan.rewrite.unmatched_rows import as_antijoin
 from circuits.runtime.graph import Graph
@@ -28,7 +28,7 @@ def is_null(column: Column) -> Expression:
     return call("is_null", column)
 
 
-def below_filters(plan: Plan) -> Plan:
+def below_filters(plan: PlanNode) -> PlanNode:
     while isinstance(plan, Filter):
         plan = plan.input
     return plan
@@ -73,7 +73,7 @@ def test_a_column_that_may_be_null_in_a_partner_makes_none() -> None:
 @given(st.data())
 def test_rows_without_partner_follow_random_changes(data: st.DataObject) -> None:
     draw = data.draw
-    plan: Plan = OuterJoin(R, S, matching(draw, 2, 3))
+    plan: PlanNode = OuterJoin(R, S, matching(draw, 2, 3))
     for _ in range(draw(st.integers(1, 2))):
         condition = is_null(draw(st.sampled_from([B, C, D, E])))
         if draw(st.booleans()):

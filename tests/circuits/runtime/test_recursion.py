@@ -130,7 +130,7 @@ def test_a_recursive_program_asked_at_once_gives_what_the_view_has(title, data):
 def test_a_recursive_view_that_is_restarted_gives_what_it_would_have_given(title, data):
     world = World(PROGRAMS[title])
     circuit = world.circuit(materialize=data.draw(st.booleans()))
-    steady = Circuit(circuit.definition)
+    steady = Circuit(circuit.spec)
     store = Store(data.draw(st.integers(0, 99)))
     for _ in range(4):
         tables = world.change(data.draw)

@@ -63,7 +63,7 @@ def test_a_random_circuit_that_is_restarted_gives_what_it_would_have_given(data)
     options = CircuitOptions(materialize=data.draw(st.booleans()), formula=first)
     schemas = {name: schema_of(name) for name in RELATIONS}
     circuit = Circuit(CircuitSpec({"view": plan}, schemas, options))
-    steady = Circuit(circuit.definition)
+    steady = Circuit(circuit.spec)
     store, history = Store(data.draw(st.integers(0, 99))), History()
     for _ in range(data.draw(st.integers(1, 6))):
         tables = tables_of(history.change(data.draw))
@@ -88,7 +88,7 @@ def test_a_random_circuit_that_is_restarted_gives_what_it_would_have_given(data)
 @given(st.data())
 def test_random_sql_that_is_restarted_gives_what_it_would_have_given(data):
     circuit = compile_sql(data.draw(selects()), SCHEMAS)
-    steady = Circuit(circuit.definition)
+    steady = Circuit(circuit.spec)
     store, world = Store(), World()
     for _ in range(data.draw(st.integers(1, 4))):
         tables = world.change(data.draw)
@@ -102,7 +102,7 @@ def test_random_sql_that_is_restarted_gives_what_it_would_have_given(data):
 def test_all_kinds_of_state_are_carried_over_restarts(formula):
     """Texts, decimals, row ids, groups, extremes, top-k, sets, with another formula at times."""
     steady = compile_sql(VIEWS, INPUTS, materialize=True)
-    circuit, store = Circuit(steady.definition), Store()
+    circuit, store = Circuit(steady.spec), Store()
     for number, tables in enumerate(steps(20, seed=5)):
         assert stored(circuit, store, tables) == bags(steady.step(tables))
         if number % 4 == 3:
@@ -148,14 +148,14 @@ def test_joins_that_were_planned_again_are_planned_so_after_a_restart(formula, a
     if not ahead:
         monkeypatch.setattr(schedule, "MAX_JOINS_PER_ATOM_AHEAD", -1)
     circuit = compile_sql(JOINS, NODES, formula=formula)
-    steady = Circuit(circuit.definition)
+    steady = Circuit(circuit.spec)
     store = Store()
     planned = set()
     for tables in growing(30, seed=1, size=90):
         assert stored(circuit, store, tables) == bags(steady.step(tables))
         planned.add(store.rest)
         state = store.state()
-        circuit = Circuit(circuit.definition)
+        circuit = Circuit(circuit.spec)
         with monkeypatch.context() as patch:
             patch.setattr(Run, "of", None)  # so that nothing can be built
             circuit.load(state)
@@ -194,7 +194,7 @@ def test_rows_are_arranged_anew_for_a_formula_that_needs_other_orders():
 def test_weights_so_large_that_runs_must_be_one_are_carried_over_a_restart():
     large = 2**62
     circuit = compile_sql("SELECT src, dst FROM link", {"link": EDGE}, materialize=True)
-    steady, store = Circuit(circuit.definition), Store()
+    steady, store = Circuit(circuit.spec), Store()
     compacted = []
     for weight in (large, large - 1, -large, -large, large, 1):
         tables = {"link": edges((1, 2), (3, weight % 97), weights=[weight, 1])}
@@ -206,7 +206,7 @@ def test_weights_so_large_that_runs_must_be_one_are_carried_over_a_restart():
     assert True in compacted and False in compacted
 
 
-def test_rules_of_inputs_and_their_marks_are_carried_over_restarts():
+def test_rules_of_inputs_and_their_watermarks_are_carried_over_restarts():
     orders = pa.schema([("nr", pa.int64()), ("item", pa.string()), ("at", pa.timestamp("s"))])
     circuit = compile_sql(
         "SELECT item, count(*) AS n FROM orders GROUP BY item",
@@ -214,8 +214,8 @@ def test_rules_of_inputs_and_their_marks_are_carried_over_restarts():
         input_options={"orders": InputOptions(keys=("nr",), retain=Retention("at", "10 seconds"))},
         materialize=["orders"],
     )
-    steady, store, rng = Circuit(circuit.definition), Store(), np.random.default_rng(2)
-    marks = set()
+    steady, store, rng = Circuit(circuit.spec), Store(), np.random.default_rng(2)
+    watermarks = set()
     for now in range(0, 60, 3):
         times = (now + rng.integers(-12, 3, 6)).astype("datetime64[s]")
         rows = [(int(nr), f"item {nr % 3}") for nr in rng.choice(20, 6, replace=False)]
@@ -224,8 +224,8 @@ def test_rules_of_inputs_and_their_marks_are_carried_over_restarts():
         assert stored(circuit, store, tables) == bags(steady.step(tables))
         circuit = restarted(circuit, store)
         same(circuit, steady)
-        marks.add(json.dumps(store.state().marks))
-    assert len(marks) > 10
+        watermarks.add(json.dumps(store.state().watermarks))
+    assert len(watermarks) > 10
 
 
 LINK = {"link": EDGE}
@@ -261,17 +261,17 @@ def test_a_circuit_that_broke_is_whole_again_once_loaded():
             lambda s: replace(s, traces={**s.traces, "another": {}}),
             "the state and the circuit differ in another",
         ),
-        (lambda s: replace(s, tables={"row ids #99": []}), "differ in row ids #99"),
-        (lambda s: replace(s, tables={"names": []}), "no dictionary 'names'"),
+        (lambda s: replace(s, dictionaries={"row ids #99": []}), "differ in row ids #99"),
+        (lambda s: replace(s, dictionaries={"names": []}), "no dictionary 'names'"),
         (
             lambda s: replace(
-                s, tables={"text": [(np.array([0, 1, 2]), np.frombuffer(b"xx", np.uint8))]}
+                s, dictionaries={"text": [(np.array([0, 1, 2]), np.frombuffer(b"xx", np.uint8))]}
             ),
             "dictionary 'text': string 1 of 2 already has code 0",
         ),
         (
             lambda s: replace(
-                s, tables={"decimal 2": [(np.array([0, 1]), np.frombuffer(b"x", np.uint8))]}
+                s, dictionaries={"decimal 2": [(np.array([0, 1]), np.frombuffer(b"x", np.uint8))]}
             ),
             "dictionary 'decimal 2': strings of 1 to 1 bytes for rows of 32",
         ),

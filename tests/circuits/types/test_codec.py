@@ -183,9 +183,12 @@ def test_numbers_under_a_null_do_not_matter():
 @pytest.mark.parametrize(
     ("column", "words"),
     [
-        (pa.array([1, -(2**63)]), "-9223372036854775808 of type int64 has no code"),
-        (pa.array([2**64 - 1], pa.uint64()), "18446744073709551615 of type uint64 has no code"),
-        (pa.array([-(2**63), None]).view(pa.timestamp("us")), "has no code"),
+        (pa.array([1, -(2**63)]), "-9223372036854775808 of type int64 cannot be encoded"),
+        (
+            pa.array([2**64 - 1], pa.uint64()),
+            "18446744073709551615 of type uint64 cannot be encoded",
+        ),
+        (pa.array([-(2**63), None]).view(pa.timestamp("us")), "cannot be encoded"),
         (
             pa.Array.from_buffers(
                 pa.decimal128(3, 1), 1, [None, pa.py_buffer(np.array([1000, 0]))]
@@ -234,7 +237,9 @@ def test_values_that_do_not_fit_the_type_are_refused_when_decoded():
 
 
 def test_an_array_of_another_type_is_refused():
-    with pytest.raises(SchemaError, match="type int32 for the codec of int64"):
+    with pytest.raises(
+        SchemaError, match="the codec of int64 cannot encode an array of type int32"
+    ):
         Codecs().codec(pa.int64()).encode(pa.array([1], pa.int32()))
 
 
@@ -252,5 +257,5 @@ def test_an_array_of_another_type_is_refused():
     ids=str,
 )
 def test_types_that_cannot_be_columns_are_refused(type_):
-    with pytest.raises(SchemaError, match="no column can be of type"):
+    with pytest.raises(SchemaError, match="a column cannot be of type"):
         Codecs().codec(type_)

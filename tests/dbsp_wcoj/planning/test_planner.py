@@ -260,7 +260,7 @@ def test_explain_names_the_order_of_each_term_that_runs(shape, formula):
         assert orders == [factor.order for factor in plan.factors]
         assert [int(depth) for _, depth in factors] == [factor.depth for factor in plan.factors]
     runs = [int(n.replace(",", "")) for n in re.findall(r"ran ([\d,]+) times", text)]
-    assert runs == [bound.physical.run_count for bound in terms_of(view)]
+    assert runs == [bound.physical.execution_count for bound in terms_of(view)]
     assert sum(runs) > 0
     shown_arrangements = re.findall(r"^  (\w+)\[([\d,]+)\]  runs", text, re.MULTILINE)
     assert {
@@ -269,7 +269,7 @@ def test_explain_names_the_order_of_each_term_that_runs(shape, formula):
 
 
 def runs_of(view: DeltaQuery) -> int:
-    return sum(bound.physical.run_count for bound in terms_of(view))
+    return sum(bound.physical.execution_count for bound in terms_of(view))
 
 
 @pytest.mark.parametrize("formula", [Formula.expanded, Formula.collapsed, Formula.flipped])

@@ -147,7 +147,7 @@ def test_a_schema_names_the_columns_of_an_edge_list_by_their_place(graph: Path) 
 
     assert table.schema == pa.schema([("a", pa.int64()), ("b", pa.int32())])
     assert table.num_rows == 60
-    with pytest.raises(EventsError, match="schema= names 1 columns, and the edge list has 2: src"):
+    with pytest.raises(EventsError, match="schema= names 1 columns, but the edge list has 2: src"):
         read_rows(SourceArgument.parse(f"e={graph},schema=a long"))
 
 
@@ -174,7 +174,10 @@ def test_a_run_does_not_start_spark_for_an_edge_list(graph: Path) -> None:
     found = CliRunner().invoke(app, ["run", "SELECT src FROM e", "--check", f"--source=e={graph}"])
 
     assert found.exit_code == 2
-    assert "Spark does not read edge lists; replay, explain, profile and bench do" in found.stderr
+    assert (
+        "Spark cannot read edge lists; the commands replay, explain, profile and bench can"
+        in found.stderr
+    )
 
 
 # Repetition
@@ -372,7 +375,7 @@ def test_the_comments_of_a_csv_are_json_values(tmp_path: Path) -> None:
     ("option", "said"),
     [
         ("--export=times.xls", "--export times.xls: the name has to end in .json or .csv"),
-        ("--export=none/times.csv", "there is no folder none: create it"),
+        ("--export=none/times.csv", "folder none does not exist: create it"),
         ("--export=folder.json", "folder.json: is a folder; name a file"),
         ("--plot=times.jpg", "--plot times.jpg: the name has to end in .png or .svg"),
         ("--precision=0", "Invalid value for '--precision'"),

@@ -202,36 +202,39 @@ def test_an_explanation_needs_no_rows_and_with_them_tells_what_was_done(moves: P
         (["nonsense"], "No such command 'nonsense'"),
         (["demo", "--windw", "7d"], "No such option: --windw"),
         (["bench", "--rows", "1"], "greater than or equal to 10; see"),
-        (["replay", "SELECT 1", "--source", "none.parquet"], "none.parquet: there is no such file"),
+        (
+            ["replay", "SELECT 1", "--source", "none.parquet"],
+            "none.parquet: file or folder not found",
+        ),
         (["replay", "a.parquet", "SELECT 1"], "the file of changes is --source NAME=FILE"),
         (["replay", "SELECT 1", "--relation", "e"], "name the relation in --source NAME=FILE"),
         (["replay", "SELECT 1", "--source", "a", "--source", "b"], "2 times --source"),
         (["replay", "SELECT 1", "--source", "e=format=kafka"], "reads files without Spark"),
-        (["bench", "--rows", "100", "--formula", "best"], "--formula 'best' is none of auto"),
+        (["bench", "--rows", "100", "--formula", "best"], "--formula 'best' must be one of auto"),
         (["bench", "--rows", "100", "--batch", "200"], "too few for"),
-        (["run", "SELECT 1", "--source", "e=none"], "there is no such file or folder"),
+        (["run", "SELECT 1", "--source", "e=none"], "file or folder not found"),
         (["run", "SELECT 1", "--source", "e"], "write NAME=PATH"),
-        (["run", "SELECT a FROM e", "--source", "e=schema=a int"], "name the place of its rows"),
+        (["run", "SELECT a FROM e", "--source", "e=schema=a int"], "name the location of its rows"),
         (["run", "SELECT 1", "--source", "e=s3a://b/in"], "add format=... and schema=..."),
-        ([*RUN, "--bad-rows", "skip"], "bad_rows is 'skip'"),
+        ([*RUN, "--bad-rows", "skip"], "bad_rows='skip'"),
         ([*RUN, "--bad-rows", "dead_letter"], "add --state DIR"),
-        ([*RUN, "--cells", "2"], "--cells needs a place for files"),
+        ([*RUN, "--cells", "2"], "--cells needs a folder for files"),
         ([*RUN, "--max-step-bytes", "much"], "--max-step-bytes 'much': write a number"),
         ([*RUN, "--max-step-rows", "-1"], "greater than or equal to 0; see"),
         ([*RUN, "--every", "often"], "write a number and a unit"),
         ([*RUN, "--every", "5 s", "--once"], "remove --every"),
         ([*RUN, "--state", "s3://bucket/state"], "keeps state on a local disk"),
         ([*RUN, "--state", "pyproject.toml"], "is a file; name a folder"),
-        ([*RUN, "--sink", "v=console"], "there is no view 'v'; views are view"),
-        ([*RUN, "--sink", "kafka:t"], "there is no sink 'kafka'"),
-        ([*RUN, "--ui", "--ui-host", "0.0.0.0"], "open to others on 0.0.0.0: give a token"),
+        ([*RUN, "--sink", "v=console"], "unknown view 'v'; views: view"),
+        ([*RUN, "--sink", "kafka:t"], "unknown sink 'kafka'"),
+        ([*RUN, "--ui", "--ui-host", "0.0.0.0"], "could open the page on 0.0.0.0: require a token"),
         ([*RUN, "--ui", "--ui-token", "a-secret"], "give --ui-token-file FILE"),
         ([*RUN, "--ui", "--ui-token=a-secret"], "or set the variable DBSP_WCOJ_UI_TOKEN"),
         (["replay", "f", "q", "--ui", "--ui-token", "a-secret"], "give --ui-token-file FILE"),
-        ([*RUN, "--ui", "--ui-token-file", "README.md"], "others may read or change it"),
+        ([*RUN, "--ui", "--ui-token-file", "README.md"], "other users can read or change it"),
         ([*RUN, "--formula", "best"], "unknown formula 'best'"),
         (["run", "SELECT b FROM e", *RUN[2:]], "unknown column 'b'"),
-        (["run", "SELECT a FROM e", f"{RUN[2]},feed=nonsense"], "there is no feed 'nonsense'"),
+        (["run", "SELECT a FROM e", f"{RUN[2]},feed=nonsense"], "unknown feed 'nonsense'"),
         (["run", "SELECT a FROM e", FED], "add schema=nr long"),
         (["run", "SELECT a FROM f", *RUN[2:]], "'f'"),
     ],
@@ -288,7 +291,14 @@ def test_an_inspection_shows_versions_arrangements_and_sizes(tmp_path: Path) -> 
     assert found["last_batch"]["batch_id"] == 3
     status, out, _ = run("inspect", tmp_path)
     assert status == 0
-    for text in ("Versions", "whole", "State of the newest version", "no dead letters"):
+    for text in (
+        "Versions",
+        "intact",
+        "State of the newest intact version",
+        "rows of map",
+        "in views",
+        "no dead letters",
+    ):
         assert text in out
     assert sorted(path.name for path in tmp_path.rglob("*")) == before
 
@@ -323,7 +333,7 @@ def test_an_inspection_counts_dead_letters_by_reason(tmp_path: Path) -> None:
     table = pa.table({"src": sources, "dst": [1, 2, 3], "city": ["Ulm"] * 3})
     sink(Frame(table), 0)
     sink.close()
-    found = json.loads(run("inspect", tmp_path, "--json")[1])["letters"]
+    found = json.loads(run("inspect", tmp_path, "--json")[1])["dead_letters"]
     assert found["total"] == 2
     assert sum(one["rows"] for one in found["reasons"]) == 2
     assert found["newest"][0]["relation"] == "link"

@@ -154,7 +154,10 @@ def test_a_job_means_what_the_options_mean(tmp_path: Path) -> None:
     assert postgres == SinkArgument.parse(
         "a=postgres:host=db,mode=complete,retry_attempts=3,retry_seconds=60"
     )
-    assert (postgres.output, parquet.place) == (OutputMode("complete"), f"{tmp_path}/out/{{view}}")
+    assert (postgres.output, parquet.location) == (
+        OutputMode("complete"),
+        f"{tmp_path}/out/{{view}}",
+    )
     assert job.options == {
         **{"once": True, "every": "5 seconds", "bad_rows": "dead_letter", "cells": 4},
         **{"formula": "auto", "threads": 2, "memory": "4g"},
@@ -184,8 +187,8 @@ def test_every_option_of_a_job_is_an_option_of_run() -> None:
     [
         ("", ['query: the key is missing: add query = "views.sql", or the text of a query']),
         ("query = 1", ['query = 1: write text, as "..."']),
-        ('qeury = "n.sql"', ["qeury: there is no such key; keys are query, inputs, outputs"]),
-        ("[inputs.e]\nkyes = []", ["inputs.e.kyes: there is no such key", "do you mean keys?"]),
+        ('qeury = "n.sql"', ["qeury: unknown key; keys: query, inputs, outputs"]),
+        ("[inputs.e]\nkyes = []", ["inputs.e.kyes: unknown key", "did you mean keys?"]),
         ("[inputs.e]\nkeys = []", ['inputs.e.keys = []: write names of columns, as ["a", "b"]']),
         ('[inputs.e]\nstrict = "yes"', ['inputs.e.strict = "yes": write true or false']),
         ('[inputs."1e"]\npath = "in"', ["inputs.1e: is not a name"]),
@@ -199,12 +202,15 @@ def test_every_option_of_a_job_is_an_option_of_run() -> None:
             ["outputs[1].target: the key is missing: write one of console"],
         ),
         ("[[outputs]]\ntarget = 'kafka'", ['outputs[1].target = "kafka": write one of "console"']),
-        ("[[outputs]]\ntarget = 'sqlite'", ["outputs[1]: name the place, sqlite:PLACE"]),
+        ("[[outputs]]\ntarget = 'sqlite'", ["outputs[1]: name the location, sqlite:LOCATION"]),
         (
             "[[outputs]]\ntarget = 'console'\ntable = 'a'",
-            ["outputs[1].table: there is no such key"],
+            ["outputs[1].table: unknown key"],
         ),
-        ("[[outputs]]\ntarget = 'console'\npath = 'a'", ["outputs[1]: the console has no place"]),
+        (
+            "[[outputs]]\ntarget = 'console'\npath = 'a'",
+            ["outputs[1]: the console has no location"],
+        ),
         ("[[outputs]]\ntarget = 'console'\nmode = 'upsert'", ["outputs[1]: write mode=delta"]),
         (
             "[[outputs]]\ntarget = 'console'\nretry_attempts = 0",
@@ -239,7 +245,7 @@ def test_all_problems_of_a_job_and_its_parts_are_reported_at_once(tmp_path: Path
         "run.every 'often': write a number and a unit",
         "state.mode '9': write octal digits",
         "limits.max_step_bytes 'huge': write a number",
-        f"inputs.e: {tmp_path}/none: there is no such file or folder",
+        f"inputs.e: {tmp_path}/none: file or folder not found",
     ):
         assert errors.count(f"error: {tmp_path}/job.toml: {part}") == 1, errors
     assert errors.count("\n") == 6

@@ -31,7 +31,7 @@ log = logging.getLogger("streaming.cli.commands.run")
 def test_lines_have_a_time_and_warnings_say_that_they_are(capsys) -> None:
     logs = Logs()
     with logs.shown():
-        logs.remarks.print("[says]Starting Spark ...[/]")
+        logs.remarks.print("[note]Starting Spark ...[/]")
         log.info("a line\nwith a break and [brackets]")
         logging.getLogger("streaming.sink.view_sink").info("not shown")
         logging.getLogger("streaming.sink.view_sink").warning("3 rows; password=hunter2")
@@ -136,7 +136,7 @@ def test_what_spark_logs_is_told_line_by_line(tmp_path: Path, capsys) -> None:
 
 
 def test_an_unknown_format_is_refused() -> None:
-    with pytest.raises(EventsError, match="'xml' is none of text, json"):
+    with pytest.raises(EventsError, match="'xml' must be one of text, json"):
         check_format("xml")
 
 

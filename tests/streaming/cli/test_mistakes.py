@@ -15,75 +15,75 @@ from streaming.cli.app import app
 
 MISTAKES = """
 run => Missing argument 'QUERY'; see dbsp-wcoj run --help
-run|q.sql => no --source: give one for each relation
+run|q.sql => no --source: give a source for each relation
 run|q.sql|--source => Option '--source' requires an argument
 run|q.sql|--source= => write NAME=PATH, as in e=in/edges
 run|q.sql|--sorce=e=in => No such option: --sorce
 run|q.sql|--input=e=in => it is --source NAME=PATH
-run|q.sql|IN|--source=e=in => relation 'e' was given before
-run|q.sql|--source=f=in => unknown table 'e'; there are: f
+run|q.sql|IN|--source=e=in => relation 'e' has a source already
+run|q.sql|--source=f=in => unknown table 'e'; tables: f
 run|q.sql|--source=1e=in => write NAME=PATH
-run|q.sql|--source=e=in,schema=src foo => there is no type 'foo'
+run|q.sql|--source=e=in,schema=src foo => unknown type 'foo'
 run|q.sql|--source=e=in,format=xml => in/a.csv is not a readable
-run|q.sql|--source=e=in,keys=nokey => keys=nokey is not a column; columns are src, dst
+run|q.sql|--source=e=in,keys=nokey => keys=nokey is not a column; columns: src, dst
 run|q.sql|--source=e=in,keys=src,keys=dst => keys is given twice
-run|q.sql|--source=e=in,kyes=src => there is no kyes=; do you mean keys=?
-run|q.sql|--source=e=in,shcema=src int => there is no shcema=; do you mean schema=?
-run|q.sql|--source=e=in,strict=maybe => strict='maybe' is neither true nor false
+run|q.sql|--source=e=in,kyes=src => unknown option kyes=; did you mean keys=?
+run|q.sql|--source=e=in,shcema=src int => unknown option shcema=; did you mean schema=?
+run|q.sql|--source=e=in,strict=maybe => strict='maybe' must be true or false
 run|q.sql|--source=e=in,retain=dst => write COLUMN LENGTH
-run|q.sql|--source=e=in,retain=dst 7 parsecs => '7 parsecs' is no duration
-run|q.sql|--source=e=in,feed=debzium => there is no feed 'debzium'
-run|q.sql|--source=e=empty => there is no file that ends in
-run|q.sql|--source=e=file => there is no file that ends in
+run|q.sql|--source=e=in,retain=dst 7 parsecs => invalid duration '7 parsecs'
+run|q.sql|--source=e=in,feed=debzium => unknown feed 'debzium'
+run|q.sql|--source=e=empty => no file ends in
+run|q.sql|--source=e=file => no file ends in
 run|none.sql|IN => none.sql: No such file or directory
-run|none|IN => there is no file of that name
+run|none|IN => no file has this name
 run|empty|IN => empty is a folder: name a file
-run|file|IN => ends neither in .sql nor in .dl
+run|file|IN => must end in .sql or .dl
 run|SELECT nocol FROM e|IN => unknown column 'nocol'
 run|q.sql|IN|more => unexpected extra argument
 run|q.sql|IN|--every => Option '--every' requires an argument
 run|q.sql|IN|--every=5 => write a number and a unit
 run|q.sql|IN|--state= => name a folder of its own
 run|q.sql|IN|--state=file => is a file; name a folder
-run|q.sql|IN|--state=file/x => is a file and no folder
-run|q.sql|IN|--sink= => there is no sink ''
-run|q.sql|IN|--sink=console: => the console has no place
-run|q.sql|IN|--sink=sqlite: => name the place
-run|q.sql|IN|--sink=sqlite:none/x.db => none: there is no such folder
+run|q.sql|IN|--state=file/x => is a file, not a folder
+run|q.sql|IN|--sink= => unknown sink ''
+run|q.sql|IN|--sink=console: => the console has no location
+run|q.sql|IN|--sink=sqlite: => name the location
+run|q.sql|IN|--sink=sqlite:none/x.db => none: the folder does not exist
 run|q.sql|IN|--sink=sqlite:file#t => file is not a database
 run|q.sql|IN|--sink=sqlite:in#t => in: is a folder; name a file
-run|q.sql|IN|--sink=v=console => there is no view 'v'; views are q
+run|q.sql|IN|--sink=v=console => unknown view 'v'; views: q
 run|q.sql|IN|--sink=sqlite:x.db,keys=nokey => the output key 'nokey' is not a column
 run|q.sql|IN|--sink=sqlite:x.db,keys= => the output key '' is not a column
-run|q.sql|IN|--sink=sqlite:x.db,kyes=src => there is no option kyes=; there are keys=, mode=
+run|q.sql|IN|--sink=sqlite:x.db,kyes=src => unknown option kyes=; options: keys=, mode=
 run|q.sql|IN|--sink=sqlite:x.db,mode=upsert => keys=COLUMN for one row per key
 run|q.sql|IN|--sink=sqlite:x.db,retry_attempts=0 => write retry_attempts=N, 1 or more
 run|q.sql|IN|--sink=parquet:out,retry_seconds=1 => retry_seconds is for sqlite and postgres
-run|q.sql|IN|--sink=console|--sink=console => 2 sinks are for all views
+run|q.sql|IN|--sink=console|--sink=console => 2 sinks name no view, and only one may
 run|q.sql|IN|--sink=q=console|--sink=q=console => view 'q' has a sink already
 run|q.sql|IN|--sink=parquet:in => which a source reads
-run|q.sql|IN|--sink=parquet:file => file and no folder
+run|q.sql|IN|--sink=parquet:file => file, not a folder
 run|q.sql|IN|--cells=0 => greater than or equal to 1
 run|q.sql|IN|--cells=two => Invalid value for '--cells'
 run|q.sql|IN|--threads=0 => Invalid value for '--threads'
 run|q.sql|IN|--memory=lots => --memory 'lots': write a number and a unit
 run|q.sql|IN|--ui-port=99999 => Invalid value for '--ui-port'
-run|q.sql|IN|--log-format=xml => --log-format 'xml' is none of text, json
+run|q.sql|IN|--log-format=xml => --log-format 'xml' must be one of text, json
 run|q.sql|IN|--json=yes => Option '--json' does not take a value
 replay => Missing argument 'QUERY'
 replay|q.sql => the file of changes is --source NAME=FILE
 replay|in/a.csv|q.sql => the file of changes is --source NAME=FILE
 replay|q.sql|--source=e=empty => and there are 0: name a file
 replay|q.sql|--source=in/a.csv => the rows of in/a.csv are relation 'a'
-replay|q.sql|--source=e=in/a.csv,feed=debezium => for which there is no feed=
-replay|q.sql|--source=e=in/a.csv|--by=nocol => has no column 'nocol'
+replay|q.sql|--source=e=in/a.csv,feed=debezium => which does not support feed=
+replay|q.sql|--source=e=in/a.csv|--by=nocol => unknown column 'nocol'
 replay|q.sql|--source=e=in/a.csv|--batch=0 => Invalid value for '--batch'
 replay|q.sql|--source=e=in/a.csv|--pause=-1 => Invalid value for '--pause'
 replay|q.sql|--source=e=in/a.csv|--output=in => --output in: exists already; name a new folder
-replay|q.sql|--source=e=in/a.csv|--output=file/x => file: is a file and no folder
+replay|q.sql|--source=e=in/a.csv|--output=file/x => file: is a file, not a folder
 explain|q.sql => Missing option '--source'
 explain|q.sql|IN|--analyse => (Possible options: --analyze)
-explain|q.sql|--source=e=schema=src int|--analyze => there are no files to read
+explain|q.sql|--source=e=schema=src int|--analyze => no files to read
 explain|q.sql|IN|--formula=fast => unknown formula 'fast'
 inspect|none => none is not a state directory
 inspect|file => file is a file: name the folder
@@ -94,7 +94,7 @@ rescale|s4://x|--cells=2 => Unrecognized filesystem type in URI
 profile|q.sql|IN|--batch=100 => 2 rows are too few
 profile|q.sql|--skew=2 => Invalid value for '--skew'
 profile|q.sql|--input=e=in => No such option: --input: it is --source NAME=FILE
-bench|q.sql|--formula=fast => --formula 'fast' is none of auto
+bench|q.sql|--formula=fast => --formula 'fast' must be one of auto
 bench|--seed=x => Invalid value for '--seed'
 bench|--input=e=in => No such option: --input: it is --source NAME=FILE
 nosuch => No such command 'nosuch'

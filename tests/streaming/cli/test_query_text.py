@@ -35,10 +35,10 @@ def test_what_is_no_query_file_is_one_line_and_status_2(tmp_path: Path) -> None:
     files = {
         "latin.sql": (b"SELECT src\n-- \xe4", r"line 2: byte 0xe4 is not UTF-8 text"),
         "utf16.sql": (SQL.encode("utf-16"), "is not UTF-8 text"),
-        "utf16le.sql": (SQL.encode("utf-16-le"), "has zero bytes, as text in UTF-16 has"),
+        "utf16le.sql": (SQL.encode("utf-16-le"), "contains zero bytes, like UTF-16 text"),
         "empty.sql": (b"", "is empty"),
         "blank.dl": (b" \n", "is empty"),
-        "rules.txt": (b"q(x) :- e(x, x).", "ends neither in .sql nor in .dl"),
+        "rules.txt": (b"q(x) :- e(x, x).", "must end in .sql or .dl"),
         "comment.sql": (b"-- nothing", "no "),
     }
     for name, (data, _) in files.items():
@@ -47,7 +47,7 @@ def test_what_is_no_query_file_is_one_line_and_status_2(tmp_path: Path) -> None:
     said = {name: text for name, (_, text) in files.items()}
     said |= {
         "none.sql": "No such file",
-        "none": "there is no file of that name",
+        "none": "no file has this name",
         "folder.sql": "is a folder: name a file .sql or .dl in it",
         "": "is a folder",
         "fifo.sql": "is not a regular file",
@@ -65,7 +65,7 @@ def test_a_file_of_100_MB_is_not_read(tmp_path: Path, monkeypatch: pytest.Monkey
     with (tmp_path / "big.sql").open("wb") as file:
         file.truncate(100_000_000)
     limit = query_text.MAX_QUERY_BYTES
-    with pytest.raises(EventsError, match=f"has 100,000,000 bytes, and a query at most {limit:,}"):
+    with pytest.raises(EventsError, match=f"has 100,000,000 bytes, and a query may have {limit:,}"):
         read_query(f"{tmp_path}/big.sql")
 
 
@@ -76,7 +76,7 @@ def test_a_file_of_100_MB_is_not_read(tmp_path: Path, monkeypatch: pytest.Monkey
         (" \n", "the query is empty"),
         ("a\0b", "not UTF-8"),
         ("SELECT '\udce4'", "not UTF-8"),
-        ("rings", "'rings' is not a query, and there is no file of that name"),
+        ("rings", "'rings' is not a query, and no file has this name"),
         ("(" * (query_text.MAX_QUERY_BYTES + 1), "characters, more than"),
     ],
 )

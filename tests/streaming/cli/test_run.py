@@ -158,12 +158,12 @@ def test_a_run_with_a_page_shows_it_and_ends_with_a_signal(tmp_path: Path) -> No
                 break
         put(tmp_path / "in", 1, (1, 2), weight=-1)
         end = time.monotonic() + 60
-        found: dict = {"course": []}
-        while len(found["course"]) < 2 and time.monotonic() < end:
+        found: dict = {"timeline": []}
+        while len(found["timeline"]) < 2 and time.monotonic() < end:
             time.sleep(0.2)
             with urllib.request.urlopen(f"{address}snapshot", timeout=10) as answer:
                 found = json.load(answer)
-        assert [moment["values"]["rings"] for moment in found["course"]] == [[1], [0]]
+        assert [moment["values"]["rings"] for moment in found["timeline"]] == [[1], [0]]
         process.send_signal(signal.SIGTERM)
         rest = process.stderr.read()
         assert process.wait(30) == 0, rest

@@ -30,7 +30,7 @@ from streaming.distributed.execution.executor_cache import ExecutorCache
 from streaming.distributed.planning import grid_planning as planning
 from streaming.distributed.planning import load_balance as evenness
 from streaming.distributed.planning.load_balance import count_loads
-from streaming.state.files import LocalFiles
+from streaming.state.local_files import LocalFiles
 from tests.circuits.sql.test_sql_circuits import SCHEMAS, World
 from tests.generators.sql_generator import selects
 from tests.streaming.distributed.test_engine import HUBS, Frame, batch_of, hub, outputs, uneven
@@ -103,28 +103,28 @@ class Run:
             batch_id, None, step, outputs=answer.deltas, digests={}, cells=answer.cells
         )
         step.commit()
-        engine.versions.settle()
+        engine.versions.confirm_commit()
         return {name: bag_of(table) for name, table in answer.deltas.items()}
 
 
 def follow(data: st.DataObject) -> None:
     """Random SQL in cells, whose grids are chosen anew whenever they can be."""
     cells = data.draw(st.sampled_from([1, 2, 3, 4, 8, 12]), "cells")
-    definition = compile_sql(data.draw(selects()), SCHEMAS).definition
+    spec = compile_sql(data.draw(selects()), SCHEMAS).spec
     context = Context(data.draw(st.integers(0, 99), "seed"))
-    embedded, world = Circuit(definition), World()
+    embedded, world = Circuit(spec), World()
     with (
         TemporaryDirectory() as name,
         patch.object(planning, "MIN_KNOWN_ROWS", 1),
         patch.object(evenness, "MIN_MEAN_ROWS", 1),
         patch.object(evenness, "MAX_LOAD_RATIO", 1.0),
     ):
-        run = Run(Circuit(definition), LocalFiles(name), cells)
+        run = Run(Circuit(spec), LocalFiles(name), cells)
         for number in range(data.draw(st.integers(2, 4), "steps")):
             tables = world.change(data.draw)
             if number and data.draw(st.integers(0, 3), "restart") == 0:
                 run.engine.versions.close()
-                run = Run(Circuit(definition), LocalFiles(name), cells)
+                run = Run(Circuit(spec), LocalFiles(name), cells)
             expected = {name: bag_of(table) for name, table in embedded.step(tables).items()}
             assert run.step(tables, number, context) == expected
         run.engine.versions.close()
@@ -196,7 +196,7 @@ class Worker(ExecutorCache):
 def test_workers_that_take_turns_read_only_what_has_come_since(tmp_path):
     schema = {"e": GRAPH["e"]}
     circuit = compile_sql("SELECT src, max(dst) AS m FROM e GROUP BY src", schema)
-    run = Run(Circuit(circuit.definition), Read(tmp_path), 1)
+    run = Run(Circuit(circuit.spec), Read(tmp_path), 1)
     workers, context = [Worker(), Worker()], Context(0)
     context.attempts = (1,)
     READ.clear()
@@ -218,7 +218,7 @@ def test_loads_are_the_rows_of_the_cells(tmp_path):
     cells = read_newest_cells(LocalFiles(tmp_path))
     assert cells is not None
     for stage, grid in zip(run.engine._stages.stages, cells.layout, strict=True):
-        loads = count_loads(stage, cells.of_stage(stage.number))
+        loads = count_loads(stage, cells.stage_manifests(stage.number))
         assert len(loads) == 4 if stage.atoms else loads
         if len(stage.atoms) == 3:
             assert sorted(parts for _, parts in grid["parts"]) == [1, 2, 2]
@@ -229,7 +229,7 @@ def test_loads_are_the_rows_of_the_cells(tmp_path):
 def test_a_count_of_all_is_added_up_by_the_driver_without_a_job(tmp_path):
     text = "SELECT count(*) AS n, sum(src) AS s FROM e"
     circuit, context = compile_sql(text, {"e": GRAPH["e"]}), Context(4)
-    run = Run(Circuit(circuit.definition), LocalFiles(tmp_path), 4)
+    run = Run(Circuit(circuit.spec), LocalFiles(tmp_path), 4)
     for number in range(3):
         tables = {"e": pa.table({"src": [*range(9 * number)], "dst": [number] * 9 * number})}
         expected = {name: bag_of(table) for name, table in circuit.step(tables).items()}

@@ -69,7 +69,7 @@ def test_cells_arrangements_give_the_counts_that_the_rows_have(query, name):
     fields = {relation.name: relation.fields for relation in stage.relations}
     tables = {r: table.select([f.name for f in own]) for r, own in fields.items()}
     grid = stage_grid(stage, 4)
-    definition = cell_spec(stage, stages)
+    spec = cell_spec(stage, stages)
     states = []
     for cell in range(grid.cells):
         given = {}
@@ -80,11 +80,11 @@ def test_cells_arrangements_give_the_counts_that_the_rows_have(query, name):
                 mine = sent.rows[(sent.cells == cell) & (sent.roles >> bit & 1 == 1)]
                 own = rows.take(mine).rename_columns([f"c{k}" for k in range(rows.num_columns)])
                 given[atom_name(relation, place)] = own
-        step = Circuit(definition).prepare(given).state({})
+        step = Circuit(spec).prepare(given).state({})
         runs = {n: {order: [run] for order, run in of.items()} for n, of in step.runs.items()}
-        states.append(State(1, runs, {n: [strings] for n, strings in step.tables.items()}))
+        states.append(State(1, runs, {n: [strings] for n, strings in step.dictionaries.items()}))
 
-    found = count_in_cells(stage, definition, states, grid)
+    found = count_in_cells(stage, spec, states, grid)
 
     expected = count_in_tables(stage, tables)
     assert found.keys() == expected.keys()
@@ -130,7 +130,7 @@ def test_what_changes_counts_as_much_as_what_is_kept():
     both = weigh_atoms(atoms, sizes={"fact": 900, "dim": 10, "other": 90}, rates=rates)
     assert choose_shares(both, 8).parts["x"] > 1
     assert [atom.rows for atom in weigh_atoms(atoms)] == [1.0, 1.0, 1.0]
-    with pytest.raises(StreamingError, match="give 0 or more"):
+    with pytest.raises(StreamingError, match="each must be 0 or more"):
         weigh_atoms(atoms, sizes={"fact": -1})
 
 

@@ -46,11 +46,11 @@ class Cells:
         self.circuit = circuit
         self.stages = circuit_stages(circuit)
         self.grids = [stage_grid(stage, count) for stage in self.stages.stages]
-        self.definitions = [cell_spec(stage, self.stages) for stage in self.stages.stages]
-        self.driver = Circuit(driver_spec(circuit.definition, self.stages))
+        self.specs = [cell_spec(stage, self.stages) for stage in self.stages.stages]
+        self.driver = Circuit(driver_spec(circuit.spec, self.stages))
         self.cells = [
-            [Circuit(definition) for _ in range(grid.cells)]
-            for definition, grid in zip(self.definitions, self.grids, strict=True)
+            [Circuit(spec) for _ in range(grid.cells)]
+            for spec, grid in zip(self.specs, self.grids, strict=True)
         ]
 
     def step(self, tables: dict[str, pa.Table]) -> dict[str, Counter]:
@@ -97,17 +97,15 @@ class Cells:
             self.grids[k] = stage_grid(stage, count, counts=counts)
             self.cells[k] = []
             for state in scatter_state(stage, self.grids[k], whole):
-                circuit = Circuit(self.definitions[k])
-                state_import = StateImport(circuit, steps=3, marks={})
+                circuit = Circuit(self.specs[k])
+                state_import = StateImport(circuit, steps=3, watermarks={})
                 state_import.add_operator(stateful_operator(circuit), state)
                 state_import.finish()
                 self.cells[k].append(circuit)
 
     def embedded(self) -> Circuit:
-        circuit = import_dictionaries(
-            Circuit(self.circuit.definition), export_dictionaries(self.driver)
-        )
-        state_import = StateImport(circuit, steps=3, marks=self.driver.snapshot().marks)
+        circuit = import_dictionaries(Circuit(self.circuit.spec), export_dictionaries(self.driver))
+        state_import = StateImport(circuit, steps=3, watermarks=self.driver.snapshot().watermarks)
         for name in circuit.input_options:
             state_import.add_relation(name, export_relation(self.driver, name))
         for stage, whole in zip(self.stages.stages, self.wholes(), strict=True):
@@ -118,10 +116,10 @@ class Cells:
 
 def cells_of(circuit: Circuit, count: int) -> Cells:
     """An embedded circuit, with its state, in cells."""
-    cells = Cells(Circuit(circuit.definition), count)
+    cells = Cells(Circuit(circuit.spec), count)
     cells.fill([export_state(circuit, stage.node) for stage in cells.stages.stages], count)
     import_dictionaries(cells.driver, export_dictionaries(circuit))
-    state_import = StateImport(cells.driver, steps=3, marks=circuit.snapshot().marks)
+    state_import = StateImport(cells.driver, steps=3, watermarks=circuit.snapshot().watermarks)
     for name in circuit.input_options:
         state_import.add_relation(name, export_relation(circuit, name))
     state_import.finish()
@@ -138,9 +136,9 @@ def moved(now: Circuit | Cells, to: int) -> Circuit | Cells:
     return now
 
 
-def follow(definition: CircuitSpec, changes: list[dict[str, pa.Table]], ways: list[int]) -> None:
+def follow(spec: CircuitSpec, changes: list[dict[str, pa.Table]], ways: list[int]) -> None:
     """Step a circuit that never moves, and one that moves after every step."""
-    steady, now = Circuit(definition), Circuit(definition)
+    steady, now = Circuit(spec), Circuit(spec)
     for tables, to in zip(changes, ways, strict=True):
         expected = {name: bag_of(table) for name, table in steady.step(tables).items()}
         found = now.step(tables)
@@ -185,10 +183,10 @@ def test_much_random_sql_that_moves_gives_what_it_gives_where_it_is(data):
 
 
 def move_about(data: st.DataObject) -> None:
-    definition = compile_sql(data.draw(selects()), SCHEMAS).definition
+    spec = compile_sql(data.draw(selects()), SCHEMAS).spec
     world = World()
     changes = [world.change(data.draw) for _ in range(data.draw(st.integers(2, 3)))]
-    follow(definition, changes, [data.draw(WAYS) for _ in changes])
+    follow(spec, changes, [data.draw(WAYS) for _ in changes])
 
 
 PEOPLE = {
@@ -232,12 +230,12 @@ def people(count: int, seed: int) -> list[dict[str, pa.Table]]:
 
 
 def test_all_kinds_of_state_and_rules_move_to_and_fro():
-    definition = compile_sql(ALL, PEOPLE, input_options=RULES).definition
-    follow(definition, people(6, 1), [0, 4, 3, 0, 2, 0])
+    spec = compile_sql(ALL, PEOPLE, input_options=RULES).spec
+    follow(spec, people(6, 1), [0, 4, 3, 0, 2, 0])
 
 
 def test_state_that_is_not_where_its_grid_wants_it_is_refused():
-    circuit = Circuit(compile_sql(ALL, PEOPLE, input_options=RULES).definition)
+    circuit = Circuit(compile_sql(ALL, PEOPLE, input_options=RULES).spec)
     circuit.step(people(1, 2)[0])
     cells = cells_of(circuit, 4)
     stage = next(stage for stage in cells.stages.stages if len(stage.atoms) == 3)
@@ -254,8 +252,8 @@ def test_state_that_is_not_where_its_grid_wants_it_is_refused():
 
 
 def test_parts_of_different_moments_are_refused():
-    definition = compile_sql(ALL, PEOPLE, input_options=RULES).definition
-    circuits = [Circuit(definition) for _ in range(2)]
+    spec = compile_sql(ALL, PEOPLE, input_options=RULES).spec
+    circuits = [Circuit(spec) for _ in range(2)]
     for circuit, tables in zip(circuits, people(2, 3), strict=True):
         circuit.step(tables)
     joins = [
@@ -263,10 +261,10 @@ def test_parts_of_different_moments_are_refused():
         for stage in circuit_stages(circuits[0]).stages
         if len(stage.atoms) == 3 or len(stage.relations) == 2
     ]
-    state_import = StateImport(Circuit(definition), steps=1, marks={})
+    state_import = StateImport(Circuit(spec), steps=1, watermarks={})
     with pytest.raises(SnapshotError, match="export all states at the same step"):
         for number, node in enumerate(joins):
             state_import.add_operator(node, export_state(circuits[number % 2], node))
             state_import.add_relation("e", export_relation(circuits[1 - number % 2], "e"))
     with pytest.raises(SnapshotError, match="the state lacks"):
-        StateImport(Circuit(definition), steps=1, marks={}).finish()
+        StateImport(Circuit(spec), steps=1, watermarks={}).finish()

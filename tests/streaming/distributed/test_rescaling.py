@@ -15,8 +15,8 @@ from streaming import ReplayError, StateLockedError, ViewSink
 from streaming.cli.app import app
 from streaming.distributed.rescaling import rescale_state
 from streaming.distributed.stage_cells import StageCells
-from streaming.state.files import open_files
 from streaming.state.manifest import Manifest, manifest_name
+from streaming.state.open_files import open_files
 from tests.streaming.distributed.test_engine import (
     SCHEMAS,
     VIEWS,
@@ -64,7 +64,7 @@ def test_a_state_moves_to_cells_to_other_cells_and_back_and_gives_the_same_delta
         assert outputs(sink) == outputs(steady)
     sink.close()
     status, said = rescale(tmp_path, "--embedded")
-    assert (status, said) == (0, f"version {number}: embedded already, nothing to move")
+    assert (status, said) == (0, f"version {number}: embedded already; nothing was changed")
 
 
 def started(place: Path) -> None:
@@ -126,14 +126,14 @@ class Evil:
 
 def test_views_of_plans_are_rescaled_with_their_definition_and_not_by_the_command(tmp_path):
     circuit = Circuit(definition())
-    plain = Circuit(replace(circuit.definition, source=None))
+    plain = Circuit(replace(circuit.spec, source=None))
     sink = ViewSink(plain, state_dir=tmp_path)
     for number, table in enumerate(batches(2, "cli")):
         sink(Frame(None, table), number)
     sink.close()
     status, said = rescale(tmp_path, "--cells", "4")
     assert status == 2 and "the views were built from plans" in said
-    moved = rescale_state(open_files(tmp_path), cells=4, definition=plain.definition)
+    moved = rescale_state(open_files(tmp_path), cells=4, spec=plain.spec)
     assert (moved.before, moved.after) == (None, 4)
 
 
@@ -153,15 +153,15 @@ def test_views_that_are_kept_whole_cannot_be_distributed(tmp_path):
     sink(Frame(None, batches(1, "whole")[0]), 0)
     sink.close()
     status, said = rescale(tmp_path, "--cells", "4")
-    assert status == 2 and "names: to be materialized" in said
+    assert status == 2 and "names: materialized views are not available" in said
 
 
 def test_the_same_number_of_cells_is_chosen_anew_by_what_is_there(tmp_path):
     started(tmp_path)
     assert rescale(tmp_path, "--cells", "8")[0] == 0
     name = tmp_path / manifest_name(1)
-    first = Manifest.of(name.read_bytes(), name.name)
+    first = Manifest.decode(name.read_bytes(), name.name)
     assert first.cells is not None and first.cells.count == 8
     status, said = rescale(tmp_path, "--cells", "8")
-    assert (status, said) == (0, "version 1: 8 cells already, nothing to move")
-    assert Manifest.of(name.read_bytes(), name.name) == first
+    assert (status, said) == (0, "version 1: 8 cells already; nothing was changed")
+    assert Manifest.decode(name.read_bytes(), name.name) == first

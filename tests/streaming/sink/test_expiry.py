@@ -60,7 +60,7 @@ def test_rows_of_a_table_stay_or_go_with_their_retention(tmp_path, on_expiry, le
         running(rows, number)
         assert bag_of(running.last.outputs["shipped"]) == bag_of(last.outputs["shipped"])
     assert running.table("shipments").column("nr").to_pylist() == [3, 4]
-    letters = pq.read_table(tmp_path / "state" / "letters").to_pylist()
+    letters = pq.read_table(tmp_path / "state" / "dead_letters").to_pylist()
     assert [letter["batch_id"] for letter in letters] == [3]
     assert (
         "before 1970-01-15 00:00:00, the greatest time or watermark of earlier steps less"
@@ -95,7 +95,7 @@ def test_cells_cannot_keep_results_and_say_so(tmp_path):
             "shipments": InputOptions(retain=Retention("at", "7 days", on_expiry="keep"))
         },
     )
-    words = "input 'shipments' has on_expiry='keep', and cells cannot drop .* take mode='embedded'"
+    words = "input 'shipments' has on_expiry='keep', and cells cannot drop .* use mode='embedded'"
     with pytest.raises(StreamingError, match=words):
         check_distributable(kept)
     with pytest.raises(StreamingError, match=words):

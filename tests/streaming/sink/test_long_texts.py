@@ -44,5 +44,5 @@ def test_only_the_row_whose_text_would_be_too_long_becomes_a_dead_letter(tmp_pat
 def letters_of(place):
     import pyarrow.parquet as pq
 
-    (path,) = (place / "letters").glob("*.parquet")
+    (path,) = (place / "dead_letters").glob("*.parquet")
     return pq.read_table(path).to_pylist()

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streaming import Output, RowError, StateError, TargetError, ViewSink
-from streaming.state.files import LocalFiles
+from streaming.state.local_files import LocalFiles
 from streaming.targets.output_mode import OutputMode
 from tests.streaming.sink.test_view_sink import Frame
 from tests.streaming.sink.test_view_sink import Seen as Kept
@@ -96,7 +96,7 @@ def test_letters_of_a_micro_batch_that_was_not_done_go_when_it_has_none(tmp_path
     files = Failing(tmp_path)
     sink = sink_of(files, Seen(), bad_rows="dead_letter")
     feed(sink, 0, 1)
-    kept = tmp_path / "letters" / f"{2:020}.parquet"
+    kept = tmp_path / "dead_letters" / f"{2:020}.parquet"
     files.fails = True
     with pytest.raises(Cut):
         sink(Frame(bad(), "q"), 2)
@@ -119,4 +119,4 @@ def test_metrics_that_cannot_be_kept_do_not_fail_a_micro_batch(tmp_path, caplog)
     sink = sink_of(Odd(tmp_path), Seen())
     with caplog.at_level(logging.WARNING):
         feed(sink, 0, 1)
-    assert "metrics of micro-batch 1 are not kept: not here" in caplog.text
+    assert "metrics of micro-batch 1 were not written: not here" in caplog.text

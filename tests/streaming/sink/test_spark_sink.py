@@ -237,7 +237,7 @@ def test_debezium_events_with_bad_ones_among_them_keep_a_view_and_dead_letters(t
     assert bag_of(sink.table("sums")) == {("ink", 8): 1}
     (metrics,) = sink.metrics
     assert (metrics.dead_letters, metrics.dead_letters_total) == (2, 2)
-    letters = pq.read_table(tmp_path / "state" / "letters").to_pylist()
+    letters = pq.read_table(tmp_path / "state" / "dead_letters").to_pylist()
     assert {letter["batch_id"] for letter in letters} == {1}
     reasons = " ".join(letter["reason"] for letter in letters)
     assert "JSON" in reasons
@@ -291,7 +291,7 @@ def test_the_watermark_of_spark_and_the_newest_time_take_old_rows_away(spark, tm
     found, letters = run(2, ("joe", "shop", f"{day}21:00Z"), ("old", "home", f"{day}02:00Z"))
     assert found == {("shop", 2): 1}
     assert letters == 1
-    rows = pq.read_table(tmp_path / "state" / "letters").to_pylist()
+    rows = pq.read_table(tmp_path / "state" / "dead_letters").to_pylist()
     assert [row["row"] for row in rows if '"old"' not in row["row"]] == []
 
 

@@ -130,7 +130,7 @@ def test_each_read_beside_a_running_sink_is_the_state_after_one_micro_batch(dura
         )
 
     def page() -> Callable[[int], bool]:
-        whole = history.whole()
+        whole = history.snapshot()
         json.dumps([whole, history.since(0)])
         taken = whole["batches"]
         assert taken == len(whole["recent"])

@@ -49,7 +49,7 @@ def place(tmp_path):
 
 def manifest(place: Path, number: int) -> Manifest:
     name = manifest_name(number)
-    return Manifest.of((place / name).read_bytes(), name)
+    return Manifest.decode((place / name).read_bytes(), name)
 
 
 def only_in_newest(place: Path) -> list[str]:
@@ -73,7 +73,7 @@ def test_a_damaged_data_file_of_the_newest_version_is_made_again_when_spark_repl
     with caplog.at_level(logging.WARNING):
         feed(sink, LAST, LAST + 1)
     assert name in caplog.text
-    assert f"going on from version {LAST - 1}" in caplog.text
+    assert f"continuing from version {LAST - 1}" in caplog.text
     check(sink, LAST + 2)
 
 
@@ -202,9 +202,9 @@ def test_rows_that_are_not_taken_are_told_in_the_log_with_the_file(tmp_path, cap
     rows = table_of(LINK, ROWS[0]).append_column("weight", pa.array(["1", "no"]))
     with caplog.at_level(logging.WARNING):
         sink(Frame(rows, "q"), 0)
-    (letters,) = (tmp_path / "letters").glob("*.parquet")
+    (letters,) = (tmp_path / "dead_letters").glob("*.parquet")
     assert (
-        f"micro-batch 0: 1 rows were not accepted, and are kept with the reasons in {letters}"
+        f"micro-batch 0: 1 rows were not accepted, and are stored with the reasons in {letters}"
         in (caplog.text)
     )
 
@@ -213,7 +213,7 @@ def test_letters_that_are_damaged_do_not_hinder_the_sink_and_their_reader_sees_i
     sink = ViewSink(views(), state_dir=tmp_path, bad_rows="dead_letter")
     rows = table_of(LINK, ROWS[0]).append_column("weight", pa.array(["1", "no"]))
     sink(Frame(rows, "q"), 0)
-    (letters,) = (tmp_path / "letters").glob("*.parquet")
+    (letters,) = (tmp_path / "dead_letters").glob("*.parquet")
     assert pq.read_table(letters).num_rows == 1
     data = letters.read_bytes()
     letters.write_bytes(data.replace(b"Ulm", b"Rom"))

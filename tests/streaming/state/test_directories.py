@@ -20,8 +20,8 @@ from streaming import (
     StateLockedError,
     StateMismatchError,
 )
-from streaming.state import files
-from streaming.state.files import LocalFiles
+from streaming.state import local_files
+from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import decode_checked, encode_checked
 from tests.support.fed_sink import LINK, VIEWS, check, feed, sink_on, views, written
 
@@ -41,7 +41,7 @@ def changed_views(text=VIEWS, schema=LINK, **options):
 MISMATCHES = {
     "another view": (
         lambda: changed_views(VIEWS.replace("count(*)", "sum(src)")),
-        "cities is another one",
+        "cities has changed",
     ),
     "a view more": (
         lambda: changed_views(f"{VIEWS} CREATE VIEW more AS SELECT src FROM link;"),
@@ -49,7 +49,7 @@ MISMATCHES = {
     ),
     "a view less": (
         lambda: changed_views(VIEWS.strip().split("\n")[0]),
-        "cities is gone",
+        "cities was removed",
     ),
     "another schema": (
         lambda: changed_views(schema=LINK.set(0, pa.field("src", pa.int32()))),
@@ -61,9 +61,9 @@ MISMATCHES = {
     ),
     "rules": (
         lambda: changed_views(input_options={"link": InputOptions(keys=("src", "dst"))}),
-        "link is another one",
+        "link has changed",
     ),
-    "nothing materialized": (lambda: changed_views(materialize=False), "materialized is another"),
+    "nothing materialized": (lambda: changed_views(materialize=False), "materialized has changed"),
 }
 
 
@@ -106,7 +106,7 @@ def test_a_newer_format_is_refused(place):
     path = place / "state.json"
     body = decode_checked(path.read_bytes(), "state.json")
     path.write_bytes(encode_checked({**body, "format": 99, "more": [1]}))
-    with pytest.raises(StateMismatchError, match="has format 99, this version reads 2") as caught:
+    with pytest.raises(StateMismatchError, match="has format 99, this version reads 3") as caught:
         feed(sink_on(place), 5)
     assert "use the version that wrote it" in str(caught.value)
 
@@ -138,7 +138,7 @@ def test_gaps_and_old_ids_are_refused(place):
 @pytest.mark.parametrize("number", [2, 4, 5])
 def test_the_checkpoint_of_another_query_is_refused(place, number):
     sink = sink_on(place)
-    with pytest.raises(BatchOrderError, match=r"comes from query other, .* belongs to query q"):
+    with pytest.raises(BatchOrderError, match=r"is from query other, .* belongs to query q"):
         feed(sink, number, query="other")
     feed(sink, 5)
     check(sink, 6)
@@ -183,7 +183,7 @@ sys.stdin.readline()
 def test_a_second_sink_in_another_process_is_refused_until_the_first_is_closed_or_killed(
     place, monkeypatch
 ):
-    monkeypatch.setattr(files, "LOCK_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(local_files, "LOCK_TIMEOUT_S", 0.2)
     for end in ("close", "kill"):
         process = subprocess.Popen(
             [sys.executable, "-c", HOLDER, str(place)],

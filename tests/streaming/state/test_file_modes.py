@@ -15,7 +15,7 @@ from circuits.circuit import Circuit
 from streaming import StateError, ViewSink
 from streaming.cli.commands.run import _parse_mode
 from streaming.distributed.rescaling import rescale_state
-from streaming.state.files import LocalFiles
+from streaming.state.local_files import LocalFiles
 from tests.streaming.sink.test_view_sink import Frame
 from tests.support.fed_sink import LINK, ROWS, feed, sink_on, views
 from tests.support.tables import table_of
@@ -54,7 +54,7 @@ def test_state_and_dead_letters_are_the_user_s_alone_unless_told_otherwise(
     for number in range(5):
         dead_letter(sink, number)
     sink.close()
-    assert list((place / "letters").iterdir())
+    assert list((place / "dead_letters").iterdir())
     assert modes(place) == ({folders}, {files})
     assert stat.S_IMODE(place.parent.stat().st_mode) == 0o755
 
@@ -68,7 +68,7 @@ def test_a_directory_that_exists_keeps_its_mode(tmp_path):
 
 
 def test_a_state_that_is_moved_to_cells_has_files_of_the_mode_that_it_had(tmp_path):
-    sink = ViewSink(Circuit(views().definition), state_dir=tmp_path / "kept", state_mode=0o770)
+    sink = ViewSink(Circuit(views().spec), state_dir=tmp_path / "kept", state_mode=0o770)
     feed(sink, 0)
     sink.close()
     assert modes(tmp_path / "kept") == ({0o770}, {0o660})

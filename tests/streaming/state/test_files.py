@@ -16,8 +16,10 @@ import pyarrow.fs as arrow_fs
 import pytest
 
 from streaming import StateError, StateLockedError
-from streaming.state import files as files_module
-from streaming.state.files import MIN_MAPPED_BYTES, ArrowFiles, LocalFiles, open_files
+from streaming.state import arrow_files, local_files
+from streaming.state.arrow_files import ArrowFiles
+from streaming.state.local_files import MIN_MAPPED_BYTES, LocalFiles
+from streaming.state.open_files import open_files
 from tests.support.simulated_files import SimulatedDisk
 
 
@@ -225,7 +227,7 @@ def test_a_lock_goes_with_the_last_reference_and_not_to_a_copy_or_a_forked_proce
 
 HOLDER = """
 import sys
-from streaming.state.files import LocalFiles
+from streaming.state.local_files import LocalFiles
 files = LocalFiles(sys.argv[1])
 files.lock()
 print("locked", flush=True)
@@ -234,7 +236,7 @@ sys.stdin.read()
 
 
 def test_the_lock_of_another_process_ends_with_it_however_it_ends(tmp_path, monkeypatch):
-    monkeypatch.setattr(files_module, "LOCK_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(local_files, "LOCK_TIMEOUT_S", 0.2)
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path)],
         stdin=subprocess.PIPE,
@@ -245,7 +247,7 @@ def test_the_lock_of_another_process_ends_with_it_however_it_ends(tmp_path, monk
         files = LocalFiles(tmp_path)
         with pytest.raises(StateLockedError, match=rf"in process {holder.pid}: stop that query"):
             files.lock()
-        monkeypatch.setattr(files_module, "LOCK_TIMEOUT_S", 60.0)
+        monkeypatch.setattr(local_files, "LOCK_TIMEOUT_S", 60.0)
         threading.Timer(0.3, holder.kill).start()
         files.lock()
         files.unlock()
@@ -323,7 +325,7 @@ class Refusing:
 
 
 def test_text_that_is_written_again_with_every_line_stays_short(monkeypatch):
-    monkeypatch.setattr(files_module, "MAX_REWRITTEN_BYTES", 20)
+    monkeypatch.setattr(arrow_files, "MAX_REWRITTEN_BYTES", 20)
     files = ArrowFiles(arrow_fs._MockFileSystem(), "d")
     for number in range(20):
         files.append("log", f"line {number}\n")

@@ -28,7 +28,8 @@ from streaming import StateDamagedError, StateError, StreamingError, ViewSink
 from streaming.cli.state_inspection import inspect_state
 from streaming.distributed.rescaling import rescale_state
 from streaming.state.checksums import decode_checked, encode_checked
-from streaming.state.files import LocalFiles, read_small
+from streaming.state.files import read_small_file
+from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import Manifest, manifest_name
 from streaming.state.parquet import read_parquet
 from streaming.state.segment import SEGMENT_SCHEMA, decode_segment
@@ -74,7 +75,7 @@ def nothing_outside_has_changed(place):
 
 def one_of(place: Path, folder: str) -> str:
     """A file that the newest version needs."""
-    found = Manifest.of((place / NEWEST).read_bytes(), NEWEST)
+    found = Manifest.decode((place / NEWEST).read_bytes(), NEWEST)
     return next(name for name in found.files if name.startswith(folder))
 
 
@@ -137,7 +138,7 @@ TARGETS = [
     "data/stray.arrow",
     "data",
     "outputs",
-    "letters/00000000000000000004.parquet",
+    "dead_letters/00000000000000000004.parquet",
     "DATA",
     "OUTPUT",
 ]
@@ -266,7 +267,7 @@ NAMES = [
     "data/.hidden",
     "data/a\0b",
     "data/" + "a" * 5000,
-    "letters/00000000000000000004.parquet",
+    "dead_letters/00000000000000000004.parquet",
 ]
 
 
@@ -328,7 +329,7 @@ def test_a_manifest_with_a_wrong_value_anywhere_is_a_typed_error_or_is_right(pla
 
 def test_a_version_with_a_wrong_value_anywhere_is_swept_within_the_directory(place):
     body = decode_checked((place / OLDEST).read_bytes(), OLDEST)
-    before = sorted(path.name for path in (place / "letters").iterdir())
+    before = sorted(path.name for path in (place / "dead_letters").iterdir())
     forged = [*everywhere({"files": body["files"], "outputs": body["outputs"]}, lambda part: WRONG)]
     for number, one in enumerate(forged[:: max(1, len(forged) // 30)]):
         if not isinstance(one, dict):
@@ -340,7 +341,7 @@ def test_a_version_with_a_wrong_value_anywhere_is_swept_within_the_directory(pla
         feed(sink, LAST + 1, LAST + 2)
         check(sink, LAST + 3)
         sink.close()
-        assert sorted(path.name for path in (copy / "letters").iterdir()) == before
+        assert sorted(path.name for path in (copy / "dead_letters").iterdir()) == before
         shutil.rmtree(copy)
 
 
@@ -394,7 +395,7 @@ def test_a_segment_that_grows_in_memory_is_refused_before_it_does(codec):
         out.write_batch(batch)
     data = memoryview(bytearray(sink.getvalue()))
     assert len(data) < 1 << 17
-    with pytest.raises(StateDamagedError, match="no plain record batch"):
+    with pytest.raises(StateDamagedError, match="not an uncompressed record batch"):
         decode_segment(data, "data/bomb.arrow")
 
 
@@ -423,9 +424,9 @@ def test_rows_that_take_no_bytes_are_counted_before_they_are_read():
 
 @pytest.mark.parametrize("data", [b"", b"ARROW1\0\0", b"ARROW1\0\0" + b"\xff" * 64, b"PAR1" * 9])
 def test_what_is_no_segment_and_no_parquet_file_is_a_typed_error(data):
-    with pytest.raises(StateDamagedError, match="is no segment"):
+    with pytest.raises(StateDamagedError, match="is not a segment"):
         decode_segment(memoryview(bytearray(data)), "x")
-    with pytest.raises(StateDamagedError, match="is no Parquet file"):
+    with pytest.raises(StateDamagedError, match="is not a Parquet file"):
         read_parquet(data, "x")
 
 
@@ -466,7 +467,7 @@ def test_the_file_of_the_views_is_text_and_gives_the_same_circuit(tmp_path):
     sink = ViewSink(circuit, state_dir=tmp_path)
     feed(sink, 0)
     sink.close()
-    body = decode_checked(read_small(LocalFiles(tmp_path), "views.json"), "views.json")
+    body = decode_checked(read_small_file(LocalFiles(tmp_path), "views.json"), "views.json")
     assert body["source"]["text"].startswith("SELECT city") and body["source"]["name"] == "per_city"
     assert body["options"]["input_options"]["link"]["keys"] == ["src", "dst"]
     assert b"\x80" not in (tmp_path / "views.json").read_bytes()  # as every pickle has

@@ -44,5 +44,5 @@ def test_any_reader_of_arrow_can_open_a_segment():
         [SegmentPart("text", np.array([0, 1, 3]), np.frombuffer(b"abc", np.uint8))]
     )
     assert pa.ipc.open_file(data).read_all().to_pylist() == [
-        {"piece": "text", "words": [0, 1, 3], "bytes": b"abc"}
+        {"part": "text", "words": [0, 1, 3], "bytes": b"abc"}
     ]

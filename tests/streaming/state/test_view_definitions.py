@@ -11,7 +11,7 @@ from pyspark import cloudpickle
 from circuits import CircuitSpec, InputOptions, Retention, compile_datalog, compile_sql
 from dbsp_wcoj.limits import StepLimits
 from streaming import StateDamagedError
-from streaming.state.files import LocalFiles
+from streaming.state.local_files import LocalFiles
 from streaming.state.view_definitions import read_definition, write_definition
 from tests.circuits.test_circuit_spec import check_carried
 
@@ -50,10 +50,10 @@ def test_a_definition_is_stored_as_text_with_all_its_options_and_compiled_again(
     ):
         files = LocalFiles(tmp_path / str(number))
         for _ in range(2):
-            write_definition(files, circuit.definition)
+            write_definition(files, circuit.spec)
         kept = read_definition(files)
-        assert kept == circuit.definition
-        assert kept.source == circuit.definition.source and kept.source is not None
+        assert kept == circuit.spec
+        assert kept.source == circuit.spec.source and kept.source is not None
         assert kept.fingerprint == circuit.fingerprint
         plain = CircuitSpec(circuit.plans, inputs).options
         assert all(
@@ -65,12 +65,12 @@ def test_a_changed_text_is_written_again_and_a_damaged_file_as_well(tmp_path):
     files = LocalFiles(tmp_path)
     one = compile_sql("SELECT a FROM e", {"e": pa.schema([("a", pa.int64())])})
     for text in ("SELECT  a FROM e", "SELECT a FROM e"):
-        other = compile_sql(text, one.definition.schemas)
-        write_definition(files, other.definition)
+        other = compile_sql(text, one.spec.schemas)
+        write_definition(files, other.spec)
         assert read_definition(files).source.text == text
     for content in (b"", b"\x80\x04.", b"{}"):
         (tmp_path / "views.json").write_bytes(content)
         with pytest.raises(StateDamagedError, match=r"views\.json"):
             read_definition(files)
-        write_definition(files, one.definition)
-        assert read_definition(files) == one.definition
+        write_definition(files, one.spec)
+        assert read_definition(files) == one.spec

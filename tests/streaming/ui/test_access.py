@@ -63,7 +63,7 @@ def test_a_token_file_without_a_token_is_refused(tmp_path, content):
     path = tmp_path / "token"
     path.write_bytes(content)
     path.chmod(0o600)
-    with pytest.raises(PageError, match="holds no token"):
+    with pytest.raises(PageError, match="does not contain a token"):
         read_token_file(path)
 
 
@@ -71,9 +71,9 @@ def test_a_token_file_that_cannot_be_read_or_made_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     for path in (tmp_path, tmp_path / "file" / "token", tmp_path / "link"):
-        with pytest.raises(PageError, match="cannot be read or made"):
+        with pytest.raises(PageError, match="cannot be read or created"):
             read_token_file(path)
-    with pytest.raises(PageError, match="is no file"):
+    with pytest.raises(PageError, match="is not a regular file"):
         os.mkfifo(tmp_path / "pipe", 0o600)
         descriptor = os.open(tmp_path / "pipe", os.O_RDWR)  # so that reading does not wait
         try:

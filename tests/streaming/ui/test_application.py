@@ -231,7 +231,7 @@ def test_events_begin_with_all_and_go_on_with_what_is_new(ask):
                 else:
                     break
     (first, whole), (second, more) = found
-    assert (first, second) == ("whole", "more")
+    assert (first, second) == ("snapshot", "update")
     assert [batch["id"] for batch in whole["recent"]] == [0]
     assert [batch["id"] for batch in more["recent"]] == [1]
     assert more["recent"][0]["values"]["v"] == [2]
@@ -239,7 +239,7 @@ def test_events_begin_with_all_and_go_on_with_what_is_new(ask):
 
 def test_a_page_for_others_needs_a_token_and_a_port_that_is_free(ask):
     circuit = ViewSink(compile_sql("SELECT src FROM e", {"e": EDGE}))
-    with pytest.raises(PageError, match=r"open to others on 0\.0\.0\.0: give a token"):
+    with pytest.raises(PageError, match=r"could open the page on 0\.0\.0\.0: require a token"):
         serve(circuit, host="0.0.0.0", port=0)
     with pytest.raises(PageError, match="give 8 or more") as found:
         serve(circuit, port=0, token="short")

@@ -102,7 +102,7 @@ def test_a_stream_is_started_and_the_numbers_move(browser, live):
     expect(page.locator("#matches li").first, "12 → 10 → 11")
     assert page.locator("#latency rect").count() > 0
     assert page.locator("#circuit g.op").count() >= 6
-    assert page.locator("#state .holding").count() >= 2
+    assert page.locator("#state .arrangement").count() >= 2
     served.end("all has been read")
     expect(page.locator("#status"), "all has been read")
     assert page.wrong == []
@@ -122,7 +122,7 @@ def test_keys_go_to_sections_turn_the_light_and_hold_the_page_still(browser, liv
     page.keyboard.press("t")
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
     page.keyboard.press("p")
-    expect(page.locator("#status"), "held still; running")
+    expect(page.locator("#status"), "updates paused; running")
     sink(Frame(edges((5, 6))), 1)
     page.wait_for_timeout(500)
     expect(number(page, "total"), "3")
@@ -205,7 +205,7 @@ def test_a_number_of_rows_that_is_unknown_is_not_shown(browser, tmp_path):
         assert rings.locator("svg").is_hidden()
         assert "number of rows unknown" in rings.inner_text()
         assert "−3" in rings.inner_text()
-        assert page.locator("#state .holding", has_text="view degrees").count() == 1
+        assert page.locator("#state .arrangement", has_text="view degrees").count() == 1
         assert page.wrong == []
     finally:
         live[1].stop()
@@ -263,13 +263,13 @@ def test_a_visitor_signs_in_with_the_token_and_again_when_the_session_is_over(br
 def test_a_page_that_is_told_to_come_later_does(browser, live, monkeypatch):
     sink, served = live
     streams = served._server.streams
-    monkeypatch.setattr(streams, "most", 0)
+    monkeypatch.setattr(streams, "max_streams", 0)
     page = browser.new_page()
     page.clock.install()
     page.goto(served.address)
     expect(page.locator("#status"), "connecting")
     page.wait_for_timeout(300)
-    monkeypatch.setattr(streams, "most", 1)
+    monkeypatch.setattr(streams, "max_streams", 1)
     page.clock.run_for(6000)
     page.wait_for_selector(".tile")
     sink(Frame(edges(*ring(1))), 0)

@@ -230,7 +230,7 @@ def test_a_stream_ends_after_its_time(visit):
         part = connection.recv(65_536)
         assert part
         found += part
-    assert b"event: whole" in found
+    assert b"event: snapshot" in found
 
 
 @pytest.mark.parametrize("sent", [STREAM, REQUEST, REQUEST * 50])
@@ -250,25 +250,25 @@ def test_a_reader_that_takes_nothing_is_cut_off(visit, sent):
 def test_an_event_is_made_once_for_all_who_want_it(visit, monkeypatch):
     page = visit()
     made = []
-    whole, since = page.history.whole, page.history.since
-    monkeypatch.setattr(page.history, "whole", lambda: made.append(None) or whole())
+    whole, since = page.history.snapshot, page.history.since
+    monkeypatch.setattr(page.history, "snapshot", lambda: made.append(None) or whole())
     monkeypatch.setattr(page.history, "since", lambda n: made.append(n) or since(n))
     streams = [page.connect(STREAM) for _ in range(10)]
     assert all(head(one).startswith(b"HTTP/1.1 200") for one in streams)
     for one in streams:
-        while b"event: whole" not in one.recv(65_536):
+        while b"event: snapshot" not in one.recv(65_536):
             pass
     assert made == [None]
     page.sink(Frame(edges((1, 2))), 0)
     for one in streams:
-        while b"event: more" not in one.recv(65_536):
+        while b"event: update" not in one.recv(65_536):
             pass
     assert made == [None, 0]
 
 
 def test_visitors_cannot_fill_the_log_with_errors(visit, monkeypatch, caplog):
     page = visit()
-    monkeypatch.setattr(page.history, "whole", lambda: 1 / 0)
+    monkeypatch.setattr(page.history, "snapshot", lambda: 1 / 0)
     assert [page.status() for _ in range(3)] == [500, 500, 500]
     assert [record.exc_info[0] for record in caplog.records] == [ZeroDivisionError]
 

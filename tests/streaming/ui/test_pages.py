@@ -18,9 +18,9 @@ from streaming.ui import history as history_module
 from streaming.ui import matches as matches_module
 from streaming.ui.drawing import Drawing
 from streaming.ui.history import (
-    MAX_COURSE_POINTS,
     MAX_RECENT_BATCHES,
     MAX_ROWS,
+    MAX_TIMELINE_POINTS,
     History,
     output_mode_of,
     upsert_keys_of,
@@ -60,7 +60,7 @@ def shown(circuit, sink=None, **options):
 
 
 def now(history):
-    return json.loads(json.dumps(history.whole()))
+    return json.loads(json.dumps(history.snapshot()))
 
 
 @pytest.mark.parametrize(
@@ -109,10 +109,10 @@ def test_numbers_over_time_are_those_of_the_view_or_its_rows():
     feed((1, 2), (2, 3), (3, 1))
     feed((1, 5))
     feed((1, 2), weight=-1)
-    course = now(history)["course"]
-    assert [moment["values"]["total"] for moment in course] == [[3, 3], [4, 3], [3, 3]]
-    assert [moment["values"]["rings"] for moment in course] == [[3], [3], [0]]
-    assert [moment["values"]["degrees"] for moment in course] == [[3], [3], [3]]
+    timeline = now(history)["timeline"]
+    assert [moment["values"]["total"] for moment in timeline] == [[3, 3], [4, 3], [3, 3]]
+    assert [moment["values"]["rings"] for moment in timeline] == [[3], [3], [0]]
+    assert [moment["values"]["degrees"] for moment in timeline] == [[3], [3], [3]]
     numbers = {view["name"]: view["numbers"] for view in now(history)["views"]}
     assert numbers == {"rings": ["rows"], "total": ["n", "most"], "degrees": ["rows"]}
 
@@ -127,8 +127,8 @@ def test_rows_are_counted_in_every_form_of_output(output):
     feed((1, 2), (1, 3), (2, 1))
     feed((1, 4), (3, 1))
     feed((2, 1), weight=-1)
-    course = now(history)["course"]
-    assert [moment["values"]["degrees"] for moment in course] == [[2], [3], [2]]
+    timeline = now(history)["timeline"]
+    assert [moment["values"]["degrees"] for moment in timeline] == [[2], [3], [2]]
 
 
 def test_after_a_restart_the_rows_of_materialized_views_are_known_and_of_others_unknown(tmp_path):
@@ -142,16 +142,16 @@ def test_after_a_restart_the_rows_of_materialized_views_are_known_and_of_others_
     history, feed = shown(views, ViewSink(views, state_dir=tmp_path))
     feed((1, 2), weight=-1, batch=1)
     found = now(history)
-    values = found["course"][-1]["values"]
+    values = found["timeline"][-1]["values"]
     assert (values["degrees"], values["rings"]) == ([2], [None])
     assert found["partial"] == ["rings"]
     feed((1, 2), (5, 5), batch=2)
-    values = now(history)["course"][-1]["values"]
+    values = now(history)["timeline"][-1]["values"]
     assert (values["degrees"], values["rings"]) == ([4], [None])
     again, feed = shown(views, first)  # stepped before the page was there
     feed((5, 5), weight=-1, batch=3)
     found = now(again)
-    assert found["course"][-1]["values"]["rings"] == [None]
+    assert found["timeline"][-1]["values"]["rings"] == [None]
     assert found["partial"] == ["rings"]
 
 
@@ -178,7 +178,7 @@ def test_a_number_of_rows_is_that_of_the_view_or_unknown(steps, is_kept, is_late
         sink(Frame(edges(*step, weights=list(step.values()))), number)
         if history is None:
             continue
-        values = now(history)["course"][-1]["values"]
+        values = now(history)["timeline"][-1]["values"]
         total = sum(there.values())
         is_known = total >= 0 and (is_kept or not is_late)
         assert values["pairs"] == [total if is_known else None]
@@ -190,7 +190,7 @@ def test_a_micro_batch_that_comes_again_is_counted_once():
     history, feed = shown(compile_sql(VIEWS, {"e": EDGE}))
     feed((1, 2), (2, 3), (3, 1))
     feed((1, 2), (2, 3), (3, 1), batch=0)
-    assert [moment["values"]["rings"] for moment in now(history)["course"]] == [[3], [3]]
+    assert [moment["values"]["rings"] for moment in now(history)["timeline"]] == [[3], [3]]
     assert now(history)["recent"][-1]["replayed"]
 
 
@@ -324,17 +324,17 @@ def test_retractions_are_found_in_large_deltas():
 
 
 def test_a_history_is_bounded_and_its_course_keeps_the_beginning_and_the_newest(monkeypatch):
-    monkeypatch.setattr(history_module, "MAX_COURSE_POINTS", 16)
+    monkeypatch.setattr(history_module, "MAX_TIMELINE_POINTS", 16)
     monkeypatch.setattr(history_module, "MAX_RECENT_BATCHES", 5)
     history, feed = shown(compile_sql(VIEWS, {"e": EDGE}))
     for number in range(100):
         feed((number, number + 1))
-        assert len(history._course) <= 16
-        assert history._course[-1]["id"] == number
-    assert history._course[0]["id"] == 0
-    ids = [moment["id"] for moment in history._course[:-1]]
+        assert len(history._timeline) <= 16
+        assert history._timeline[-1]["id"] == number
+    assert history._timeline[0]["id"] == 0
+    ids = [moment["id"] for moment in history._timeline[:-1]]
     assert len({b - a for a, b in pairwise(ids)}) == 1
-    assert MAX_RECENT_BATCHES < MAX_COURSE_POINTS
+    assert MAX_RECENT_BATCHES < MAX_TIMELINE_POINTS
 
 
 def test_only_the_first_rows_of_a_delta_are_kept():
@@ -348,7 +348,7 @@ def test_only_the_first_rows_of_a_delta_are_kept():
 def test_what_is_new_is_told_once():
     history, feed = shown(compile_sql(VIEWS, {"e": EDGE}))
     feed((1, 2))
-    taken = history.whole()["batches"]
+    taken = history.snapshot()["batches"]
     feed((2, 3))
     feed((3, 4))
     more = history.since(taken)
@@ -413,10 +413,10 @@ def test_taking_a_micro_batch_costs_less_than_a_millisecond():
     history, feed = shown(compile_sql(VIEWS, {"e": EDGE}))
     for number in range(30):
         feed(*((number, n) for n in range(50)))
-    before = history.spent
+    before = history.seconds_spent
     for number in range(30):
         feed(*((100 + number, n) for n in range(50)))
-    assert (history.spent - before) / 30 < 0.001
+    assert (history.seconds_spent - before) / 30 < 0.001
 
 
 @given(st.sets(st.tuples(st.integers(0, 8), st.integers(0, 8)).filter(lambda e: e[0] < e[1])))
@@ -424,9 +424,12 @@ def test_edges_of_a_layout_go_forward_through_every_layer(edges):
     edges = sorted(edges)
     layout = lay_out_graph(range(9), edges)
     for (a, b), bends in layout.bends.items():
-        layers = [layout.places[a][0], *(layer for layer, _ in bends), layout.places[b][0]]
+        layers = [layout.positions[a][0], *(layer for layer, _ in bends), layout.positions[b][0]]
         assert layers == list(range(layers[0], layers[-1] + 1))
-    taken = [*layout.places.values(), *(bend for bends in layout.bends.values() for bend in bends)]
+    taken = [
+        *layout.positions.values(),
+        *(bend for bends in layout.bends.values() for bend in bends),
+    ]
     assert len(taken) == len(set(taken)) == sum(layout.widths)
 
 
@@ -434,7 +437,7 @@ def test_a_layout_without_need_has_no_crossings():
     # Two ladders that are given interleaved.
     edges = [(0, 3), (1, 2), (2, 5), (3, 4)]
     layout = lay_out_graph(range(6), edges)
-    at = layout.places
+    at = layout.positions
     for (a, b), (c, d) in combinations(edges, 2):
         if at[a][0] == at[c][0]:
             assert (at[a][1] - at[c][1]) * (at[b][1] - at[d][1]) >= 0
@@ -447,7 +450,7 @@ def test_the_drawing_tells_of_each_operator_in_the_order_of_its_boxes():
     done = drawing.operator_totals(circuit)
     boxes = drawing.picture["boxes"]
     assert len(done) == sum(box["kind"] != "view" for box in boxes)
-    assert set(drawing.picture["kept"].values()) == {"rings", "total", "degrees"}
+    assert set(drawing.picture["materialized_views"].values()) == {"rings", "total", "degrees"}
     assert (
         dict(zip((box["name"] for box in boxes), (rows for rows, _ in done), strict=False))["e"]
         == 2

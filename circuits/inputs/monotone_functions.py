@@ -1,0 +1,139 @@
+"""Monotone functions: find the column in which an expression is non-decreasing.
+
+``date_trunc('hour', at)`` never decreases when ``at`` increases; ``month(at)`` does, in January.
+Only a non-decreasing function of the event time divides the rows of an input into groups whose rows
+expire together (`circuits.inputs.finality`). A function that is not in the table below is treated
+as if it could decrease.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import pyarrow as pa
+from pyarrow import types
+
+from circuits.plan.expressions import Call, Column, Expression, Literal
+from circuits.types.arrow_types import NUMBERS, Family, family_of
+
+__all__ = ["monotone_argument"]
+
+
+def monotone_argument(expression: Expression) -> Column | None:
+    """Return the only column that an expression reads, if the expression is non-decreasing in it.
+
+    None if it reads several columns, or is not known to be non-decreasing.
+
+    >>> monotone_argument(Call("year", (Column(2, pa.date32()),), pa.int64()))
+    Column(index=2, type=DataType(date32[day]))
+    """
+    if isinstance(expression, Column):
+        return expression
+    if isinstance(expression, Call):
+        for find_argument in _MONOTONE.get(expression.function, ()):
+            argument = find_argument(expression)
+            column = None if argument is None else monotone_argument(argument)
+            if column is not None:
+                return column
+    return None
+
+
+def _is_constant(expression: Expression) -> bool:
+    """Return True for a constant other than NULL."""
+    return isinstance(expression, Literal) and expression.value is not None
+
+
+def _is_positive(expression: Expression) -> bool:
+    """Return True for a constant number greater than 0."""
+    return (
+        isinstance(expression, Literal)
+        and expression.value is not None
+        and _is_number(expression.type)
+        and expression.value > 0
+    )
+
+
+def _is_number(type: pa.DataType) -> bool:
+    return family_of(type) in NUMBERS
+
+
+def _is_ordered(type: pa.DataType) -> bool:
+    return _is_number(type) or family_of(type) in (Family.TIMESTAMP, Family.DATE)
+
+
+def _is_local(type: pa.DataType) -> bool:
+    """Return True for zones other than UTC: local time is set back when summer time ends."""
+    return bool(types.is_timestamp(type) and type.tz not in (None, "UTC"))
+
+
+def _cast(call: Call) -> Expression | None:
+    (inner,) = call.arguments
+    for type in (inner.type, call.type):
+        if not _is_ordered(type) or _is_local(type):
+            return None
+    return inner
+
+
+def _date_trunc(call: Call) -> Expression | None:
+    unit, inner = call.arguments
+    return inner if _is_constant(unit) and not _is_local(inner.type) else None
+
+
+def _year(call: Call) -> Expression | None:
+    (inner,) = call.arguments
+    return None if _is_local(inner.type) else inner
+
+
+def _interval_sum(call: Call) -> Expression | None:
+    """A date or timestamp plus a constant duration."""
+    inner, *amounts = call.arguments
+    return inner if all(map(_is_constant, amounts)) and not _is_local(inner.type) else None
+
+
+def _sum(call: Call) -> Expression | None:
+    left, right = call.arguments
+    if _is_constant(right):
+        return left
+    return right if _is_constant(left) else None
+
+
+def _difference(call: Call) -> Expression | None:
+    left, right = call.arguments
+    return left if _is_constant(right) else None
+
+
+def _round_down(call: Call) -> Expression | None:
+    """``t - t % 60``, where both ``t`` are the same expression."""
+    match call.arguments:
+        case inner, Call("modulo", (dividend, size)) if dividend == inner and _is_positive(size):
+            return inner if types.is_integer(inner.type) and types.is_integer(call.type) else None
+    return None
+
+
+def _scale(call: Call) -> Expression | None:
+    value, factor = call.arguments
+    return value if _is_positive(factor) else None
+
+
+def _round(call: Call) -> Expression | None:
+    inner, *digits = call.arguments
+    return inner if all(map(_is_constant, digits)) else None
+
+
+#: Non-decreasing functions by name. Each entry returns the argument in which a call is
+#: non-decreasing, or None.
+_MONOTONE: Final[Mapping[str, tuple[Callable[[Call], Expression | None], ...]]] = {
+    "cast": (_cast,),
+    "date_trunc": (_date_trunc,),
+    "year": (_year,),
+    "date_add": (_interval_sum,),
+    "add": (_sum,),
+    "subtract": (_difference, _round_down),
+    "multiply": (_scale,),
+    "divide": (_scale,),
+    "int_divide": (_scale,),
+    "floor": (_round,),
+    "ceil": (_round,),
+    "round": (_round,),
+}

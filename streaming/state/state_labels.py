@@ -1,0 +1,65 @@
+"""State labels: describe each part of a circuit's state by the operator that keeps it.
+
+The state of an operator is stored under the hash of its plan (`circuits.state.registry`). A label
+tells people which operator and which views this is::
+
+    operator #3f0c2a7d9b1e 0   ->   aggregate max(dst) by src       in view a
+    relation e                 ->   rows of input e(src, dst)       in views a, b
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from circuits import Circuit
+from circuits.runtime.operators.integrate import Integrate
+from circuits.runtime.plan_drawing import node_label
+from circuits.state.registry import operator_trace, relation_trace, row_ids_table
+
+__all__ = ["StateLabel", "operator_labels", "state_labels"]
+
+
+class StateLabel(NamedTuple):
+    """A description of a part of the state, and the views that use it."""
+
+    text: str
+    views: tuple[str, ...]
+
+
+def operator_labels(circuit: Circuit) -> list[StateLabel]:
+    """Return the label of each operator of a circuit, in the order of the nodes of its graph."""
+    graph = circuit.graph
+    views_of = graph.views_of()
+    labels = []
+    for number, node in enumerate(graph.nodes):
+        if isinstance(node.operator, Integrate):  # the rows of its input, kept as a whole
+            number = node.inputs[0]
+            views = [name for name, top in graph.views.items() if top == number]
+            label = node_label(graph, graph.nodes[number])
+            text = f"materialized {f'view {views[0]}' if views else label}"
+        else:
+            text = node_label(graph, node)
+        labels.append(StateLabel(text, views_of[number]))
+    return labels
+
+
+def state_labels(circuit: Circuit) -> dict[str, StateLabel]:
+    """Return the label of each trace and each dictionary of row ids, by the name of the state.
+
+    >>> from circuits import compile_sql
+    >>> import pyarrow as pa
+    >>> edges = pa.schema([("src", pa.int64()), ("dst", pa.int64())])
+    >>> circuit = compile_sql("SELECT src, max(dst) AS m FROM e GROUP BY src", {"e": edges})
+    >>> state_labels(circuit)["relation e"]
+    StateLabel(text='rows of input e(src, dst)', views=('view',))
+    """
+    labels: dict[str, StateLabel] = {}
+    operators = operator_labels(circuit)
+    for node, (text, views) in zip(circuit.graph.nodes, operators, strict=True):
+        name = node.state_name
+        labels[relation_trace(name)] = StateLabel(f"rows of {text}", views)
+        labels[row_ids_table(name)] = StateLabel(f"row ids of {text}", views)
+        for index, _ in enumerate(getattr(node.operator, "traces", ())):
+            part = f", part {index + 1}" if index else ""
+            labels[operator_trace(name, index)] = StateLabel(f"{text}{part}", views)
+    return labels
