@@ -27,7 +27,6 @@ from circuits.sql.clause import HOW_TO_USE_A_WINDOW, Clause, is_aggregate
 from circuits.sql.conditions import restrict
 from circuits.sql.environment import (
     NO_RANKS,
-    DerivedTable,
     Environment,
     RankRange,
     RankRanges,
@@ -390,7 +389,7 @@ def _refuse_window(clause: Clause, node: exp.Expr) -> Expression:
     )
 
 
-def finish_selection(selection: Selection) -> DerivedTable:
+def finish_selection(selection: Selection) -> PlanNode:
     """Apply the list, then QUALIFY, DISTINCT, ORDER BY and LIMIT."""
     source, node, row_number = selection.source, selection.node, selection.row_number
     limit, distinct = read_limit(source, node), node.args.get("distinct")
@@ -424,7 +423,7 @@ def finish_selection(selection: Selection) -> DerivedTable:
     if limit is not None:
         order = order_columns(selection.order_by, expressions)
         plan = TopK(plan, (), order, limit.limit, limit.offset)
-    return DerivedTable(_keep_first_columns(plan, width))
+    return _keep_first_columns(plan, width)
 
 
 def _select_ranks(

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import sqlglot
 from sqlglot import Dialect, Dialects, exp
@@ -27,7 +27,7 @@ from circuits.errors import FunctionError, SqlError, UnsupportedSqlError
 from circuits.sql.parsing import NAME_IN_TEXT, parse_statements
 from dbsp_wcoj.text_position import point_at
 
-__all__ = ["MAX_NUMBER_CHARACTERS", "SYMBOLS", "SqlSource", "Unsupported"]
+__all__ = ["MAX_NUMBER_CHARACTERS", "SYMBOLS", "SqlSource"]
 
 #: Maximum length of a number in a query; no type has values of more than 76 digits.
 MAX_NUMBER_CHARACTERS: Final = 1000
@@ -96,13 +96,6 @@ ARGUMENT_KEYWORDS: Final = {
 }
 
 Error = TypeVar("Error", bound=SqlError)
-
-
-class Unsupported(NamedTuple):
-    """Why a valid construct raises an error: its name, and what to write instead."""
-
-    construct: str
-    advice: str
 
 
 class SqlSource:

@@ -94,9 +94,7 @@ def _plan_statement(environment: Environment, tree: exp.Expr, name: str, number:
         if isinstance(tree, exp.Command) and word.upper() == "CREATE":
             word = "this CREATE"
         raise source.unsupported_at(offset, word.upper(), "write SELECT or CREATE VIEW")
-    derived = query.plan_query(environment, tree)
-    derived.require_all_columns(source, tree)
-    return _View(name, rename_columns(source, derived, []).plan)
+    return _View(name, rename_columns(source, query.plan_query(environment, tree), []))
 
 
 def _plan_create_view(environment: Environment, tree: exp.Create) -> _View:
@@ -123,9 +121,8 @@ def _plan_create_view(environment: Environment, tree: exp.Create) -> _View:
     source.allow_arguments(target, "this")
     if tree.expression is None:
         raise source.error(target, "CREATE VIEW without AS SELECT; add it")
-    derived = query.plan_query(environment, tree.expression)
-    derived.require_all_columns(source, tree.expression)
-    return _View(target.name, rename_columns(source, derived, column_names).plan)
+    plan = query.plan_query(environment, tree.expression)
+    return _View(target.name, rename_columns(source, plan, column_names))
 
 
 def _check_name(source: SqlSource, tree: exp.Expr, name: str, scans: Mapping[str, Scan]) -> None:

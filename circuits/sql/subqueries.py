@@ -304,15 +304,11 @@ def _read_subquery(builder: SelectBuilder, query: exp.Expr, exists: bool = False
     environment = builder.environment
     if not isinstance(query, exp.Select):
         environment = environment.without_outer_scope(builder.scope)
-        plan = environment.queries.plan_query(environment, query).require_all_columns(
-            builder.source, query
-        )
+        plan = environment.queries.plan_query(environment, query)
         return _Subquery(plan, columns(plan))
     selection = builder.queries.read_selection(environment, query, builder.scope)
     if not selection.correlated_conditions and not any(map(is_correlated, selection.outputs)):
-        plan = builder.queries.finish_selection(selection).require_all_columns(
-            builder.source, query
-        )
+        plan = builder.queries.finish_selection(selection)
         return _Subquery(plan, columns(plan))
     for name in ("qualify", "limit", "offset"):
         part = query.args.get(name)

@@ -21,7 +21,6 @@ from circuits.sql.clause import call_function
 from circuits.sql.conditions import restrict
 from circuits.sql.environment import (
     NO_RANKS,
-    DerivedTable,
     Environment,
     RankRanges,
     check_rank_names,
@@ -58,7 +57,7 @@ JOIN_KINDS: Final = {
 class _NamedTable(NamedTuple):
     """A table, query or VALUES in FROM, and the name that qualifies its columns."""
 
-    derived: DerivedTable
+    plan: PlanNode
     name: str
 
 
@@ -165,9 +164,9 @@ class _FromReader:
                 word=str(node.meta.get(NAME_IN_TEXT, node.key)),
             )
         table = reader(self, node)
-        derived = rename_columns(source, table.derived, names)
-        scope_columns = scope_columns_of(derived.plan, table.name, derived.unreadable_columns)
-        return SelectBuilder(self.environment, derived.plan, scope_columns, self.parent)
+        plan = rename_columns(source, table.plan, names)
+        scope_columns = scope_columns_of(plan, table.name)
+        return SelectBuilder(self.environment, plan, scope_columns, self.parent)
 
     def read_table(self, node: exp.Table) -> _NamedTable:
         self.source.allow_arguments(node, "this", "alias", "joins", *(["db"] if node.db else []))
@@ -175,20 +174,20 @@ class _FromReader:
             raise self.source.unsupported(
                 node, f"the schema in table name {node.sql()!r}", "name the table alone"
             )
-        derived = self.environment.plan_table(node, self._ranks(node))
-        return _NamedTable(derived, node.alias or node.name)
+        plan = self.environment.plan_table(node, self._ranks(node))
+        return _NamedTable(plan, node.alias or node.name)
 
     def read_query(self, node: exp.Subquery) -> _NamedTable:
         self.source.allow_arguments(node, "this", "alias", "joins")
         environment = self.environment.without_outer_scope(self.parent)
         ranks = self._ranks(node)
-        derived = environment.queries.plan_query(environment, node.this, ranks)
-        check_rank_names(self.source, node, derived, ranks)
-        return _NamedTable(derived, node.alias)
+        plan = environment.queries.plan_query(environment, node.this, ranks)
+        check_rank_names(self.source, node, plan, ranks)
+        return _NamedTable(plan, node.alias)
 
     def read_values(self, node: exp.Values) -> _NamedTable:
         self.source.allow_arguments(node, "expressions", "alias", "joins")
-        return _NamedTable(DerivedTable(read_values(self.environment, node)), node.alias)
+        return _NamedTable(read_values(self.environment, node), node.alias)
 
     def _ranks(self, node: exp.Expr) -> RankRanges:
         return self.ranks_by_table.get(id(node), NO_RANKS)
@@ -324,9 +323,6 @@ class _FromReader:
                 name if name.meta else join.this,
                 f"column {name.name!r} of USING {problem} on the {side_name} side",
             )
-        reason = side[matches[0]].unreadable_reason
-        if reason is not None:
-            raise self.source.unsupported(join.this, *reason)
         return matches[0]
 
     def _merge_using(
