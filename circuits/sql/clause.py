@@ -22,6 +22,7 @@ from circuits.types import functions
 
 __all__ = [
     "HOW_TO_USE_A_WINDOW",
+    "NO_WINDOW",
     "Clause",
     "Reader",
     "ReaderTable",
@@ -75,7 +76,6 @@ NO_AGGREGATE: Final = _refuse(
     "an aggregate function", "use HAVING, or aggregate in a query in FROM"
 )
 NO_SCALAR: Final = _refuse("a scalar subquery")
-#: Advice for a window function in a clause that cannot contain one.
 HOW_TO_USE_A_WINDOW: Final = (
     "filter with QUALIFY, or compute it in a query in FROM and use its name here"
 )

@@ -17,10 +17,12 @@ from circuits.sql.clause import Clause, Reader
 from circuits.sql.literals import integer_literal, string_literal
 from circuits.sql.source import MAX_NUMBER_CHARACTERS
 
-__all__ = ["READERS", "READERS_BY_NAME", "read_interval"]
+__all__ = ["READERS", "READERS_BY_NAME", "Interval", "read_interval"]
 
 
 class Interval(NamedTuple):
+    """The parts of an interval, which are added in this order."""
+
     months: int
     days: int
     microseconds: int
@@ -60,7 +62,10 @@ FIELD_FUNCTIONS: Final = {
     "weekofyear": "week",
     "dayofmonth": "day",
 }
-DATE_UNITS: Final = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
+DATE_UNITS: Final = (
+    *("year", "quarter", "month", "week", "day", "hour", "minute", "second"),
+    *("millisecond", "microsecond"),
+)
 
 
 def _field_reader(function: str) -> Reader:
@@ -84,8 +89,23 @@ def _extract_field(clause: Clause, node: exp.Expr, field: str, date: exp.Expr) -
 
 def _read_truncation(clause: Clause, node: exp.Expr) -> Expression:
     clause.source.allow_arguments(node, "this", "unit")
-    unit = _read_unit(clause, node)
-    return clause.call(node, "date_trunc", string_literal(unit), clause.read(node.this))
+    value, named_unit = node.this, node.args.get("unit")
+    if isinstance(named_unit, exp.Var) and _names_unit(value) and not _names_unit(named_unit):
+        # date_trunc(ts, hour): sqlglot takes the second argument for the value.
+        unit = value.name.lower()
+        clause.source.mark_read(value)
+        value = exp.column(exp.to_identifier(named_unit.name))
+        value.this.meta.update(node.this.meta)
+    else:
+        unit = _read_unit(clause, node)
+    return clause.call(node, "date_trunc", string_literal(unit), clause.read(value))
+
+
+def _names_unit(node: exp.Expr) -> bool:
+    is_name = isinstance(node, exp.Literal | exp.Var) or (
+        isinstance(node, exp.Column) and not node.table
+    )
+    return is_name and node.name.lower() in DATE_UNITS
 
 
 def _read_difference(clause: Clause, node: exp.DateDiff) -> Expression:

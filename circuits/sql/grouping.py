@@ -50,8 +50,13 @@ __all__ = [
 FIRST_KEY: Final = 2 * FIRST_OUTER_COLUMN
 FIRST_AGGREGATE: Final = 3 * FIRST_OUTER_COLUMN
 FIRST_SUBQUERY: Final = 4 * FIRST_OUTER_COLUMN
-#: The first placeholder of a window function, see `circuits.sql.windows`.
+#: Placeholders of window functions (`circuits.sql.windows`).
 FIRST_WINDOW: Final = 5 * FIRST_OUTER_COLUMN
+
+ONLY_OVER_WINDOWS: Final = (
+    *(exp.RowNumber, exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist, exp.Ntile),
+    *(exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue, exp.NthValue),
+)
 
 #: The plan of a SELECT without FROM: one row without columns.
 ONE_ROW: Final = Values((), ((),))
@@ -63,34 +68,30 @@ AGGREGATES: Final[dict[type[exp.Expr], AggregateFunction]] = {
     exp.Min: "min",
     exp.Sum: "sum",
 }
-ONLY_OVER_WINDOWS: Final = (
-    *(exp.RowNumber, exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist, exp.Ntile),
-    *(exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue, exp.NthValue),
-)
 
 
 def _own_nodes(node: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield the nodes of a tree without those of queries, and without window functions in it.
+    """Yield the nodes of a tree, except those of queries and window functions in it.
 
     The arguments, PARTITION BY and ORDER BY of a window function are included.
     """
-    todo = [node]
-    while todo:
-        part = todo.pop()
+    pending = [node]
+    while pending:
+        part = pending.pop()
         if isinstance(part, exp.Query):
             continue
         if isinstance(part, exp.Window):
             function = part.this
             while isinstance(function, exp.Filter | exp.IgnoreNulls | exp.RespectNulls):
-                todo += [
+                pending += [
                     child for child in function.iter_expressions() if child is not function.this
                 ]
                 function = function.this
-            todo += function.iter_expressions()
-            todo += [child for child in part.iter_expressions() if child is not part.this]
+            pending += function.iter_expressions()
+            pending += [child for child in part.iter_expressions() if child is not part.this]
             continue
         yield part
-        todo += part.iter_expressions()
+        pending += part.iter_expressions()
 
 
 def has_aggregate(node: exp.Expr) -> bool:
@@ -106,7 +107,7 @@ def is_grouped(select: exp.Select) -> bool:
     return any(part is not None and has_aggregate(part) for part in parts)
 
 
-class ReadAggregate(NamedTuple):
+class AggregateRequest(NamedTuple):
     """A call of an aggregate; without an ``argument``, it counts rows."""
 
     function: AggregateFunction
@@ -132,7 +133,7 @@ class Grouping:
         self.builder = builder
         self.source = builder.source
         self.keys: list[Expression] = []
-        self._aggregates: list[ReadAggregate] = []
+        self._aggregates: list[AggregateRequest] = []
         self._subqueries: list[_ScalarSubquery] = []
 
     def clause(self, name: str) -> Clause:
@@ -193,12 +194,12 @@ class Grouping:
         if not isinstance(expression, Column) or is_outer_column(expression.index):
             return expression
         index, type_ = expression.index, expression.type
-        if index >= FIRST_WINDOW:
-            return expression
         if index < FIRST_KEY:
             raise self._ungrouped_error(node, expression)
         if index < FIRST_AGGREGATE:
             return Column(index - FIRST_KEY, type_)
+        if index >= FIRST_WINDOW:
+            return expression
         if index < FIRST_SUBQUERY:
             return Column(len(self.keys) + index - FIRST_AGGREGATE, type_)
         number = index - FIRST_SUBQUERY
@@ -225,10 +226,9 @@ class Grouping:
             raise self.source.unsupported(
                 node, "an aggregate of columns of the enclosing query", "aggregate in a join"
             )
-        aggregate = call._replace(distinct=call.distinct and call.function not in ("min", "max"))
-        if aggregate not in self._aggregates:
-            self._aggregates.append(aggregate)
-        return Column(FIRST_AGGREGATE + self._aggregates.index(aggregate), aggregate.type)
+        if call not in self._aggregates:
+            self._aggregates.append(call)
+        return Column(FIRST_AGGREGATE + self._aggregates.index(call), call.type)
 
     def _read_scalar(self, clause: Clause, node: exp.Expr) -> Expression:
         """Return the placeholder of a scalar subquery, which is joined to the groups."""
@@ -239,8 +239,8 @@ class Grouping:
         return Column(FIRST_SUBQUERY + len(self._subqueries) - 1, value.type)
 
 
-def read_aggregate_call(clause: Clause, node: exp.Expr) -> ReadAggregate:
-    """Read a call of an aggregate, perhaps with DISTINCT and FILTER.
+def read_aggregate_call(clause: Clause, node: exp.Expr) -> AggregateRequest:
+    """Read the call of an aggregate function, also over a window.
 
     Args:
         clause: The clause of its argument and of its FILTER.
@@ -259,7 +259,7 @@ def read_aggregate_call(clause: Clause, node: exp.Expr) -> ReadAggregate:
         argument = clause.call(node, "case", condition, counted, NULL)
     with source.errors_at(node):
         type_ = functions.aggregate_type(function, argument and argument.type)
-    return ReadAggregate(function, argument, distinct, type_)
+    return AggregateRequest(function, argument, distinct and function not in ("min", "max"), type_)
 
 
 def _read_argument(clause: Clause, node: exp.Expr) -> tuple[Expression | None, bool]:

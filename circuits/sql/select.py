@@ -31,6 +31,7 @@ from circuits.sql.environment import (
     RankRange,
     RankRanges,
 )
+from circuits.sql.group_windows import add_group_window
 from circuits.sql.grouping import ONE_ROW, Grouping, has_aggregate, is_grouped
 from circuits.sql.literals import integer_literal
 from circuits.sql.ordering import (
@@ -52,6 +53,7 @@ from circuits.sql.select_builder import SelectBuilder, add_alias, conjuncts_of, 
 from circuits.sql.selection import BoundedRowNumber, Selection
 from circuits.sql.subqueries import add_condition_keys, is_membership
 from circuits.sql.tables import read_from_clause
+from circuits.sql.window_tables import replace_session_end
 from circuits.sql.windows import Windows
 from circuits.types import functions
 
@@ -61,9 +63,9 @@ SELECT_ARGUMENTS: Final = (
     *("expressions", "distinct", "from_", "joins", "where", "group", "having", "qualify"),
     *("order", "limit", "offset", "with_", "windows"),
 )
-WINDOW_CLAUSES: Final = ("SELECT", "QUALIFY", "ORDER BY")
+CLAUSES_WITH_WINDOWS: Final = ("SELECT", "QUALIFY", "ORDER BY")
 # The placeholder of the value of a bounded row_number(), until TopK has selected the rows.
-RANK_VALUE: Final = Column(6 * FIRST_OUTER_COLUMN, pa.int64())
+ROW_NUMBER_VALUE: Final = Column(6 * FIRST_OUTER_COLUMN, pa.int64())
 USE_WHERE: Final = "name the columns of the enclosing query in WHERE only"
 
 
@@ -81,6 +83,7 @@ def read_from_and_where(
 ) -> SelectBuilder:
     """Read FROM and WHERE."""
     bounds = find_rank_bounds(environment, node)
+    replace_session_end(node)
     builder = read_from_clause(environment, node, parent, bounds.ranks_by_table)
     aliases: dict[str, exp.Expr | None] = {}
     builder.aliases = aliases
@@ -94,6 +97,7 @@ def read_from_and_where(
     if where is not None:
         environment.source.allow_arguments(where, "this")
         restrict(builder, where.this, "WHERE", frozenset(bounds.column_by_condition))
+    add_group_window(builder, node)
     return builder
 
 
@@ -140,7 +144,7 @@ class _SelectReader:
         having = self._read_having()
         row_number = self._read_row_number()
         qualify = self._clause("QUALIFY")
-        conditions = [(part, qualify.read_condition(part)) for part in self.qualify_parts]
+        filters = [(part, qualify.read_condition(part)) for part in self.qualify_parts]
         order_by = self._read_order_by()
         correlated_conditions = self._read_correlated_conditions()
         self.windows.check_all_used(self.source)
@@ -152,9 +156,9 @@ class _SelectReader:
             tuple(item.name for item in self.items),
             tuple(self._over_groups(item.node, item.value) for item in self.items),
             tuple(self._over_groups(self.node, part) for part in correlated_conditions),
-            row_number and row_number.map(self._select_over_groups),
-            tuple(key.map(self._select_over_groups) for key in order_by),
-            tuple(self._over_groups(part, condition) for part, condition in conditions),
+            row_number and row_number.map(lambda value: self._over_groups(self.node, value)),
+            tuple(map(self._sort_key_over_groups, order_by)),
+            tuple(self._over_groups(part, condition) for part, condition in filters),
         )
         return self._over_windows(selection) if self.windows else selection
 
@@ -166,14 +170,16 @@ class _SelectReader:
                 "a window function in a correlated subquery",
                 "compute it in a query in WITH or FROM",
             )
-        read = {index for value in selection.expressions for index in columns_of(value)}
-        selection.plan = self.windows.plan(selection.plan, self._select_over_groups, read)
+        columns_read = {index for value in selection.expressions for index in columns_of(value)}
+        selection.plan = self.windows.plan(
+            selection.plan, lambda value: self._over_groups(self.node, value), columns_read
+        )
         return selection.map(self.windows.replace_placeholders)
 
     def _clause(self, name: str) -> Clause:
         """Return a clause whose expressions may call aggregates."""
         clause = self.grouping.clause(name) if self.grouping else self.builder.clause(name)
-        read_window = self.windows.read if name in WINDOW_CLAUSES else _refuse_window
+        read_window = self.windows.read if name in CLAUSES_WITH_WINDOWS else _refuse_window
         return replace(clause, read_window=read_window)
 
     def _named_windows(self) -> dict[str, exp.Window]:
@@ -194,33 +200,23 @@ class _SelectReader:
         if qualify is not None:
             self.source.allow_arguments(qualify, "this")
             for part in conjuncts_of(qualify.this):
-                found = None if bounded else self._read_rank_bound(part)
-                if found is None:
+                bound = read_bound(part)
+                value = bound.value if bound else part
+                if isinstance(value, exp.Column) and not value.table:
+                    value = self.aliases.get(value.name.casefold()) or value
+                if bound is None or not is_row_number(value) or bounded:
                     self.qualify_parts.append(part)
-                else:
-                    bounded.append(found)
+                    continue
+                for column in part.find_all(exp.Column):
+                    self.source.allow_arguments(column, "this", "table")
+                self.source.allow_arguments(part, "this", "expression", "low", "high")
+                bounded.append((value, bound.ranks))
         return bounded[0] if bounded else (None, RankRange(1, 1))
-
-    def _read_rank_bound(self, node: exp.Expr) -> tuple[exp.Window, RankRange] | None:
-        """Return the row_number() that a condition bounds, and its ranks."""
-        bound = read_bound(node)
-        if bound is None:
-            return None
-        value = bound.value
-        if isinstance(value, exp.Column) and not value.table:
-            value = self.aliases.get(value.name.casefold()) or value
-        if not is_row_number(value):
-            return None
-        if isinstance(bound.value, exp.Column):
-            self.source.allow_arguments(bound.value, "this")
-        self.source.allow_arguments(node, "this", "expression", "low", "high")
-        return value, bound.ranks
 
     def _read_row_number(self) -> BoundedRowNumber | None:
         if self.row_number is None:
             return None
-        clause = self._clause("QUALIFY")
-        return read_row_number(clause, self.row_number, self.ranks, self.windows)
+        return read_row_number(self._clause("QUALIFY"), self.row_number, self.ranks, self.windows)
 
     def _read_items(self) -> list[_Item]:
         items: list[_Item] = []
@@ -254,7 +250,7 @@ class _SelectReader:
             self.source.mark_read(node)
         if self.ranks.first == self.ranks.last:
             return _Item(name, node, integer_literal(self.ranks.first))
-        return _Item(name, node, RANK_VALUE)
+        return _Item(name, node, ROW_NUMBER_VALUE)
 
     def _read_group_by(self) -> None:
         group, grouping = self.node.args.get("group"), self.grouping
@@ -371,9 +367,8 @@ class _SelectReader:
     def _over_groups(self, node: exp.Expr, value: Expression) -> Expression:
         return self.grouping.rewrite_over_groups(node, value) if self.grouping else value
 
-    def _select_over_groups(self, value: Expression) -> Expression:
-        """As `_over_groups`; errors point to the SELECT."""
-        return self._over_groups(self.node, value)
+    def _sort_key_over_groups(self, key: SortKey) -> SortKey:
+        return key.map(lambda value: self._over_groups(self.node, value))
 
 
 def _is_number(node: exp.Expr) -> bool:
@@ -399,7 +394,7 @@ def finish_selection(selection: Selection) -> PlanNode:
     hidden: list[Expression] = []
     if row_number is not None:
         hidden += [*row_number.partition_by, *(key.expression for key in row_number.order_by)]
-        hidden += selection.qualify
+        hidden += selection.filters
     if limit is not None:
         hidden += order_by
     if any(map(is_correlated, [*selection.outputs, *hidden, *order_by])):
@@ -409,14 +404,14 @@ def finish_selection(selection: Selection) -> PlanNode:
     width = len(selection.outputs)
     plan = selection.plan
     if row_number is None:
-        for condition in selection.qualify:
+        for condition in selection.filters:
             plan = Filter(plan, condition)
-    listed = [integer_literal(0) if value == RANK_VALUE else value for value in expressions]
-    plan = _map_columns(plan, listed, selection.names)
+    values = [integer_literal(0) if v == ROW_NUMBER_VALUE else v for v in expressions]
+    plan = _map_columns(plan, values, selection.names)
     if row_number is not None:
-        plan = _select_ranks(plan, expressions, row_number)
+        plan = _select_numbered_rows(plan, expressions, row_number)
         # A row_number() counts all rows, so other conditions of QUALIFY come after it.
-        for condition in selection.qualify:
+        for condition in selection.filters:
             plan = Filter(plan, columns(plan)[expressions.index(condition)])
     if distinct is not None:
         plan = Distinct(_keep_first_columns(plan, width))
@@ -426,7 +421,7 @@ def finish_selection(selection: Selection) -> PlanNode:
     return _keep_first_columns(plan, width)
 
 
-def _select_ranks(
+def _select_numbered_rows(
     plan: PlanNode, expressions: list[Expression], row_number: BoundedRowNumber
 ) -> PlanNode:
     """Keep the rows in the bounds of a row_number(), and number them if its value is selected."""
@@ -434,7 +429,7 @@ def _select_ranks(
     order = order_columns(row_number.order_by, expressions)
     first, last = row_number.ranks.first, row_number.ranks.last
     plan = TopK(plan, keys, order, max(0, last - first + 1), first - 1)
-    if RANK_VALUE not in expressions:
+    if ROW_NUMBER_VALUE not in expressions:
         return plan
     names = tuple(field.name for field in plan.fields)
     values: list[Expression] = list(columns(plan))
@@ -442,7 +437,7 @@ def _select_ranks(
     number: Expression = columns(plan)[-1]
     if first > 1:
         number = functions.call("add", number, integer_literal(first - 1))
-    values[expressions.index(RANK_VALUE)] = number
+    values[expressions.index(ROW_NUMBER_VALUE)] = number
     return Map(plan, tuple(values), names)
 
 

@@ -26,9 +26,10 @@ class BoundedRowNumber:
 
     def map(self, change: Callable[[Expression], Expression]) -> BoundedRowNumber:
         """Return the row_number() with other expressions."""
-        partition_by = tuple(map(change, self.partition_by))
         return BoundedRowNumber(
-            partition_by, tuple(key.map(change) for key in self.order_by), self.ranks
+            tuple(map(change, self.partition_by)),
+            tuple(key.map(change) for key in self.order_by),
+            self.ranks,
         )
 
 
@@ -48,7 +49,7 @@ class Selection:
         correlated_conditions: The conditions that the enclosing query must apply.
         row_number: The row_number() that QUALIFY or an enclosing query bounds.
         order_by: The sort keys of ORDER BY.
-        qualify: The conditions of QUALIFY, except those of ``row_number``.
+        filters: The conditions of QUALIFY, except the bound of ``row_number``.
     """
 
     node: exp.Select
@@ -59,12 +60,12 @@ class Selection:
     correlated_conditions: tuple[Expression, ...]
     row_number: BoundedRowNumber | None
     order_by: tuple[SortKey, ...]
-    qualify: tuple[Expression, ...] = ()
+    filters: tuple[Expression, ...] = ()
 
     @property
     def expressions(self) -> Iterator[Expression]:
         """All expressions over the plan."""
-        yield from (*self.outputs, *self.correlated_conditions, *self.qualify)
+        yield from (*self.outputs, *self.correlated_conditions, *self.filters)
         yield from (key.expression for key in self.order_by)
         if self.row_number is not None:
             yield from self.row_number.partition_by
@@ -78,5 +79,5 @@ class Selection:
             correlated_conditions=tuple(map(change, self.correlated_conditions)),
             row_number=self.row_number and self.row_number.map(change),
             order_by=tuple(key.map(change) for key in self.order_by),
-            qualify=tuple(map(change, self.qualify)),
+            filters=tuple(map(change, self.filters)),
         )

@@ -211,12 +211,18 @@ class Windows:
         if name is None:
             if spec is None and not order:
                 frame = WHOLE_PARTITION
-            call_function, argument, distinct, type_ = read_aggregate_call(clause, node.this)
-            arguments = () if argument is None else (argument,)
-            if distinct and call_function in ("min", "max"):
-                distinct = False
+            call = read_aggregate_call(clause, node.this)
+            arguments = () if call.argument is None else (call.argument,)
             return _Call(
-                partition, order, call_function, arguments, type_, frame, 1, False, distinct
+                partition,
+                order,
+                call.function,
+                arguments,
+                call.type,
+                frame,
+                1,
+                False,
+                call.distinct,
             )
         parts = self._parts(clause, function)
         if name in RANKING:

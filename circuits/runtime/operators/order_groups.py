@@ -37,8 +37,8 @@ class OrderGroups:
         self._keys = order.keys
         self._width = order.keys + order.order_width
         self.trace = Trace(self._width)
-        self.coded: Mapping[int, Codec] = {
-            column: codec for column, codec in order.coded.items() if column < self._width
+        self.coded_columns: Mapping[int, Codec] = {
+            column: codec for column, codec in order.coded_columns.items() if column < self._width
         }
 
     def prepare(

@@ -56,8 +56,8 @@ class PrefixTotals:
         }
         self.trace = Trace(order.width + 1)
         keys = order.keys
-        self.coded: Mapping[int, Codec] = {
-            column + (column >= keys): codec for column, codec in order.coded.items()
+        self.coded_columns: Mapping[int, Codec] = {
+            column + (column >= keys): codec for column, codec in order.coded_columns.items()
         }
 
     def prepare(self, stored: ZSet, codes: Int64Array) -> TraceStep | None:

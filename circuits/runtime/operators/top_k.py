@@ -1,9 +1,9 @@
-"""Top-k: per key, ``limit`` rows of a sort order, from position ``offset`` on.
+"""Top-k: per key, the ``limit`` rows of a sort order that begin at position ``offset``.
 
 ::
 
-    topk(Z)      = per key the rows of positive weight in order, a row of weight w at w positions;
-                   the rows at positions offset <= i < offset + limit
+    topk(Z)      = per key: sort the rows of positive weight; a row of weight w has w positions;
+                   select the rows at the positions offset <= i < offset + limit
     topk^Δ(d)    = topk(I(d)) - topk(z⁻¹(I(d)))         for the keys of rows of d only
 
 An example stream, the 2 least numbers::
@@ -11,10 +11,11 @@ An example stream, the 2 least numbers::
     delta     {3: +1, 5: +2}      {1: +1}             {3: -1}
     output    {3: +1, 5: +1}      {1: +1, 5: -1}      {3: -1, 5: +1}
 
-State: the rows, once, in the order of `row_order`, see `ordered_rows`. For each changed key, a step
-reads the first ``offset + limit`` positions before and after the step, in one scan. All other
-columns break ties, ascending and NULLs last, so the result is a function of the input and not of
-its history.
+State: a trace of all rows with the columns (keys, sort columns, codes that the sort columns do not
+determine), see `ordered_rows`. A sort column is an integer that has the order of the values
+(`sort_columns`). For each changed key, a step reads the first ``offset + limit`` positions before
+and after the step, in one scan. All other columns break ties, ascending and NULLs last, so the
+result depends only on the input and not on its history.
 
 Cost: O(log N) per changed key and run, and per position read. If the first sort column is a string,
 the step also reads and compares all rows that share their first bytes with the last selected row.
@@ -42,11 +43,11 @@ __all__ = ["TopKOperator"]
 
 
 class TopKOperator:
-    """The rows at some positions of an order, per key.
+    """Selects rows by their position in a sort order, per key.
 
     Args:
         plan: The plan node; `circuits.plan.nodes.TopK` defines the result.
-        codecs: The codes of values.
+        codecs: Encode values as int64 codes.
 
     >>> import pyarrow as pa
     >>> from circuits.plan.nodes import Field, Order, Scan
@@ -69,22 +70,22 @@ class TopKOperator:
             decided=order.decided,
         )
         self.traces = self._rows.traces
-        self.coded_columns = (order.coded,) * len(self.traces)
+        self.coded_columns = (order.coded_columns,) * len(self.traces)
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
-        """The selected rows of a whole Z-set, found by sorting all of it."""
+        """Select the rows of a whole Z-set; sorts all of it."""
         (zset,) = inputs
         stored = self._order.to_trace(zset)
         starts = self._order.group_starts(stored.row_array)
-        places = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(stored))))
-        order = self._order.sort_positions(places, stored.row_array)
-        rows, places = stored.row_array[:, order], places[order]
+        group_indices = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(stored))))
+        order = self._order.sort_positions(group_indices, stored.row_array)
+        rows, group_indices = stored.row_array[:, order], group_indices[order]
         return self._to_input_layout(
-            rows, self._selected_weights(places, stored.weight_array[order])
+            rows, self._selected_weights(group_indices, stored.weight_array[order])
         )
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
-        """The change of the selected rows of the groups in the delta.
+        """Compute the change of the selected rows of the groups in the delta.
 
         Raises:
             WeightOverflowError: The total weight of a row would leave int64.
@@ -95,35 +96,42 @@ class TopKOperator:
         stored = self._order.to_trace(delta)
         keys = self._order.keys
         prefixes = stored.row_array[:keys, self._order.group_starts(stored.row_array)]
-        first, steps = self._rows.prepare(stored, prefixes)
-        rows = np.concatenate((prefixes[:, first.places], first.rows))
-        places, old, new = first.places, first.old, first.new
+        first_rows, steps = self._rows.prepare(stored, prefixes)
+        rows = np.concatenate((prefixes[:, first_rows.places], first_rows.rows))
+        group_indices, old, new = first_rows.places, first_rows.old, first_rows.new
         if self._order.decided is not None:
-            order = self._order.sort_positions(places, rows)
-            rows, places, old, new = rows[:, order], places[order], old[order], new[order]
-        change = self._selected_weights(places, new) - self._selected_weights(places, old)
+            order = self._order.sort_positions(group_indices, rows)
+            rows, group_indices, old, new = (
+                rows[:, order],
+                group_indices[order],
+                old[order],
+                new[order],
+            )
+        change = self._selected_weights(group_indices, new) - self._selected_weights(
+            group_indices, old
+        )
         return self._to_input_layout(rows, change), StagedGroup(steps)
 
-    def _selected_weights(self, places: Int64Array, weights: Int64Array) -> Int64Array:
-        """The part of each row's weight at the requested positions; the rows must be in order."""
+    def _selected_weights(self, group_indices: Int64Array, weights: Int64Array) -> Int64Array:
+        """Return how many of each row's positions are requested; the rows must be in order."""
         weights = np.maximum(weights, 0)
         if self.limit is None and self.offset == 0:
             return weights
         if float(weights.sum(dtype=np.float64)) > 2**62 or self.offset + (self.limit or 0) > 2**62:
             # Positions can exceed int64, so use Python integers.
             weights = weights.astype(object)
-        last = np.cumsum(weights)
-        first = last - weights
-        starts = first_positions(places)
-        before = np.repeat(first[starts], np.diff(np.append(starts, len(places))))
-        low = np.maximum(first - before, self.offset)
-        high = last - before
+        ends = np.cumsum(weights)
+        begins = ends - weights
+        starts = first_positions(group_indices)
+        group_begins = np.repeat(begins[starts], np.diff(np.append(starts, len(group_indices))))
+        low = np.maximum(begins - group_begins, self.offset)
+        high = ends - group_begins
         if self.limit is not None:
             high = np.minimum(high, self.offset + self.limit)
         selected: Int64Array = np.maximum(high - low, 0).astype(np.int64)
         return selected
 
     def _to_input_layout(self, rows: Int64Array, weights: Int64Array) -> ZSet:
-        """Rows of the trace's layout in the input's columns, with other weights."""
+        """Return rows of the trace's layout in the input's columns, with other weights."""
         nonzero = np.flatnonzero(weights)
         return consolidated_rows(self._order.to_input(rows[:, nonzero]), weights[nonzero])

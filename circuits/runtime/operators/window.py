@@ -104,12 +104,16 @@ class WindowOperator:
         has_groups = any(call.function == "dense_rank" for call in plan.calls)
         self._groups = None
         self.traces: tuple[Trace, ...] = (self._rows, self._negative, self._totals.trace)
-        coded = self._order.coded
-        self.coded_columns: tuple[Mapping[int, Codec], ...] = (coded, coded, self._totals.coded)
+        coded = self._order.coded_columns
+        self.coded_columns: tuple[Mapping[int, Codec], ...] = (
+            coded,
+            coded,
+            self._totals.coded_columns,
+        )
         if self._reach is not None and has_groups:
             self._groups = OrderGroups(self._order)
             self.traces += (self._groups.trace,)
-            self.coded_columns += (self._groups.coded,)
+            self.coded_columns += (self._groups.coded_columns,)
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """The result for a whole Z-set."""
