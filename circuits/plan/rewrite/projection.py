@@ -119,18 +119,18 @@ def _prune_aggregates(
     return Map(pruned, expressions, names)
 
 
-def _prune_calls(plan: Window, wanted: tuple[Expression, ...], names: tuple[str, ...]) -> PlanNode:
+def _prune_calls(plan: Window, outputs: tuple[Expression, ...], names: tuple[str, ...]) -> PlanNode:
     """Return a projection of a window without the calls that it does not read."""
     width = len(plan.input.fields)
-    read = {i for e in wanted for i in columns_of(e)}
+    read = {i for e in outputs for i in columns_of(e)}
     kept = [i for i in range(len(plan.calls)) if width + i in read]
     if not kept:
-        return push_projection(plan.input, wanted, names)
+        return push_projection(plan.input, outputs, names)
     if len(kept) == len(plan.calls):
-        return Map(plan, wanted, names)
+        return Map(plan, outputs, names)
     position = {width + i: width + k for k, i in enumerate(kept)}
     expressions = tuple(
-        substitute(e, lambda c: Column(position.get(c.index, c.index), c.type)) for e in wanted
+        substitute(e, lambda c: Column(position.get(c.index, c.index), c.type)) for e in outputs
     )
     return Map(replace(plan, calls=tuple(plan.calls[i] for i in kept)), expressions, names)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from circuits.plan.node import Plan
+from circuits.plan.node import PlanNode
 from circuits.plan.nodes import Field
 from circuits.plan.rewrite.pipeline import rewrite_plan
 from circuits.plan.window import Window
@@ -22,7 +22,7 @@ def windows_of(text: str) -> list[Window]:
     return [node for node in nodes_of(plan) if isinstance(node, Window)]
 
 
-def nodes_of(plan: Plan) -> Iterator[Plan]:
+def nodes_of(plan: PlanNode) -> Iterator[PlanNode]:
     yield plan
     for node in plan.inputs:
         yield from nodes_of(node)
