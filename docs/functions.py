@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from circuits import compile_sql
 from circuits.types.functions import FUNCTIONS
+from docs.function_examples import MORE_EXAMPLES
 
 __all__ = ["EXAMPLES", "page", "result_of"]
 
@@ -31,7 +32,9 @@ engine computed the results. NULL as an argument gives NULL, unless the table sa
 function has no value for a row, the step raises `EvaluationError`, which names the function and its
 arguments. With `bad_rows="dead_letter"` a sink keeps such rows aside instead.
 
-In SQL, write the expression of the column *example*. In Datalog, call the function by its name:
+In SQL, write the expression of the column *example*; one that begins with `spark:` is for
+`dialect="spark"`. The names there are those of the dialect: `ascii` is `code_point` here. In
+Datalog, call the function by its name:
 `y = lower(x)`. The letters `a`, `b`, `c` in the descriptions are the first, second and third
 argument.
 
@@ -122,6 +125,8 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "date_trunc": "date_trunc('month', DATE '2024-02-29')",
         "date_add": "DATE '2024-01-31' + INTERVAL 1 MONTH",
         "date_diff": "date_diff('day', DATE '2024-02-28', DATE '2024-03-01')",
+        "time_bucket": "time_bucket(INTERVAL 10 MINUTE, TIMESTAMP '2024-02-29 12:34:56')",
+        "month_bucket": "time_bucket(INTERVAL 3 MONTH, DATE '2024-02-29')",
     },
     "Lists": {
         "make_list": "[1, 2, NULL]",
@@ -210,6 +215,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "cast": "CAST('12' AS INT)",
         "try_cast": "TRY_CAST('x' AS INT)",
     },
+    **MORE_EXAMPLES,
 }
 
 
@@ -249,7 +255,8 @@ def page() -> str:
 
 def result_of(example: str, dialect: str = "duckdb") -> str:
     """Return the value of an SQL expression as an SQL literal."""
-    text = f"SELECT {example} AS x FROM t"
+    dialect = "spark" if example.startswith("spark: ") else dialect
+    text = f"SELECT {example.removeprefix('spark: ')} AS x FROM t"
     circuit = compile_sql(text, {"t": "n BIGINT"}, dialect=dialect)
     (row,) = circuit.step({"t": [{"n": 1}]})["view"].to_pylist()
     return _as_sql(row["x"])

@@ -7,7 +7,8 @@ A branch of ``case`` or ``coalesce`` is evaluated only for the rows that reach i
 holds the columns and the values computed so far, is restricted to these rows, the branch is
 evaluated, and its values are scattered to their positions. ``and`` and ``or`` evaluate their
 arguments for all rows, because that is cheaper. If an argument fails, they evaluate each argument
-only for the rows that the arguments before it do not decide.
+only for the rows that the arguments before it do not decide. ``try`` divides the rows until it has
+found those that fail.
 
 A kernel that fails for a column fails for at least one of its rows. A binary search finds the first
 such row for the error message.
@@ -115,6 +116,8 @@ class _Frame:
         if isinstance(expression, Column):
             return self._column(expression.index)
         kernel = TABLE[expression.function].kernel
+        if expression.function == "try":
+            return _evaluate_try(self, expression)
         if kernel is None:
             if expression.function in LAMBDA_FUNCTIONS:
                 return _evaluate_lambda(self, expression)
@@ -186,6 +189,23 @@ def _evaluate_connective(frame: _Frame, expression: Call) -> Values:
         values = fill_rows(frame.restrict(positions).value(argument), len(positions))
         so_far = pc.replace_with_mask(so_far, undecided, kernel(so_far.filter(undecided), values))
     return so_far
+
+
+def _evaluate_try(frame: _Frame, expression: Call) -> Values:
+    """Evaluate ``try``: NULL for the rows for which its argument fails, found by bisection."""
+    target = plain(expression.type)
+
+    def attempt(positions: pa.Array) -> pa.Array:
+        try:
+            values = frame.restrict(positions).value(expression.arguments[0])
+            return fill_rows(values, len(positions)).cast(target)
+        except EvaluationError:
+            if len(positions) == 1:
+                return pa.nulls(1, target)
+        half = len(positions) // 2
+        return pa.concat_arrays([attempt(positions[:half]), attempt(positions[half:])])
+
+    return attempt(pa.array(np.arange(frame.rows)))
 
 
 def _evaluate_lambda(frame: _Frame, expression: Call) -> Values:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any, Final
 
 import pyarrow as pa
@@ -46,25 +47,31 @@ class ReaderTable:
 
     Args:
         by_class: By the class of the syntax-tree node.
-        by_name: By the lower-case name of a function that has no class in sqlglot.
+        by_name: By the lower-case name of a function that has no class in sqlglot, or whose
+            meaning depends on the dialect.
+        spark_by_name: The same for dialect spark, before ``by_name``.
     """
 
     by_class: Mapping[type[exp.Expr], Reader]
     by_name: Mapping[str, Reader]
+    spark_by_name: Mapping[str, Reader]
 
-    def find(self, node: exp.Expr) -> Reader | None:
+    def find(self, node: exp.Expr, *, is_spark: bool = False) -> Reader | None:
         """Return the reader of a node; None if its construct is not supported."""
         if isinstance(node, exp.Anonymous):
-            return self.by_name.get(node.name.lower())
+            name = node.name.lower()
+            found = self.spark_by_name.get(name) if is_spark else None
+            return found or self.by_name.get(name)
         return self.by_class.get(type(node))
 
     def function_names(self) -> Iterable[str]:
         """Return the SQL names of the scalar functions, for error messages."""
-        return {
+        by_class = {
             kind.sql_name().lower()
             for kind in self.by_class
             if issubclass(kind, exp.Func) and not issubclass(kind, exp.Binary)
         }
+        return by_class | self.by_name.keys() | self.spark_by_name.keys()
 
 
 def _refuse(construct: str, advice: str = "") -> Reader:
@@ -124,7 +131,7 @@ class Clause:
         """
         if isinstance(node, exp.Anonymous):
             self.source.allow_arguments(node, "this", "expressions")
-        reader = self.readers.find(node)
+        reader = self.readers.find(node, is_spark=self.source.is_spark)
         if reader is not None:
             return reader(self, node)
         if is_aggregate(node):
@@ -173,10 +180,14 @@ class Clause:
         return f"{self.source.describe(node)} in {self.name}"
 
     def _list_functions(self, node: exp.Expr) -> str:
-        """Return the supported functions as an advice, if the node is a function."""
+        """Return the functions with the nearest names as an advice, if the node is a function."""
         if not _is_function_call(node):
             return ""
-        return "functions: " + ", ".join(sorted(self.readers.function_names()))
+        names = sorted(self.readers.function_names())
+        similar = get_close_matches(self.source.name_in_text(node).lower(), names, n=3)
+        if similar:
+            return f"did you mean {' or '.join(similar)}?"
+        return "docs/reference/functions.md lists the functions"
 
 
 def call_function(

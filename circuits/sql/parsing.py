@@ -9,6 +9,8 @@ exists(a, x -> ...)      a function by name; sqlglot parses it as EXISTS
 a subscript ``a[1]``     as written; sqlglot counts from 0
 a comma in FROM          ``meta[IS_COMMA]`` of a join; the tree has the same node for a bare JOIN
 ``DATE 'x'::VARCHAR``    parsed as the cast of a date; sqlglot parses it as a date of a cast
+WATERMARK FOR, LATENESS  parts of CREATE TABLE; most dialects of sqlglot do not know them
+METADATA                 a part of a column in Flink; ``meta[UNSUPPORTED_COLUMN_PART]``
 ======================== ========================================================================
 
 The subclass overrides methods that all parsers of sqlglot 30 have.
@@ -24,11 +26,24 @@ from sqlglot import Dialect, exp
 from sqlglot.parser import Parser
 from sqlglot.tokenizer_core import Token, TokenType
 
-__all__ = ["IS_COMMA", "NAME_IN_TEXT", "parse_statements"]
+from circuits.sql.window_parsing import parse_window_table, with_window_names
+
+__all__ = [
+    "IS_COMMA",
+    "NAMED_FUNCTIONS",
+    "NAME_IN_TEXT",
+    "UNSUPPORTED_COLUMN_PART",
+    "is_spark",
+    "parse_statements",
+]
 
 #: Keys of ``meta`` in syntax trees.
 IS_COMMA: Final = "is_comma"
 NAME_IN_TEXT: Final = "name_in_text"
+#: The functions that are parsed as calls by name (``Anonymous``) with the arguments as written, in
+#: lower case; for dialect spark, and for all others. The modules that read them add them.
+NAMED_FUNCTIONS: Final[dict[bool, set[str]]] = {True: set(), False: set()}
+UNSUPPORTED_COLUMN_PART: Final = "unsupported_column_part"
 # The nodes that sqlglot puts around a function call for the words after it, as FILTER or OVER.
 CALL_SUFFIXES: Final = (exp.Filter, exp.IgnoreNulls, exp.RespectNulls, exp.Window, exp.WithinGroup)
 
@@ -42,7 +57,7 @@ def parse_statements(tokens: list[Token], text: str, dialect_name: str) -> list[
     dialect = Dialect.get_or_raise(dialect_name)
     dialect.INDEX_OFFSET = 0  # keep subscripts as written; sqlglot would renumber those of maps
     parser = _parser_class(type(dialect))(dialect=dialect)
-    trees: list[exp.Expr | None] = parser.parse(tokens, text)
+    trees: list[exp.Expr | None] = parser.parse(with_window_names(tokens), text)
     return trees
 
 
@@ -51,7 +66,36 @@ def _parser_class(dialect: type[Dialect]) -> Any:
     """Return the parser class of a dialect with the extensions of this module."""
     base: Any = dialect.parser_class
     literals = {**dict.fromkeys(exp.DType, _parse_typed_literal), **base.TYPE_LITERAL_PARSERS}
-    return type(base.__name__, (_TextKeepingParser, base), {"TYPE_LITERAL_PARSERS": literals})
+    names = {name.upper() for name in NAMED_FUNCTIONS[is_spark(dialect.__name__.lower())]}
+    constraints = {
+        **base.CONSTRAINT_PARSERS,
+        "LATENESS": _parse_lateness,
+        "METADATA": _parse_metadata,
+        "WATERMARK": _parse_watermark,
+    }
+    unnamed = {*base.SCHEMA_UNNAMED_CONSTRAINTS, "WATERMARK"}
+    tables = {
+        "TYPE_LITERAL_PARSERS": literals,
+        "CONSTRAINT_PARSERS": constraints,
+        "SCHEMA_UNNAMED_CONSTRAINTS": unnamed,
+        "FUNCTIONS": {**base.FUNCTIONS, **{name: _call_reader(name) for name in names}},
+        "FUNCTION_PARSERS": {
+            name: reader for name, reader in base.FUNCTION_PARSERS.items() if name not in names
+        },
+    }
+    return type(base.__name__, (_TextKeepingParser, base), tables)
+
+
+def is_spark(dialect: str) -> bool:
+    """Return whether semantics that differ between Spark 4 and DuckDB are those of Spark."""
+    return dialect in ("spark", "databricks")
+
+
+def _call_reader(name: str) -> Any:
+    def read(arguments: list[Any]) -> exp.Anonymous:
+        return exp.Anonymous(this=name.lower(), expressions=arguments)
+
+    return read
 
 
 class _TextKeepingParser(Parser):
@@ -81,6 +125,15 @@ class _TextKeepingParser(Parser):
             tree.meta.setdefault(NAME_IN_TEXT, self.sql[first.start : self._prev.end + 1])
         return tree
 
+    def _parse_table(self, *args: Any, **options: Any) -> exp.Expr | None:
+        table = parse_window_table(self, options.get("alias_tokens"))
+        if table is None:
+            return super()._parse_table(*args, **options)
+        if options.get("joins"):
+            for join in self._parse_joins():
+                table.append("joins", join)
+        return table
+
     def _parse_join(self, *args: Any, **options: Any) -> exp.Join | None:
         token = self._curr
         is_comma = token is not None and token.token_type == TokenType.COMMA
@@ -100,3 +153,35 @@ def _parse_typed_literal(parser: Any, value: exp.Expr, to: exp.DataType) -> exp.
         return typed
     literal.replace(typed)
     return value
+
+
+def _parse_watermark(parser: Any) -> exp.Expr | None:
+    """Return the tree of ``WATERMARK FOR ts AS ts - INTERVAL '5' SECOND``.
+
+    Without FOR it is a column of this name, and the caller steps back.
+    """
+    if not parser._match(TokenType.FOR):
+        return None
+    column = parser._parse_column()
+    bound = parser._match(TokenType.ALIAS) and parser._parse_disjunction()
+    tree: exp.Expr = parser.expression(exp.WatermarkColumnConstraint(this=column, expression=bound))
+    return tree
+
+
+def _parse_lateness(parser: Any) -> exp.Expr:
+    """Return the tree of ``LATENESS INTERVAL '5' SECOND``, which follows a column."""
+    bound = parser._parse_disjunction()
+    tree: exp.Expr = parser.expression(
+        exp.WatermarkColumnConstraint(this=exp.null(), expression=bound)
+    )
+    return tree
+
+
+def _parse_metadata(parser: Any) -> exp.Expr:
+    """Return a tree for ``METADATA FROM 'key' VIRTUAL``, which follows a column."""
+    if parser._match(TokenType.FROM):
+        parser._parse_string()
+    parser._match_text_seq("VIRTUAL")
+    tree: exp.Expr = parser.expression(exp.Var(this="METADATA"))
+    tree.meta[UNSUPPORTED_COLUMN_PART] = "METADATA"
+    return tree

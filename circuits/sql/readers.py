@@ -10,7 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar
 
-from circuits.sql import casts, dates, expressions, literals, nested, predicates, scalar_functions
+from circuits.sql import (
+    casts,
+    date_units,
+    dates,
+    duckdb_functions,
+    expressions,
+    literals,
+    nested,
+    operators,
+    predicates,
+    scalar_functions,
+    spark_functions,
+    time_buckets,
+)
 from circuits.sql.clause import Reader, ReaderTable
 
 __all__ = ["READERS"]
@@ -37,11 +50,16 @@ READERS: Final = ReaderTable(
         predicates.READERS,
         scalar_functions.READERS,
         dates.READERS,
+        operators.READERS,
+        time_buckets.READERS,
         nested.READERS,
     ]),
     by_name=_merge([
         scalar_functions.READERS_BY_NAME,
         dates.READERS_BY_NAME,
+        duckdb_functions.READERS_BY_NAME,
+        time_buckets.READERS_BY_NAME,
         nested.READERS_BY_NAME,
     ]),
+    spark_by_name={**spark_functions.READERS_BY_NAME, **date_units.READERS_BY_NAME},
 )  # fmt: skip

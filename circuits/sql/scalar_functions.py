@@ -13,7 +13,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
-from circuits.sql.casts import refuse_spark_float_as_text
+from circuits.sql.casts import spark_text
 from circuits.sql.clause import Clause, Reader
 from circuits.sql.literals import NULL, integer_literal, string_literal
 from circuits.types.arrow_types import is_nested
@@ -44,7 +44,6 @@ SIMPLE_FUNCTIONS: Final[dict[type[exp.Expr], tuple[str, ...]]] = {
     exp.SplitPart: ("split_part", "this", "delimiter", "part_index"),
     exp.Sqrt: ("sqrt", "this"),
     exp.StartsWith: ("starts_with", "this", "expression"),
-    exp.StrPosition: ("position", "this", "substr"),
     exp.Trunc: ("trunc", "this"),
     exp.Upper: ("upper", "this"),
 }
@@ -95,7 +94,7 @@ def _read_pipe(clause: Clause, node: exp.DPipe) -> Expression:
 def _as_text(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
     if pa.types.is_string(value.type) or pa.types.is_large_string(value.type):
         return value
-    refuse_spark_float_as_text(clause, node, value)
+    value = spark_text(clause, node, value)
     return clause.call(node, "cast", value, type=pa.string())
 
 

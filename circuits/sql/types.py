@@ -35,7 +35,7 @@ def arrow_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
         SqlError: A decimal has no such precision.
         UnsupportedSqlError: No column can have the type.
     """
-    source.allow_arguments(node, "this", "expressions", "nested", "values")
+    source.allow_arguments(node, "this", "expressions", "nested", "values", "kind")
     kind = node.this
     if kind in (exp.DType.ARRAY, exp.DType.LIST, exp.DType.STRUCT, exp.DType.MAP):
         return _nested_type(source, node)

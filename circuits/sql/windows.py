@@ -19,8 +19,8 @@ from circuits.plan.expressions import Column, Expression, Literal, substitute
 from circuits.plan.nodes import Map, PlanNode, columns
 from circuits.plan.window import RANKING, WHOLE_PARTITION, Frame, Window, WindowCall
 from circuits.sql.clause import NO_WINDOW, Clause
-from circuits.sql.dates import read_interval
 from circuits.sql.grouping import FIRST_WINDOW, read_aggregate_call
+from circuits.sql.intervals import read_interval
 from circuits.sql.ordering import SortKey, order_columns, read_order
 from circuits.sql.scope import is_correlated
 from circuits.sql.source import SqlSource

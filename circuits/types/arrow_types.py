@@ -208,7 +208,7 @@ _ROWS: Final = (
         "i8",
         lake=_lake_timestamp,
         ddl=("timestamp", "timestamp_ltz", "timestamptz"),
-        sql=("TIMESTAMPTZ",),
+        sql=("TIMESTAMPTZ", "TIMESTAMPLTZ"),
     ),
     _timestamp(pa.timestamp("us"), "timestamp_ntz", "TIMESTAMP", "TIMESTAMPNTZ"),
     _timestamp(pa.timestamp("s"), "timestamp_s", "TIMESTAMP_S"),
