@@ -104,7 +104,7 @@ class Environment:
 
     def clause(self, name: str, read_column: Reader, **options: Reader) -> Clause:
         """Return a clause that contains expressions; ``options`` are those of `Clause`."""
-        return Clause(self.source, self.readers, name, read_column, **options)
+        return Clause(self.source, self.readers, name, read_column, parameters={}, **options)
 
     def without_outer_scope(self, scope: Scope | None) -> Environment:
         """Return the environment of a query that cannot use the columns of the scope around it."""

@@ -374,7 +374,8 @@ def _read_comprehension(clause: Clause, node: exp.Comprehension) -> Expression:
     def as_lambda(body: exp.Expr) -> exp.Lambda:
         def rename(part: exp.Expr) -> exp.Expr:
             if isinstance(part, exp.Column) and not part.table and part.name.casefold() == name:
-                return part.this
+                name_node: exp.Expr = part.this
+                return name_node
             return part
 
         made = exp.Lambda(this=body.transform(rename), expressions=[exp.to_identifier(name)])
@@ -536,7 +537,7 @@ def _named_json(duckdb: str, spark: str = "") -> Reader:
                     node, "a path that is not constant", "write it as '$.name[0]'"
                 )
             clause.source.allow_arguments(literal, "this", "is_string")
-            parsed: exp.Expr = literal
+            parsed: exp.Expr | None = literal
             if literal.this.startswith("$"):
                 parsed = sqlglot.Dialect.get_or_raise(clause.source.dialect).to_json_path(literal)
             steps = _path_of(clause, node, parsed)

@@ -143,7 +143,7 @@ class _FromReader:
                 on, "LEFT JOIN with UNNEST on a condition", "write ON TRUE"
             )
         read_table_function(builder, join.this, outer=join_kind == "left")
-        if is_true:
+        if on is not None and is_true:
             self.source.allow_arguments(on, "this")
         elif on is not None:
             restrict(builder, on, "JOIN ... ON")

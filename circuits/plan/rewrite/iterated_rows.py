@@ -145,10 +145,10 @@ class _IterationRewriter:
                 return _map_with_iteration(inner, expressions, columns(inner)[-1], plan)
             case Unnest(input):
                 # The list stays the last column; the iteration is moved behind its elements.
-                inner = columns(self.with_iterations(input))
+                before = columns(self.with_iterations(input))
                 width = len(input.fields) - 1
                 names = (*(f.name for f in input.fields[:-1]), "iteration", input.fields[-1].name)
-                moved = (*inner[:width], inner[-1], inner[width])
+                moved = (*before[:width], before[-1], before[width])
                 unnested = replace(plan, input=Map(self.with_iterations(input), moved, names))
                 made = columns(unnested)
                 return _map_with_iteration(

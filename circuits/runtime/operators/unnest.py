@@ -68,9 +68,8 @@ class UnnestOperator:
         rows[:kept] = zset.row_array[:kept, owners]
         places = np.arange(total) - np.repeat(np.cumsum(repeats) - repeats, repeats)
         parts = words.shape[1]
-        filled = slice(None)
+        filled = counts[owners] > 0
         if self._outer:
-            filled = counts[owners] > 0
             rows[kept:, ~filled] = NULL
         rows[kept : kept + parts, filled] = words.T
         if self._first is not None:

@@ -230,7 +230,7 @@ def _unit(of: pa.DataType) -> Decimal:
 def _fits(value: int, of: pa.DataType) -> bool:
     signed = arrow.is_signed_integer(of)
     bits = of.bit_width - (1 if signed else 0)
-    return (-(2**bits) if signed else 0) <= value < 2**bits
+    return bool((-(2**bits) if signed else 0) <= value < 2**bits)
 
 
 def _to_json_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:

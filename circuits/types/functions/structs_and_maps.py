@@ -106,7 +106,7 @@ def _make_map_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> T
     return arguments, pa.map_(keys, values)
 
 
-def _check_keys(counts: np.ndarray, keys: pa.Array) -> None:  # type: ignore[type-arg]
+def _check_keys(counts: np.ndarray, keys: pa.Array) -> None:
     """Raise ArrowInvalid if a key is NULL or twice in a map."""
     if keys.null_count:
         raise pa.ArrowInvalid("a key of a map is NULL")
@@ -186,7 +186,7 @@ def _key_rule(result: pa.DataType | None) -> Rule:
     return rule
 
 
-def _find_key(arguments: Sequence[Values]) -> tuple[list[pa.Array], np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+def _find_key(arguments: Sequence[Values]) -> tuple[list[pa.Array], np.ndarray, np.ndarray]:
     """Return the arguments as arrays, and for each map the place of its key, and if it has it."""
     rows = rows_of(arguments)
     arrays = [fill_rows(values, rows) for values in arguments]

@@ -23,6 +23,7 @@ from pyarrow import types
 from circuits.types.arrow_types import Family, family_of, value_type
 from circuits.types.codecs.arrow_buffers import plain
 from circuits.types.codecs.codec import NULL, Codecs
+from streaming.errors import TargetError
 from streaming.targets.column_types import plain_type
 
 __all__ = ["decode_column", "encode_column", "transport_type"]
@@ -37,6 +38,11 @@ def transport_type(type: pa.DataType) -> pa.DataType:
     if Codecs().codec(type).ordered:
         return pa.int64()
     family = family_of(value_type(type))
+    if family is Family.NESTED:
+        raise TargetError(
+            f"a distributed sink cannot transport values of type {type}: use an embedded sink, or "
+            "make the parts columns"
+        )
     return pa.binary() if family is Family.BINARY else pa.string()
 
 
