@@ -31,7 +31,7 @@ from sqlglot import exp
 from circuits.errors import SchemaError
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.aggregate_names import AGGREGATE_CLASSES, AGGREGATE_NAMES
-from circuits.sql.casts import refuse_spark_float_as_text
+from circuits.sql.casts import spark_text
 from circuits.sql.clause import Clause
 from circuits.sql.literals import NULL, integer_literal
 from circuits.sql.ordering import SortKey, read_order
@@ -727,8 +727,6 @@ def _string_agg(reader: AggregateReader) -> Expression:
             raise reader.source.error(
                 reader.function, f"the separator of {reader.name}() is a text"
             )
-    if not (pa.types.is_string(value.type) or pa.types.is_large_string(value.type)):
-        refuse_spark_float_as_text(reader.clause, reader.function, value)
     reader.check_distinct_order(value)
     text = _as_text(reader, value)
     masked = reader.where(text)
@@ -742,6 +740,9 @@ def _string_agg(reader: AggregateReader) -> Expression:
 
 
 def _as_text(reader: AggregateReader, value: Expression) -> Expression:
+    if pa.types.is_string(value.type):
+        return value
+    value = spark_text(reader.clause, reader.function, value)
     if pa.types.is_string(value.type):
         return value
     return reader.clause.call(reader.function, "cast", value, type=pa.string())
