@@ -729,8 +729,6 @@ def _string_agg(reader: AggregateReader) -> Expression:
             raise reader.source.error(
                 reader.function, f"the separator of {reader.name}() is a text"
             )
-    if not (pa.types.is_string(value.type) or pa.types.is_large_string(value.type)):
-        value = spark_text(reader.clause, reader.function, value)
     reader.check_distinct_order(value)
     text = _as_text(reader, value)
     masked = reader.where(text)
@@ -744,6 +742,9 @@ def _string_agg(reader: AggregateReader) -> Expression:
 
 
 def _as_text(reader: AggregateReader, value: Expression) -> Expression:
+    if pa.types.is_string(value.type):
+        return value
+    value = spark_text(reader.clause, reader.function, value)
     if pa.types.is_string(value.type):
         return value
     return reader.clause.call(reader.function, "cast", value, type=pa.string())
