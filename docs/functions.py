@@ -125,9 +125,8 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "date_trunc": "date_trunc('month', DATE '2024-02-29')",
         "date_add": "DATE '2024-01-31' + INTERVAL 1 MONTH",
         "date_diff": "date_diff('day', DATE '2024-02-28', DATE '2024-03-01')",
-        "time_bucket": "time_bucket(INTERVAL '15 minutes', TIMESTAMP '2024-02-29 13:50:00')",
-        "month_bucket": "time_bucket(INTERVAL '3 months', TIMESTAMP '2024-02-29 13:50:00')",
-        "time_shift": "TIMESTAMP '2024-02-29 13:50:00' + INTERVAL '10 minutes'",
+        "time_bucket": "time_bucket(INTERVAL 10 MINUTE, TIMESTAMP '2024-02-29 12:34:56')",
+        "month_bucket": "time_bucket(INTERVAL 3 MONTH, DATE '2024-02-29')",
     },
     "Types": {
         "cast": "CAST('12' AS INT)",
