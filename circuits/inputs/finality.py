@@ -16,6 +16,7 @@ The rules, by plan node::
     Aggregate, Distinct, TopK, …       accepted if all rows of a group expire together
     Semi, anti, outer joins            accepted if only the left input reads kept inputs: a right
                                        row that expires changes the results of left rows that stay
+    TemporalFilter                     not accepted: it deletes results as time advances
     Fixpoint                           not accepted: a derived row may have several derivations, and
                                        only one of them may have expired
 
@@ -68,6 +69,7 @@ from circuits.plan.nodes import (
     Positive,
     Scan,
     Semijoin,
+    TemporalFilter,
     TopK,
     Union,
     Values,
@@ -234,6 +236,8 @@ class _FinalityCheck:
                 return self._group(input, range(len(input.fields)), clause)
             case Positive(input):
                 return self._group(input, range(len(input.fields)), "EXCEPT or INTERSECT")
+            case TemporalFilter(input):
+                return self._check_temporal(input)
             case Fixpoint():
                 return self._check_recursion(plan)
             case _:
@@ -276,6 +280,14 @@ class _FinalityCheck:
         if inputs:
             why = "a row of it that expires would change results of rows that stay"
             self._raise_error(clause, inputs, why, f"join it with JOIN, or {_USE_RETRACT}")
+
+    def _check_temporal(self, input: PlanNode) -> Branches:
+        branches = self.branches(input)
+        inputs = _input_names(branches)
+        if inputs:
+            why = "time deletes results, and those of expired rows would stay"
+            self._raise_error("a comparison with now()", inputs, why, _USE_RETRACT)
+        return branches
 
     def _check_recursion(self, plan: Fixpoint) -> Branches:
         inputs = sorted(

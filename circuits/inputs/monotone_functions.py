@@ -86,9 +86,28 @@ def _year(call: Call) -> Expression | None:
 
 
 def _interval_sum(call: Call) -> Expression | None:
-    """A date or timestamp plus a constant duration."""
+    """A date or timestamp plus a constant duration; months only added to whole days.
+
+    One month after 30 January 23:00 is 29 February 23:00, but one month after 31 January 01:00 is
+    29 February 01:00.
+    """
     inner, *amounts = call.arguments
-    return inner if all(map(_is_constant, amounts)) and not _is_local(inner.type) else None
+    if not all(map(_is_constant, amounts)) or _is_local(inner.type):
+        return None
+    has_months = not (isinstance(amounts[0], Literal) and amounts[0].value == 0)
+    return None if has_months and not _is_whole_day(inner) else inner
+
+
+def _is_whole_day(expression: Expression) -> bool:
+    """Return True if the values are dates, or timestamps at midnight."""
+    if types.is_date(expression.type):
+        return True
+    match expression:
+        case Call("cast", (inner,)):
+            return bool(types.is_date(inner.type))
+        case Call("date_trunc", (Literal(unit), _)):
+            return unit in ("day", "week", "month", "quarter", "year")
+    return False
 
 
 def _sum(call: Call) -> Expression | None:

@@ -69,6 +69,7 @@ NO_AGGREGATE: Final = _refuse(
 )
 NO_SCALAR: Final = _refuse("a scalar subquery")
 NO_WINDOW: Final = _refuse("a window function")
+NO_NOW: Final = _refuse("now()", "compare it in WHERE, as in WHERE ts > now() - INTERVAL '1 hour'")
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ class Clause:
         read_aggregate: Returns the value of a call of an aggregate function.
         read_scalar: Returns the value of a subquery that has one row and one column.
         read_window: Returns the value of a window function.
+        read_now: Returns the current time.
     """
 
     source: SqlSource
@@ -92,6 +94,7 @@ class Clause:
     read_aggregate: Reader = NO_AGGREGATE
     read_scalar: Reader = NO_SCALAR
     read_window: Reader = NO_WINDOW
+    read_now: Reader = NO_NOW
 
     def read(self, node: exp.Expr) -> Expression:
         """Return the expression of a syntax tree.

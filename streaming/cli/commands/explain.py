@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import pyarrow as pa
@@ -44,7 +45,8 @@ def explain(
     )
     if analyze:
         with show_compilation(console(stderr=True)):  # the kernels that this step needs
-            circuit.step({name: read_rows(relation) for name, relation in sources.items()})
+            tables = {name: read_rows(relation) for name, relation in sources.items()}
+            circuit.step(tables, now=datetime.now(UTC))
     if json:
         print_json(_to_json(circuit))
     elif format == "mermaid":
