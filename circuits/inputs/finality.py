@@ -13,7 +13,7 @@ The rules, by plan node::
 
     Filter, Map, Union ALL, joins      accepted: they are linear in each input, so the deletion of a
                                        row affects only the results that contain this row
-    Aggregate, Distinct, TopK, …       accepted if all rows of a group expire together
+    Aggregate, TopK, Window, …         accepted if all rows of a group expire together
     Semi, anti, outer joins            accepted if only the left input reads kept inputs: a right
                                        row that expires changes the results of left rows that stay
     TemporalFilter                     not accepted: it deletes results as time advances
@@ -74,6 +74,8 @@ from circuits.plan.nodes import (
     Union,
     Values,
 )
+from circuits.plan.time_windows import HoppingWindows, LatestTime, SessionBound
+from circuits.plan.window import Window
 from circuits.schema import Schema
 
 __all__ = ["check_finality"]
@@ -231,6 +233,9 @@ class _FinalityCheck:
             case TopK(input, keys):
                 branches = self._group(input, keys, "ORDER BY with LIMIT, or row_number()")
                 return _restore_columns(branches, keys)
+            case Window(input, partition):
+                branches = self._group(input, partition, "a window function")
+                return _restore_columns(branches, partition)
             case Distinct(input):
                 clause = "DISTINCT (also of UNION, INTERSECT, EXCEPT, Datalog rules)"
                 return self._group(input, range(len(input.fields)), clause)
@@ -238,6 +243,15 @@ class _FinalityCheck:
                 return self._group(input, range(len(input.fields)), "EXCEPT or INTERSECT")
             case TemporalFilter(input):
                 return self._check_temporal(input)
+            case HoppingWindows(input):
+                return self.branches(input)
+            case SessionBound(input):
+                why = "a later row could extend the session of a row that has expired"
+                self._check_none(input, "a session window", why)
+                return _NO_INPUTS
+            case LatestTime(left, right):
+                self._check_right(right, "an ASOF JOIN")
+                return self.branches(left)
             case Fixpoint():
                 return self._check_recursion(plan)
             case _:
@@ -282,12 +296,14 @@ class _FinalityCheck:
             self._raise_error(clause, inputs, why, f"join it with JOIN, or {_USE_RETRACT}")
 
     def _check_temporal(self, input: PlanNode) -> Branches:
-        branches = self.branches(input)
-        inputs = _input_names(branches)
+        why = "time deletes results, and those of expired rows would stay"
+        self._check_none(input, "a comparison with now()", why)
+        return self.branches(input)
+
+    def _check_none(self, input: PlanNode, clause: str, why: str) -> None:
+        inputs = _input_names(self.branches(input))
         if inputs:
-            why = "time deletes results, and those of expired rows would stay"
-            self._raise_error("a comparison with now()", inputs, why, _USE_RETRACT)
-        return branches
+            self._raise_error(clause, inputs, why, _USE_RETRACT)
 
     def _check_recursion(self, plan: Fixpoint) -> Branches:
         inputs = sorted(

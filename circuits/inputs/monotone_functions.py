@@ -98,6 +98,12 @@ def _interval_sum(call: Call) -> Expression | None:
     return None if has_months and not _is_whole_day(inner) else inner
 
 
+def _constant_step(call: Call) -> Expression | None:
+    """The start of the bucket of a time, or a time plus a duration without months."""
+    inner, *amounts = call.arguments
+    return inner if all(map(_is_constant, amounts)) and not _is_local(inner.type) else None
+
+
 def _is_whole_day(expression: Expression) -> bool:
     """Return True if the values are dates, or timestamps at midnight."""
     if types.is_date(expression.type):
@@ -145,6 +151,9 @@ def _round(call: Call) -> Expression | None:
 _MONOTONE: Final[Mapping[str, tuple[Callable[[Call], Expression | None], ...]]] = {
     "cast": (_cast,),
     "date_trunc": (_date_trunc,),
+    "time_bucket": (_constant_step,),
+    "month_bucket": (_constant_step,),
+    "time_shift": (_constant_step,),
     "year": (_year,),
     "date_add": (_interval_sum,),
     "add": (_sum,),

@@ -20,7 +20,15 @@ from circuits.sql.parsing import NAME_IN_TEXT
 from circuits.sql.source import SYMBOLS, SqlSource
 from circuits.types import functions
 
-__all__ = ["Clause", "Reader", "ReaderTable", "call_function", "is_aggregate"]
+__all__ = [
+    "HOW_TO_USE_A_WINDOW",
+    "NO_WINDOW",
+    "Clause",
+    "Reader",
+    "ReaderTable",
+    "call_function",
+    "is_aggregate",
+]
 
 #: Aggregates that sqlglot represents by their name in the text, as it has no class for them.
 AGGREGATES_BY_NAME: Final = frozenset({"mean"})
@@ -68,7 +76,10 @@ NO_AGGREGATE: Final = _refuse(
     "an aggregate function", "use HAVING, or aggregate in a query in FROM"
 )
 NO_SCALAR: Final = _refuse("a scalar subquery")
-NO_WINDOW: Final = _refuse("a window function")
+HOW_TO_USE_A_WINDOW: Final = (
+    "filter with QUALIFY, or compute it in a query in FROM and use its name here"
+)
+NO_WINDOW: Final = _refuse("a window function", HOW_TO_USE_A_WINDOW)
 NO_NOW: Final = _refuse("now()", "compare it in WHERE, as in WHERE ts > now() - INTERVAL '1 hour'")
 
 

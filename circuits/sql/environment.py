@@ -17,12 +17,11 @@ from circuits.plan.nodes import Map, PlanNode, Scan, columns
 from circuits.sql.clause import Clause, Reader, ReaderTable
 from circuits.sql.parsing import NAME_IN_TEXT
 from circuits.sql.scope import Scope
-from circuits.sql.source import SqlSource, Unsupported
+from circuits.sql.source import SqlSource
 
 __all__ = [
     "NO_RANKS",
     "CommonTable",
-    "DerivedTable",
     "Environment",
     "QueryPlanner",
     "RankRange",
@@ -48,25 +47,6 @@ RankRanges = Mapping[str, RankRange]
 NO_RANKS: Final[RankRanges] = {}
 
 
-@dataclass(frozen=True)
-class DerivedTable:
-    """The plan of a query, and its columns that have no value, as a row_number() that is bounded.
-
-    Args:
-        plan: The plan.
-        unreadable_columns: The error for reading a column, by its index.
-    """
-
-    plan: PlanNode
-    unreadable_columns: dict[int, Unsupported] = field(default_factory=dict)
-
-    def require_all_columns(self, source: SqlSource, node: exp.Expr) -> PlanNode:
-        """Return the plan; raise an error if a column cannot be read."""
-        for reason in self.unreadable_columns.values():
-            raise source.unsupported(node, *reason)
-        return self.plan
-
-
 class QueryPlanner(Protocol):
     """The interface of the module `circuits.sql.query` for queries that are not correlated.
 
@@ -75,12 +55,12 @@ class QueryPlanner(Protocol):
     import cycle. `circuits.sql.select_builder.QueryReader` extends this interface.
     """
 
-    def plan_recursive(self, common: CommonTable) -> DerivedTable:
+    def plan_recursive(self, common: CommonTable) -> PlanNode:
         """Return the plan of a WITH query that names itself."""
 
     def plan_query(
         self, environment: Environment, node: exp.Expr, ranks: RankRanges = NO_RANKS
-    ) -> DerivedTable:
+    ) -> PlanNode:
         """Return the plan of a query that is not correlated."""
 
 
@@ -98,7 +78,7 @@ class CommonTable:
     node: exp.CTE
     environment: Environment
     recursive: bool = False
-    plans: dict[tuple[tuple[str, RankRange], ...], DerivedTable] = field(default_factory=dict)
+    plans: dict[tuple[tuple[str, RankRange], ...], PlanNode] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -170,7 +150,7 @@ class Environment:
         """Return the WITH query that a table name refers to, if it is one."""
         return None if node.db else self.common_tables.get(node.name.casefold())
 
-    def plan_table(self, node: exp.Table, ranks: RankRanges) -> DerivedTable:
+    def plan_table(self, node: exp.Table, ranks: RankRanges) -> PlanNode:
         """Return the plan of a table by its name.
 
         Raises:
@@ -197,19 +177,19 @@ class Environment:
         if not matches:
             tables = ", ".join([*self.relations, *self.common_tables]) or "none"
             raise self.source.error(node, f"unknown table {node.name!r}; tables: {tables}")
-        return DerivedTable(self.relations[matches[0]])
+        return self.relations[matches[0]]
 
-    def _plan_common_table(self, common: CommonTable, ranks: RankRanges) -> DerivedTable:
+    def _plan_common_table(self, common: CommonTable, ranks: RankRanges) -> PlanNode:
         key = tuple(sorted(ranks.items(), key=lambda item: item[0]))
         if common.recursive:
             key = ()
             if key not in common.plans:
                 common.plans[key] = self.queries.plan_recursive(common)
         elif key not in common.plans:
-            derived = self.queries.plan_query(common.environment, common.node.this, ranks)
+            plan = self.queries.plan_query(common.environment, common.node.this, ranks)
             names = common.node.args["alias"].args.get("columns") or []
-            check_rank_names(self.source, common.node, derived, ranks)
-            common.plans[key] = rename_columns(self.source, derived, names)
+            check_rank_names(self.source, common.node, plan, ranks)
+            common.plans[key] = rename_columns(self.source, plan, names)
         return common.plans[key]
 
 
@@ -218,12 +198,10 @@ def names_table(query: exp.Expr, name: str) -> bool:
     return any(table.name.casefold() == name for table in query.find_all(exp.Table))
 
 
-def check_rank_names(
-    source: SqlSource, node: exp.Expr, derived: DerivedTable, ranks: RankRanges
-) -> None:
+def check_rank_names(source: SqlSource, node: exp.Expr, plan: PlanNode, ranks: RankRanges) -> None:
     """Refuse a bounded row_number() if another column has the same name."""
     for name in ranks:
-        if [field.name.casefold() for field in derived.plan.fields].count(name) > 1:
+        if [field.name.casefold() for field in plan.fields].count(name) > 1:
             raise source.error(
                 node,
                 f"column {name!r} is a row_number() and another column; give one another alias",
@@ -248,15 +226,12 @@ def _unique_names(names: list[str]) -> list[str]:
     return unique_names
 
 
-def rename_columns(
-    source: SqlSource, derived: DerivedTable, names: list[exp.Identifier]
-) -> DerivedTable:
+def rename_columns(source: SqlSource, plan: PlanNode, names: list[exp.Identifier]) -> PlanNode:
     """Rename the columns by an alias list, which may be shorter than the columns.
 
     A repeated name, in any case, gets a numeric suffix, as in DuckDB: ``a, a, a`` become ``a, a_1,
     a_2``.
     """
-    plan = derived.plan
     old_names = [field.name for field in plan.fields]
     if len(names) > len(old_names):
         raise source.error(
@@ -266,5 +241,5 @@ def rename_columns(
         )
     new_names = _unique_names([*(name.name for name in names), *old_names[len(names) :]])
     if new_names == old_names:
-        return derived
-    return DerivedTable(Map(plan, columns(plan), tuple(new_names)), derived.unreadable_columns)
+        return plan
+    return Map(plan, columns(plan), tuple(new_names))

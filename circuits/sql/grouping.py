@@ -37,12 +37,26 @@ from circuits.sql.scope import FIRST_OUTER_COLUMN, is_correlated, is_outer_colum
 from circuits.sql.select_builder import SelectBuilder
 from circuits.types import functions
 
-__all__ = ["ONE_ROW", "Grouping", "has_aggregate", "is_grouped"]
+__all__ = [
+    "FIRST_WINDOW",
+    "ONE_ROW",
+    "Grouping",
+    "has_aggregate",
+    "is_grouped",
+    "read_aggregate_call",
+]
 
 # Placeholders are columns, numbered from these values on, beyond the columns of any plan.
 FIRST_KEY: Final = 2 * FIRST_OUTER_COLUMN
 FIRST_AGGREGATE: Final = 3 * FIRST_OUTER_COLUMN
 FIRST_SUBQUERY: Final = 4 * FIRST_OUTER_COLUMN
+#: Placeholders of window functions (`circuits.sql.windows`).
+FIRST_WINDOW: Final = 5 * FIRST_OUTER_COLUMN
+
+ONLY_OVER_WINDOWS: Final = (
+    *(exp.RowNumber, exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist, exp.Ntile),
+    *(exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue, exp.NthValue),
+)
 
 #: The plan of a SELECT without FROM: one row without columns.
 ONE_ROW: Final = Values((), ((),))
@@ -57,12 +71,27 @@ AGGREGATES: Final[dict[type[exp.Expr], AggregateFunction]] = {
 
 
 def _own_nodes(node: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield the nodes of a tree, except those of queries and window functions in it."""
+    """Yield the nodes of a tree, except those of queries and window functions in it.
 
-    def is_other_context(part: exp.Expr) -> bool:
-        return isinstance(part, exp.Query | exp.Window)
-
-    yield from (part for part in node.walk(prune=is_other_context) if not is_other_context(part))
+    The arguments, PARTITION BY and ORDER BY of a window function are included.
+    """
+    pending = [node]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, exp.Query):
+            continue
+        if isinstance(part, exp.Window):
+            function = part.this
+            while isinstance(function, exp.Filter | exp.IgnoreNulls | exp.RespectNulls):
+                pending += [
+                    child for child in function.iter_expressions() if child is not function.this
+                ]
+                function = function.this
+            pending += function.iter_expressions()
+            pending += [child for child in part.iter_expressions() if child is not part.this]
+            continue
+        yield part
+        pending += part.iter_expressions()
 
 
 def has_aggregate(node: exp.Expr) -> bool:
@@ -78,7 +107,7 @@ def is_grouped(select: exp.Select) -> bool:
     return any(part is not None and has_aggregate(part) for part in parts)
 
 
-class _Aggregate(NamedTuple):
+class AggregateRequest(NamedTuple):
     """A call of an aggregate; without an ``argument``, it counts rows."""
 
     function: AggregateFunction
@@ -104,7 +133,7 @@ class Grouping:
         self.builder = builder
         self.source = builder.source
         self.keys: list[Expression] = []
-        self._aggregates: list[_Aggregate] = []
+        self._aggregates: list[AggregateRequest] = []
         self._subqueries: list[_ScalarSubquery] = []
 
     def clause(self, name: str) -> Clause:
@@ -169,6 +198,8 @@ class Grouping:
             raise self._ungrouped_error(node, expression)
         if index < FIRST_AGGREGATE:
             return Column(index - FIRST_KEY, type_)
+        if index >= FIRST_WINDOW:
+            return expression
         if index < FIRST_SUBQUERY:
             return Column(len(self.keys) + index - FIRST_AGGREGATE, type_)
         number = index - FIRST_SUBQUERY
@@ -190,70 +221,14 @@ class Grouping:
 
     def _read_aggregate(self, clause: Clause, node: exp.Expr) -> Expression:
         """Return the placeholder of an aggregate; add the aggregate if it is new."""
-        source, condition = self.source, None
-        argument_clause = self.builder.clause("an aggregate")
-        if isinstance(node, exp.Filter):
-            source.allow_arguments(node, "this", "expression")
-            source.allow_arguments(node.expression, "this")
-            condition = argument_clause.read_condition(node.expression.this)
-            node = node.this
-        argument, distinct = self._read_argument(argument_clause, node)
-        function = "avg" if isinstance(node, exp.Anonymous) else AGGREGATES[type(node)]
-        if condition is not None:
-            counted = integer_literal(1) if argument is None else argument
-            argument = argument_clause.call(node, "case", condition, counted, NULL)
-        if argument is not None and is_correlated(argument):
-            raise source.unsupported(
+        call = read_aggregate_call(self.builder.clause("an aggregate"), node)
+        if call.argument is not None and is_correlated(call.argument):
+            raise self.source.unsupported(
                 node, "an aggregate of columns of the enclosing query", "aggregate in a join"
             )
-        with source.errors_at(node):
-            type_ = functions.aggregate_type(function, argument and argument.type)
-        distinct = distinct and function not in ("min", "max")
-        aggregate = _Aggregate(function, argument, distinct, type_)
-        if aggregate not in self._aggregates:
-            self._aggregates.append(aggregate)
-        return Column(FIRST_AGGREGATE + self._aggregates.index(aggregate), type_)
-
-    def _read_argument(self, clause: Clause, node: exp.Expr) -> tuple[Expression | None, bool]:
-        """Return the argument of an aggregate (None for ``count(*)``), and if it is DISTINCT."""
-        source = self.source
-        if isinstance(node, exp.Anonymous) and is_aggregate(node):
-            source.allow_arguments(node, "this", "expressions")
-            argument = node.expressions[0] if len(node.expressions) == 1 else None
-            if argument is None:
-                raise source.error(node, f"{node.name}() takes one argument")
-        elif type(node) in AGGREGATES:
-            source.allow_arguments(
-                node, "this", *(["big_int"] if isinstance(node, exp.Count) else [])
-            )
-            argument = node.this
-        else:
-            if isinstance(node, exp.IgnoreNulls | exp.RespectNulls):
-                if isinstance(node.this, tuple(AGGREGATES)):
-                    raise source.unsupported(
-                        node, "IGNORE NULLS", "leave it out: these aggregates ignore NULL"
-                    )
-                node = node.this  # sqlglot puts IgnoreNulls around DuckDB's any_value(), too
-            word = source.name_in_text(node)
-            aggregates = "aggregates: count, sum, avg, min, max, each with FILTER (WHERE ...)"
-            raise source.unsupported(node, f"aggregate {word}()", aggregates, word)
-        if argument is None or isinstance(argument, exp.Star):
-            if not isinstance(node, exp.Count):
-                raise source.error(
-                    node,
-                    f"{source.name_in_text(node)}() needs a column; only count() does not",
-                )
-            if argument is not None:
-                source.allow_arguments(argument)
-            return None, False
-        if not isinstance(argument, exp.Distinct):
-            return clause.read(argument), False
-        source.allow_arguments(argument, "expressions")
-        if len(argument.expressions) != 1 or isinstance(argument.expressions[0], exp.Star):
-            raise source.unsupported(
-                node, "DISTINCT of several columns", "count the rows of a SELECT DISTINCT in FROM"
-            )
-        return clause.read(argument.expressions[0]), True
+        if call not in self._aggregates:
+            self._aggregates.append(call)
+        return Column(FIRST_AGGREGATE + self._aggregates.index(call), call.type)
 
     def _read_scalar(self, clause: Clause, node: exp.Expr) -> Expression:
         """Return the placeholder of a scalar subquery, which is joined to the groups."""
@@ -262,3 +237,68 @@ class Grouping:
         value = subquery_builder.join_scalar_subquery(clause, node)
         self._subqueries.append(_ScalarSubquery(subquery_builder.plan, value))
         return Column(FIRST_SUBQUERY + len(self._subqueries) - 1, value.type)
+
+
+def read_aggregate_call(clause: Clause, node: exp.Expr) -> AggregateRequest:
+    """Read the call of an aggregate function, also over a window.
+
+    Args:
+        clause: The clause of its argument and of its FILTER.
+        node: The call.
+    """
+    source, condition = clause.source, None
+    if isinstance(node, exp.Filter):
+        source.allow_arguments(node, "this", "expression")
+        source.allow_arguments(node.expression, "this")
+        condition = clause.read_condition(node.expression.this)
+        node = node.this
+    argument, distinct = _read_argument(clause, node)
+    function = "avg" if isinstance(node, exp.Anonymous) else AGGREGATES[type(node)]
+    if condition is not None:
+        counted = integer_literal(1) if argument is None else argument
+        argument = clause.call(node, "case", condition, counted, NULL)
+    with source.errors_at(node):
+        type_ = functions.aggregate_type(function, argument and argument.type)
+    return AggregateRequest(function, argument, distinct and function not in ("min", "max"), type_)
+
+
+def _read_argument(clause: Clause, node: exp.Expr) -> tuple[Expression | None, bool]:
+    """Return the argument of an aggregate (None for ``count(*)``), and if it is DISTINCT."""
+    source = clause.source
+    if isinstance(node, exp.Anonymous) and is_aggregate(node):
+        source.allow_arguments(node, "this", "expressions")
+        argument = node.expressions[0] if len(node.expressions) == 1 else None
+        if argument is None:
+            raise source.error(node, f"{node.name}() takes one argument")
+    elif type(node) in AGGREGATES:
+        source.allow_arguments(node, "this", *(["big_int"] if isinstance(node, exp.Count) else []))
+        argument = node.this
+    else:
+        if isinstance(node, exp.IgnoreNulls | exp.RespectNulls):
+            if isinstance(node.this, tuple(AGGREGATES)):
+                raise source.unsupported(
+                    node, "IGNORE NULLS", "leave it out: these aggregates ignore NULL"
+                )
+            node = node.this  # sqlglot puts IgnoreNulls around DuckDB's any_value(), too
+        word = source.name_in_text(node)
+        if isinstance(node, ONLY_OVER_WINDOWS) and not isinstance(node.parent, exp.Window):
+            raise source.error(node, f"{word}() needs a window; write {word}(...) OVER (...)")
+        aggregates = "aggregates: count, sum, avg, min, max, each with FILTER (WHERE ...)"
+        raise source.unsupported(node, f"aggregate {word}()", aggregates, word)
+    if argument is None or isinstance(argument, exp.Star):
+        if not isinstance(node, exp.Count):
+            raise source.error(
+                node,
+                f"{source.name_in_text(node)}() needs a column; only count() does not",
+            )
+        if argument is not None:
+            source.allow_arguments(argument)
+        return None, False
+    if not isinstance(argument, exp.Distinct):
+        return clause.read(argument), False
+    source.allow_arguments(argument, "expressions")
+    if len(argument.expressions) != 1 or isinstance(argument.expressions[0], exp.Star):
+        raise source.unsupported(
+            node, "DISTINCT of several columns", "count the rows of a SELECT DISTINCT in FROM"
+        )
+    return clause.read(argument.expressions[0]), True

@@ -7,6 +7,8 @@ the name of a function   ``meta[NAME_IN_TEXT]``: ``string_agg``; the tree has a 
 the name of a type       ``meta[NAME_IN_TEXT]``: ``HUGEINT``; the tree has an INT128
 a comma in FROM          ``meta[IS_COMMA]`` of a join; the tree has the same node for a bare JOIN
 ``DATE 'x'::VARCHAR``    parsed as the cast of a date; sqlglot parses it as a date of a cast
+WATERMARK FOR, LATENESS  parts of CREATE TABLE; most dialects of sqlglot do not know them
+METADATA                 a part of a column in Flink; ``meta[UNSUPPORTED_COLUMN_PART]``
 ======================== ========================================================================
 
 The subclass overrides methods that all parsers of sqlglot 30 have.
@@ -22,11 +24,14 @@ from sqlglot import Dialect, exp
 from sqlglot.parser import Parser
 from sqlglot.tokenizer_core import Token, TokenType
 
-__all__ = ["IS_COMMA", "NAME_IN_TEXT", "parse_statements"]
+from circuits.sql.window_parsing import parse_window_table, with_window_names
+
+__all__ = ["IS_COMMA", "NAME_IN_TEXT", "UNSUPPORTED_COLUMN_PART", "parse_statements"]
 
 #: Keys of ``meta`` in syntax trees.
 IS_COMMA: Final = "is_comma"
 NAME_IN_TEXT: Final = "name_in_text"
+UNSUPPORTED_COLUMN_PART: Final = "unsupported_column_part"
 # The nodes that sqlglot puts around a function call for the words after it, as FILTER or OVER.
 CALL_SUFFIXES: Final = (exp.Filter, exp.IgnoreNulls, exp.RespectNulls, exp.Window, exp.WithinGroup)
 
@@ -39,7 +44,7 @@ def parse_statements(tokens: list[Token], text: str, dialect_name: str) -> list[
     """
     dialect = Dialect.get_or_raise(dialect_name)
     parser = _parser_class(type(dialect))(dialect=dialect)
-    trees: list[exp.Expr | None] = parser.parse(tokens, text)
+    trees: list[exp.Expr | None] = parser.parse(with_window_names(tokens), text)
     return trees
 
 
@@ -48,7 +53,19 @@ def _parser_class(dialect: type[Dialect]) -> Any:
     """Return the parser class of a dialect with the extensions of this module."""
     base: Any = dialect.parser_class
     literals = {**dict.fromkeys(exp.DType, _parse_typed_literal), **base.TYPE_LITERAL_PARSERS}
-    return type(base.__name__, (_TextKeepingParser, base), {"TYPE_LITERAL_PARSERS": literals})
+    constraints = {
+        **base.CONSTRAINT_PARSERS,
+        "LATENESS": _parse_lateness,
+        "METADATA": _parse_metadata,
+        "WATERMARK": _parse_watermark,
+    }
+    unnamed = {*base.SCHEMA_UNNAMED_CONSTRAINTS, "WATERMARK"}
+    tables = {
+        "TYPE_LITERAL_PARSERS": literals,
+        "CONSTRAINT_PARSERS": constraints,
+        "SCHEMA_UNNAMED_CONSTRAINTS": unnamed,
+    }
+    return type(base.__name__, (_TextKeepingParser, base), tables)
 
 
 class _TextKeepingParser(Parser):
@@ -74,6 +91,15 @@ class _TextKeepingParser(Parser):
             tree.meta.setdefault(NAME_IN_TEXT, self.sql[first.start : self._prev.end + 1])
         return tree
 
+    def _parse_table(self, *args: Any, **options: Any) -> exp.Expr | None:
+        table = parse_window_table(self, options.get("alias_tokens"))
+        if table is None:
+            return super()._parse_table(*args, **options)
+        if options.get("joins"):
+            for join in self._parse_joins():
+                table.append("joins", join)
+        return table
+
     def _parse_join(self, *args: Any, **options: Any) -> exp.Join | None:
         token = self._curr
         is_comma = token is not None and token.token_type == TokenType.COMMA
@@ -93,3 +119,35 @@ def _parse_typed_literal(parser: Any, value: exp.Expr, to: exp.DataType) -> exp.
         return typed
     literal.replace(typed)
     return value
+
+
+def _parse_watermark(parser: Any) -> exp.Expr | None:
+    """Return the tree of ``WATERMARK FOR ts AS ts - INTERVAL '5' SECOND``.
+
+    Without FOR it is a column of this name, and the caller steps back.
+    """
+    if not parser._match(TokenType.FOR):
+        return None
+    column = parser._parse_column()
+    bound = parser._match(TokenType.ALIAS) and parser._parse_disjunction()
+    tree: exp.Expr = parser.expression(exp.WatermarkColumnConstraint(this=column, expression=bound))
+    return tree
+
+
+def _parse_lateness(parser: Any) -> exp.Expr:
+    """Return the tree of ``LATENESS INTERVAL '5' SECOND``, which follows a column."""
+    bound = parser._parse_disjunction()
+    tree: exp.Expr = parser.expression(
+        exp.WatermarkColumnConstraint(this=exp.null(), expression=bound)
+    )
+    return tree
+
+
+def _parse_metadata(parser: Any) -> exp.Expr:
+    """Return a tree for ``METADATA FROM 'key' VIRTUAL``, which follows a column."""
+    if parser._match(TokenType.FROM):
+        parser._parse_string()
+    parser._match_text_seq("VIRTUAL")
+    tree: exp.Expr = parser.expression(exp.Var(this="METADATA"))
+    tree.meta[UNSUPPORTED_COLUMN_PART] = "METADATA"
+    return tree

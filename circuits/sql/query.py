@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from sqlglot import exp
 
-from circuits.sql.environment import NO_RANKS, DerivedTable, Environment, RankRanges
+from circuits.plan.nodes import PlanNode
+from circuits.sql.environment import NO_RANKS, Environment, RankRanges
 from circuits.sql.recursion import plan_recursive
 from circuits.sql.select import finish_selection, read_from_and_where, read_selection
 from circuits.sql.set_operations import apply_limit, plan_set_operation
@@ -30,9 +31,7 @@ __all__ = [
 ]
 
 
-def plan_query(
-    environment: Environment, node: exp.Expr, ranks: RankRanges = NO_RANKS
-) -> DerivedTable:
+def plan_query(environment: Environment, node: exp.Expr, ranks: RankRanges = NO_RANKS) -> PlanNode:
     """Return the plan of a query that is not correlated.
 
     Args:
@@ -48,37 +47,32 @@ def plan_query(
     return planner(environment, node, ranks)
 
 
-def _plan_select(environment: Environment, node: exp.Select, ranks: RankRanges) -> DerivedTable:
+def _plan_select(environment: Environment, node: exp.Select, ranks: RankRanges) -> PlanNode:
     return finish_selection(read_selection(environment, node, None, ranks))
 
 
-def _plan_parentheses(
-    environment: Environment, node: exp.Subquery, ranks: RankRanges
-) -> DerivedTable:
+def _plan_parentheses(environment: Environment, node: exp.Subquery, ranks: RankRanges) -> PlanNode:
     source = environment.source
     source.allow_arguments(node, "this", "with_", "order", "limit", "offset")
     environment = environment.with_common_tables(node)
-    derived = plan_query(environment, node.this, ranks)
+    plan = plan_query(environment, node.this, ranks)
     if not any(node.args.get(name) for name in ("order", "limit", "offset")):
-        return derived
-    plan = derived.require_all_columns(source, node)
-    return DerivedTable(apply_limit(environment, node, plan))
+        return plan
+    return apply_limit(environment, node, plan)
 
 
 def _plan_set_operation(
     environment: Environment, node: exp.SetOperation, ranks: RankRanges
-) -> DerivedTable:
-    return DerivedTable(plan_set_operation(environment, node))
+) -> PlanNode:
+    return plan_set_operation(environment, node)
 
 
-def _plan_values(environment: Environment, node: exp.Values, ranks: RankRanges) -> DerivedTable:
+def _plan_values(environment: Environment, node: exp.Values, ranks: RankRanges) -> PlanNode:
     environment.source.allow_arguments(node, "expressions")
-    return DerivedTable(read_values(environment, node))
+    return read_values(environment, node)
 
 
-QUERY_PLANNERS: Final[
-    dict[type[exp.Expr], Callable[[Environment, Any, RankRanges], DerivedTable]]
-] = {
+QUERY_PLANNERS: Final[dict[type[exp.Expr], Callable[[Environment, Any, RankRanges], PlanNode]]] = {
     exp.Select: _plan_select,
     exp.Subquery: _plan_parentheses,
     exp.Union: _plan_set_operation,

@@ -18,6 +18,7 @@ from circuits.sql import (
     literals,
     predicates,
     scalar_functions,
+    time_buckets,
 )
 from circuits.sql.clause import Reader, ReaderTable
 
@@ -46,8 +47,12 @@ READERS: Final = ReaderTable(
         scalar_functions.READERS,
         dates.READERS,
         current_time.READERS,
+        time_buckets.READERS,
     ]),
     by_name=_merge([
-        scalar_functions.READERS_BY_NAME, dates.READERS_BY_NAME, current_time.READERS_BY_NAME
+        scalar_functions.READERS_BY_NAME,
+        dates.READERS_BY_NAME,
+        current_time.READERS_BY_NAME,
+        time_buckets.READERS_BY_NAME,
     ]),
 )  # fmt: skip

@@ -46,8 +46,7 @@ def plan_set_operation(environment: Environment, node: exp.SetOperation) -> Plan
     )
     environment = environment.with_common_tables(node)
     plans = [
-        environment.queries.plan_query(environment, side).require_all_columns(source, side)
-        for side in (node.this, node.expression)
+        environment.queries.plan_query(environment, side) for side in (node.this, node.expression)
     ]
     left, right = unify_columns(environment, node.expression, plans, node.key)
     distinct = bool(node.args.get("distinct"))

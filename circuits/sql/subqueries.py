@@ -42,6 +42,7 @@ from circuits.plan.nodes import (
     Values,
     columns,
 )
+from circuits.plan.window import Window
 from circuits.sql.clause import Clause
 from circuits.sql.grouping import Grouping, is_grouped
 from circuits.sql.literals import integer_literal
@@ -228,7 +229,7 @@ def join_scalar(builder: SelectBuilder, node: exp.Expr) -> tuple[PlanNode, Expre
 
 def _count_rows(plan: PlanNode) -> RowCount | None:
     """Return whether a plan always has one row, or at most one; None if it can have several."""
-    if isinstance(plan, Map):
+    if isinstance(plan, Map | Window):
         return _count_rows(plan.input)
     if isinstance(plan, Filter):
         return "at most one" if _count_rows(plan.input) else None
@@ -303,15 +304,11 @@ def _read_subquery(builder: SelectBuilder, query: exp.Expr, exists: bool = False
     environment = builder.environment
     if not isinstance(query, exp.Select):
         environment = environment.without_outer_scope(builder.scope)
-        plan = environment.queries.plan_query(environment, query).require_all_columns(
-            builder.source, query
-        )
+        plan = environment.queries.plan_query(environment, query)
         return _Subquery(plan, columns(plan))
     selection = builder.queries.read_selection(environment, query, builder.scope)
     if not selection.correlated_conditions and not any(map(is_correlated, selection.outputs)):
-        plan = builder.queries.finish_selection(selection).require_all_columns(
-            builder.source, query
-        )
+        plan = builder.queries.finish_selection(selection)
         return _Subquery(plan, columns(plan))
     for name in ("qualify", "limit", "offset"):
         part = query.args.get(name)

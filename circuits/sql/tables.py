@@ -17,11 +17,11 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Column, Expression, substitute
 from circuits.plan.nodes import CrossJoin, Filter, Map, OuterJoin, PlanNode, Semijoin, columns
+from circuits.sql.asof_joins import AsofJoin, join_asof, read_match, version_of
 from circuits.sql.clause import call_function
 from circuits.sql.conditions import restrict
 from circuits.sql.environment import (
     NO_RANKS,
-    DerivedTable,
     Environment,
     RankRanges,
     check_rank_names,
@@ -32,11 +32,12 @@ from circuits.sql.parsing import IS_COMMA, NAME_IN_TEXT
 from circuits.sql.scope import Scope, ScopeColumn, is_correlated, scope_columns_of
 from circuits.sql.select_builder import SelectBuilder
 from circuits.sql.values import read_values
+from circuits.sql.window_tables import is_window_table, read_window_table
 from circuits.types import functions
 
 __all__ = ["read_from_clause"]
 
-JOIN_ARGUMENTS: Final = ("on", "side", "kind", "using", "method")
+JOIN_ARGUMENTS: Final = ("on", "side", "kind", "using", "method", "match_condition")
 # The kind of a join by the side and kind in the text.
 JOIN_KINDS: Final = {
     ("", ""): "inner",
@@ -58,7 +59,7 @@ JOIN_KINDS: Final = {
 class _NamedTable(NamedTuple):
     """A table, query or VALUES in FROM, and the name that qualifies its columns."""
 
-    derived: DerivedTable
+    plan: PlanNode
     name: str
 
 
@@ -165,30 +166,37 @@ class _FromReader:
                 word=str(node.meta.get(NAME_IN_TEXT, node.key)),
             )
         table = reader(self, node)
-        derived = rename_columns(source, table.derived, names)
-        scope_columns = scope_columns_of(derived.plan, table.name, derived.unreadable_columns)
-        return SelectBuilder(self.environment, derived.plan, scope_columns, self.parent)
+        plan = rename_columns(source, table.plan, names)
+        scope_columns = scope_columns_of(plan, table.name)
+        return SelectBuilder(self.environment, plan, scope_columns, self.parent)
 
     def read_table(self, node: exp.Table) -> _NamedTable:
-        self.source.allow_arguments(node, "this", "alias", "joins", *(["db"] if node.db else []))
+        if is_window_table(node):
+            return _NamedTable(*read_window_table(self.environment, node, self.parent))
+        optional = [
+            name
+            for name, is_read in (("db", node.db), ("version", isinstance(node.parent, exp.Join)))
+            if is_read
+        ]
+        self.source.allow_arguments(node, "this", "alias", "joins", *optional)
         if node.db:
             raise self.source.unsupported(
                 node, f"the schema in table name {node.sql()!r}", "name the table alone"
             )
-        derived = self.environment.plan_table(node, self._ranks(node))
-        return _NamedTable(derived, node.alias or node.name)
+        plan = self.environment.plan_table(node, self._ranks(node))
+        return _NamedTable(plan, node.alias or node.name)
 
     def read_query(self, node: exp.Subquery) -> _NamedTable:
         self.source.allow_arguments(node, "this", "alias", "joins")
         environment = self.environment.without_outer_scope(self.parent)
         ranks = self._ranks(node)
-        derived = environment.queries.plan_query(environment, node.this, ranks)
-        check_rank_names(self.source, node, derived, ranks)
-        return _NamedTable(derived, node.alias)
+        plan = environment.queries.plan_query(environment, node.this, ranks)
+        check_rank_names(self.source, node, plan, ranks)
+        return _NamedTable(plan, node.alias)
 
     def read_values(self, node: exp.Values) -> _NamedTable:
         self.source.allow_arguments(node, "expressions", "alias", "joins")
-        return _NamedTable(DerivedTable(read_values(self.environment, node)), node.alias)
+        return _NamedTable(read_values(self.environment, node), node.alias)
 
     def _ranks(self, node: exp.Expr) -> RankRanges:
         return self.ranks_by_table.get(id(node), NO_RANKS)
@@ -220,6 +228,7 @@ class _FromReader:
     def _join(self, left: SelectBuilder, join: exp.Join) -> SelectBuilder:
         source = self.source
         kind = self._read_join_kind(join)
+        version = version_of(source, join.this)
         right = self._read_joined_item(join.this)
         self._check_distinct_names(left, right, join.this)
         joined = SelectBuilder(self.environment, left.plan, left.scope_columns, self.parent)
@@ -227,6 +236,8 @@ class _FromReader:
         joined.append_columns_of(right)
         using = self._read_using(join, left.scope_columns, right.scope_columns)
         equalities, merged_columns = self._merge_using(using, kind, joined.scope_columns)
+        if version is not None or (join.args.get("method") or "").upper() == "ASOF":
+            return self._join_asof(left, right, joined, join, version)
         on = join.args.get("on")
         if kind == "cross" and (on or equalities):
             raise source.error(join.this, "CROSS JOIN with a condition; write JOIN")
@@ -259,12 +270,34 @@ class _FromReader:
         joined.scope_columns = left.scope_columns if kind in ("semi", "anti") else merged_columns
         return joined
 
+    def _join_asof(
+        self,
+        left: SelectBuilder,
+        right: SelectBuilder,
+        joined: SelectBuilder,
+        join: exp.Join,
+        version: exp.Expr | None,
+    ) -> SelectBuilder:
+        """Join each left row to the latest right row of its key at or before its time."""
+        using = self._read_using(join, left.scope_columns, right.scope_columns)
+        kind = self._read_join_kind(join)
+        merged, columns_of_join = self._merge_using(using, kind, joined.scope_columns)
+        clause = self.environment.clause("ASOF JOIN ... ON", joined.read_column)
+        match = read_match(clause, join, left.width, merged, version, right.scope_columns)
+        if joined.correlated_conditions:
+            raise self.source.unsupported(join.this, "an ASOF join in a correlated subquery")
+        joined.plan = join_asof(AsofJoin(left.plan, right.plan, match, is_left=kind == "left"))
+        joined.scope_columns = columns_of_join
+        return joined
+
     def _read_join_kind(self, join: exp.Join) -> str:
         side, kind, method = (
             (join.args.get(name) or "").upper() for name in ("side", "kind", "method")
         )
         join_kind = JOIN_KINDS.get((side, kind))
-        if join_kind is None or method not in ("", "NATURAL"):
+        if method == "ASOF" and join_kind not in ("inner", "left"):
+            join_kind = None
+        if join_kind is None or method not in ("", "NATURAL", "ASOF"):
             words = " ".join(filter(None, (method, side, kind, "JOIN")))
             raise self.source.unsupported(join.this, words, word=method or kind or side)
         return join_kind
@@ -324,9 +357,6 @@ class _FromReader:
                 name if name.meta else join.this,
                 f"column {name.name!r} of USING {problem} on the {side_name} side",
             )
-        reason = side[matches[0]].unreadable_reason
-        if reason is not None:
-            raise self.source.unsupported(join.this, *reason)
         return matches[0]
 
     def _merge_using(

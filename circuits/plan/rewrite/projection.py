@@ -24,6 +24,8 @@ from circuits.plan.nodes import (
     Union,
     columns,
 )
+from circuits.plan.time_windows import TimeNode
+from circuits.plan.window import Window
 
 __all__ = ["push_filter", "push_projection"]
 
@@ -59,6 +61,12 @@ def push_projection(
                 return push_projection(input, merged, names)
         case Aggregate():
             return _prune_aggregates(plan, outputs, tuple(names))
+        case Window():
+            return _prune_calls(plan, outputs, tuple(names))
+        case TimeNode():
+            return _prune_rows(plan, outputs, tuple(names))
+        case Filter(TimeNode() as inner, predicate):
+            return _prune_filtered_rows(inner, predicate, outputs, tuple(names))
     return Map(plan, outputs, tuple(names))
 
 
@@ -81,6 +89,9 @@ def push_filter(plan: PlanNode, predicate: Expression) -> PlanNode:
             return Map(push_filter(input, substitute(predicate, inner)), inner, names)
         case PartialAggregate(input, kept) if all(i < kept for i in columns_of(predicate)):
             return replace(plan, input=push_filter(input, predicate))
+        case Window(below, partition) if all(i in partition for i in columns_of(predicate)):
+            # A partition is kept or removed as a whole.
+            return replace(plan, input=push_filter(below, predicate))
     return Filter(plan, predicate)
 
 
@@ -109,3 +120,56 @@ def _prune_aggregates(
         substitute(e, lambda c: Column(position.get(c.index, c.index), c.type)) for e in outputs
     )
     return Map(pruned, expressions, names)
+
+
+def _prune_calls(plan: Window, wanted: tuple[Expression, ...], names: tuple[str, ...]) -> PlanNode:
+    """Return a projection of a window without the calls that it does not read."""
+    width = len(plan.input.fields)
+    read = {i for e in wanted for i in columns_of(e)}
+    kept = [i for i in range(len(plan.calls)) if width + i in read]
+    if not kept:
+        return push_projection(plan.input, wanted, names)
+    if len(kept) == len(plan.calls):
+        return Map(plan, wanted, names)
+    position = {width + i: width + k for k, i in enumerate(kept)}
+    expressions = tuple(
+        substitute(e, lambda c: Column(position.get(c.index, c.index), c.type)) for e in wanted
+    )
+    return Map(replace(plan, calls=tuple(plan.calls[i] for i in kept)), expressions, names)
+
+
+def _prune_rows(
+    plan: TimeNode, outputs: tuple[Expression, ...], names: tuple[str, ...]
+) -> PlanNode:
+    """Return a projection of windows or latest times, over only the columns that are read."""
+    rows = plan.inputs[0]
+    width = len(rows.fields)
+    read = {column for e in outputs for column in columns_of(e)}
+    kept = sorted(read.difference([width]) | plan.read_columns())
+    if len(kept) == width:
+        return Map(plan, outputs, names)
+    places = {old: new for new, old in enumerate(kept)}
+    pruned = plan.over_columns(push_projection(rows, [columns(rows)[i] for i in kept]), places)
+    places[width] = len(kept)
+    expressions = tuple(substitute(e, lambda c: Column(places[c.index], c.type)) for e in outputs)
+    return push_projection(pruned, expressions, names)
+
+
+def _prune_filtered_rows(
+    plan: TimeNode, predicate: Expression, outputs: tuple[Expression, ...], names: tuple[str, ...]
+) -> PlanNode:
+    """Return a projection of a filter of windows, over only the columns that both read."""
+    read = sorted({column for e in (*outputs, predicate) for column in columns_of(e)})
+    if len(read) == len(plan.fields):
+        return Map(Filter(plan, predicate), outputs, names)
+    places = {old: new for new, old in enumerate(read)}
+
+    def place(column: Column) -> Column:
+        return Column(places[column.index], column.type)
+
+    pruned = push_projection(plan, [columns(plan)[index] for index in read])
+    filtered = Filter(pruned, substitute(predicate, place))
+    expressions = tuple(substitute(e, place) for e in outputs)
+    if expressions == columns(filtered):
+        return filtered
+    return Map(filtered, expressions, names)

@@ -31,10 +31,14 @@ from circuits.plan.nodes import (
     Union,
     Values,
 )
+from circuits.plan.time_windows import HoppingWindows, LatestTime, SessionBound
+from circuits.plan.window import Window
 from circuits.runtime.operators.aggregate import AggregateOperator
 from circuits.runtime.operators.distinct import DistinctOperator, to_bag, to_set
+from circuits.runtime.operators.hopping_windows import HoppingWindowsOperator
 from circuits.runtime.operators.join import JoinOperator, JoinOptions
 from circuits.runtime.operators.late_materialization import RowIdDecodeOperator, RowIdEncodeOperator
+from circuits.runtime.operators.latest_time import LatestTimeOperator
 from circuits.runtime.operators.linear import (
     FilterOperator,
     MapOperator,
@@ -48,9 +52,11 @@ from circuits.runtime.operators.partial_aggregate import (
 )
 from circuits.runtime.operators.recursive_distinct import RecursiveBagOperator, RecursiveSetOperator
 from circuits.runtime.operators.recursive_min_max import RecursiveMinMaxOperator
+from circuits.runtime.operators.session_bound import SessionBoundOperator
 from circuits.runtime.operators.temporal_filter import TemporalFilterOperator
 from circuits.runtime.operators.top_k import TopKOperator
 from circuits.runtime.operators.values import ValuesOperator
+from circuits.runtime.operators.window import WindowOperator
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Relations
 
@@ -187,11 +193,15 @@ _FACTORIES: dict[type[PlanNode], OperatorFactory] = {
     Aggregate: lambda plan, context: AggregateOperator(plan, context.codecs),
     TopK: lambda plan, context: TopKOperator(plan, context.codecs),
     TemporalFilter: lambda plan, context: TemporalFilterOperator(plan, context.codecs),
+    Window: lambda plan, context: WindowOperator(plan, context.codecs),
     PartialAggregate: lambda plan, context: PartialAggregateOperator(plan, context.codecs),
     FinalAggregate: lambda plan, context: FinalAggregateOperator(plan, context.codecs),
     RowIdEncode: _row_id_encode,
     RowIdDecode: _row_id_decode,
     Join: _join,
+    HoppingWindows: lambda plan, context: HoppingWindowsOperator(plan),
+    SessionBound: lambda plan, context: SessionBoundOperator(plan, context.codecs),
+    LatestTime: lambda plan, context: LatestTimeOperator(plan, context.codecs),
 }
 
 

@@ -192,16 +192,23 @@ def replay(
 def explain(
     query: QueryText,
     source: Annotated[
-        list[str],
+        list[str] | None,
         optional(
             metavar="NAME=PATH | NAME=schema=...",
-            help="A relation: files, or its columns, as in 'e=schema=src long, dst long'.",
+            help="A relation: files, or its columns, as in 'e=schema=src long, dst long'; not "
+            "needed if the query declares it by CREATE TABLE.",
         ),
-    ],
+    ] = None,
     analyze: Annotated[
         bool,
         typer.Option(
             "--analyze", help="Run the plan on all rows of the files, and show rows and times."
+        ),
+    ] = False,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="List everything in the SQL that does not compile; exit status 1."
         ),
     ] = False,
     format: Annotated[str, typer.Option(metavar="NAME", help="text or mermaid.")] = "text",

@@ -116,6 +116,7 @@ class SourceArgument:
         keys: Columns of the primary key; empty if the table has none.
         settings: The values of this program's options (`SETTINGS`) by name, without ``keys``.
         label: The name of the source in error messages, such as ``--source pay``.
+        declared: The columns that the query declares; None if it does not.
     """
 
     name: str
@@ -124,6 +125,7 @@ class SourceArgument:
     keys: tuple[str, ...] = ()
     settings: dict[str, str] = field(default_factory=dict)
     label: str = field(default="--source", compare=False)
+    declared: pa.Schema | None = None
 
     @classmethod
     def parse(cls, text: str) -> SourceArgument:
@@ -244,6 +246,8 @@ class SourceArgument:
                 return schema_of_ddl(self.settings["schema"])
             except SchemaError as error:
                 raise EventsError(f"{self.label}: {error}") from error
+        if self.declared is not None:
+            return self.declared
         if self.feed not in FLAT_FEEDS:
             raise FeedError(
                 f"{self.label}: events of feed={self.feed} do not contain the columns of their "
@@ -436,7 +440,8 @@ def read_rows(source: SourceArgument) -> pa.Table:
         raise EventsError(f"{source.label}: no files to read")
     tables = [read_file(path, source.format) for path in files]
     table = pa.concat_tables(tables, promote_options="permissive")
-    declared = source.schema() if "schema" in source.settings else None
+    is_declared = "schema" in source.settings or source.declared is not None
+    declared = source.schema() if is_declared else None
     if declared is None:
         return table
     if source.format == SNAP:
