@@ -17,7 +17,7 @@ from pyarrow import types
 from circuits.plan.expressions import Call, Column, Expression, Literal
 from circuits.types.arrow_types import NUMBERS, Family, family_of
 
-__all__ = ["monotone_argument"]
+__all__ = ["adds_months_to_times", "monotone_argument"]
 
 
 def monotone_argument(expression: Expression) -> Column | None:
@@ -37,6 +37,21 @@ def monotone_argument(expression: Expression) -> Column | None:
             if column is not None:
                 return column
     return None
+
+
+def adds_months_to_times(expression: Expression) -> bool:
+    """Return True if an expression adds months to values that are not whole days.
+
+    Such a sum can decrease: one month after 30 January 23:00 is 29 February 23:00, but one month
+    after 31 January 01:00 is 29 February 01:00.
+    """
+    if not isinstance(expression, Call):
+        return False
+    match expression:
+        case Call("date_add", (inner, months, *_)) if not _is_whole_day(inner):
+            if not (isinstance(months, Literal) and months.value == 0):
+                return True
+    return any(map(adds_months_to_times, expression.arguments))
 
 
 def _is_constant(expression: Expression) -> bool:
@@ -86,20 +101,7 @@ def _year(call: Call) -> Expression | None:
 
 
 def _interval_sum(call: Call) -> Expression | None:
-    """A date or timestamp plus a constant duration; months only added to whole days.
-
-    One month after 30 January 23:00 is 29 February 23:00, but one month after 31 January 01:00 is
-    29 February 01:00.
-    """
-    inner, *amounts = call.arguments
-    if not all(map(_is_constant, amounts)) or _is_local(inner.type):
-        return None
-    has_months = not (isinstance(amounts[0], Literal) and amounts[0].value == 0)
-    return None if has_months and not _is_whole_day(inner) else inner
-
-
-def _constant_step(call: Call) -> Expression | None:
-    """The start of the bucket of a time, or a time plus a duration without months."""
+    """A date or timestamp plus a constant duration; or the start of its bucket."""
     inner, *amounts = call.arguments
     return inner if all(map(_is_constant, amounts)) and not _is_local(inner.type) else None
 
@@ -151,9 +153,9 @@ def _round(call: Call) -> Expression | None:
 _MONOTONE: Final[Mapping[str, tuple[Callable[[Call], Expression | None], ...]]] = {
     "cast": (_cast,),
     "date_trunc": (_date_trunc,),
-    "time_bucket": (_constant_step,),
-    "month_bucket": (_constant_step,),
-    "time_shift": (_constant_step,),
+    "time_bucket": (_interval_sum,),
+    "month_bucket": (_interval_sum,),
+    "time_shift": (_interval_sum,),
     "year": (_year,),
     "date_add": (_interval_sum,),
     "add": (_sum,),

@@ -20,7 +20,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from circuits.errors import SqlError, UnsupportedSqlError
-from circuits.inputs.monotone_functions import monotone_argument
+from circuits.inputs.monotone_functions import adds_months_to_times, monotone_argument
 from circuits.plan.expressions import (
     Call,
     Column,
@@ -102,6 +102,13 @@ def _add_comparison(builder: SelectBuilder, node: exp.Expr, condition: Expressio
     if NOW_COLUMN in columns_of(value):
         raise builder.source.unsupported(node, "now() on both sides of a comparison", _ADVICE)
     argument = monotone_argument(bound)
+    if adds_months_to_times(bound):
+        raise builder.source.unsupported(
+            node,
+            "now() plus or minus months",
+            "the sum can decrease at the end of a month: truncate first, as in "
+            "date_trunc('day', now()) - INTERVAL '1 month', or use days",
+        )
     if argument is None:
         raise builder.source.unsupported(
             node, "a function of now() that can decrease, or that reads other values,", _ADVICE
