@@ -80,7 +80,14 @@ HOW_TO_USE_A_WINDOW: Final = (
     "filter with QUALIFY, or compute it in a query in FROM and use its name here"
 )
 NO_WINDOW: Final = _refuse("a window function", HOW_TO_USE_A_WINDOW)
-NO_NOW: Final = _refuse("now()", "compare it in WHERE, as in WHERE ts > now() - INTERVAL '1 hour'")
+
+
+def _refuse_now(clause: Clause, node: exp.Expr) -> Expression:
+    """Raise an error: the clause does not support the current time."""
+    is_named = isinstance(node, exp.Anonymous)
+    name = f"function {node.name}()" if is_named else node.sql().lower()
+    advice = "compare it in WHERE, as in WHERE ts > now() - INTERVAL '1 hour'"
+    raise clause.source.unsupported(node, f"{name} in {clause.name}", advice)
 
 
 @dataclass(frozen=True)
@@ -105,7 +112,7 @@ class Clause:
     read_aggregate: Reader = NO_AGGREGATE
     read_scalar: Reader = NO_SCALAR
     read_window: Reader = NO_WINDOW
-    read_now: Reader = NO_NOW
+    read_now: Reader = _refuse_now
 
     def read(self, node: exp.Expr) -> Expression:
         """Return the expression of a syntax tree.
