@@ -45,7 +45,6 @@ from circuits.errors import (
     SchemaError,
     SnapshotError,
     SqlError,
-    SqlNotice,
     StaleStepError,
     StepLimitError,
     StepMemoryError,
@@ -56,6 +55,7 @@ from circuits.errors import (
     UpsertError,
 )
 from circuits.inputs import InputOptions, Lateness, RejectedRows, Retention
+from circuits.notice import SqlNotice
 from circuits.options import CircuitOptions
 from circuits.runtime.incrementalize import incrementalize
 from circuits.runtime.views import Views

@@ -16,8 +16,8 @@ import pyarrow as pa
 from circuits.circuit import Circuit
 from circuits.circuit_spec import CircuitSpec, SourceText
 from circuits.datalog import plan_datalog
-from circuits.errors import SqlNotice
 from circuits.inputs.input_options import InputOptions
+from circuits.notice import SqlNotice
 from circuits.options import CircuitOptions
 from circuits.plan.fixpoint import MAX_ITERATIONS
 from circuits.plan.nodes import PlanNode
@@ -69,7 +69,7 @@ def compile_sql(
         max_iterations: The limit of iterations of a recursion per step. A recursion that has not
             converged by then raises `IterationError`.
         input_options: The options of each input: keys (its rows are upserts), strict deletes, and
-            the retention of rows. They replace those that a declaration gives (its PRIMARY KEY).
+            the retention of rows. They replace those that a declaration gives.
         limits: The rows, bytes and seconds that a step may use; `StepLimits.off()` for no limit.
 
     Returns:
@@ -155,7 +155,7 @@ def compile_sql(
         formula=formula,
         parts=parts,
         max_iterations=max_iterations,
-        input_options=_with_declared_keys(input_options, declarations),
+        input_options=_with_declared_options(input_options, declarations),
         limits=limits,
     )
     return Circuit(CircuitSpec(plans, all_schemas, options, source), executor=executor)
@@ -179,15 +179,15 @@ def _with_declared_schemas(
     return schemas
 
 
-def _with_declared_keys(
+def _with_declared_options(
     given: Mapping[str, InputOptions] | None, declarations: Declarations
 ) -> dict[str, InputOptions]:
     """Return the options of all inputs: those that are given, or those that are declared."""
     options = dict(given or {})
     names = {name.casefold() for name in options}
     for table in declarations.inputs.values():
-        if table.keys and table.name.casefold() not in names:
-            options[table.name] = InputOptions(keys=table.keys)
+        if table.options and table.name.casefold() not in names:
+            options[table.name] = table.options
     return options
 
 

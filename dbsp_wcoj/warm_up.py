@@ -22,6 +22,7 @@ from dbsp_wcoj.execution.program_compiler import SUM_KERNELS
 from dbsp_wcoj.generic_join import generic_join
 from dbsp_wcoj.kernels.compilation import address_of
 from dbsp_wcoj.kernels.values.digits import split_numbers, sum_to_floats, sum_to_integers
+from dbsp_wcoj.storage.nearest import NearestRows
 from dbsp_wcoj.storage.parallel_sort import ParallelSort
 from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
 from dbsp_wcoj.storage.run import Merge, Run
@@ -56,6 +57,7 @@ def _warm_up_joins() -> None:
     trace = Trace(2)
     trace.update(rows)
     trace.weights_of(rows)
+    NearestRows(trace).before(rows.row_array)
     trace.to_zset()
     run = build_run(rows, (1, 0))
     Merge(run, run).work()

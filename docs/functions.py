@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from circuits import compile_sql
 from circuits.types.functions import FUNCTIONS
+from docs.function_examples import MORE_EXAMPLES
 
 __all__ = ["EXAMPLES", "page", "result_of"]
 
@@ -31,7 +32,9 @@ engine computed the results. NULL as an argument gives NULL, unless the table sa
 function has no value for a row, the step raises `EvaluationError`, which names the function and its
 arguments. With `bad_rows="dead_letter"` a sink keeps such rows aside instead.
 
-In SQL, write the expression of the column *example*. In Datalog, call the function by its name:
+In SQL, write the expression of the column *example*; one that begins with `spark:` is for
+`dialect="spark"`. The names there are those of the dialect: `ascii` is `code_point` here. In
+Datalog, call the function by its name:
 `y = lower(x)`. The letters `a`, `b`, `c` in the descriptions are the first, second and third
 argument.
 
@@ -122,11 +125,97 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "date_trunc": "date_trunc('month', DATE '2024-02-29')",
         "date_add": "DATE '2024-01-31' + INTERVAL 1 MONTH",
         "date_diff": "date_diff('day', DATE '2024-02-28', DATE '2024-03-01')",
+        "time_bucket": "time_bucket(INTERVAL 10 MINUTE, TIMESTAMP '2024-02-29 12:34:56')",
+        "month_bucket": "time_bucket(INTERVAL 3 MONTH, DATE '2024-02-29')",
+    },
+    "Lists": {
+        "make_list": "[1, 2, NULL]",
+        "list_length": "len([1, 2])",
+        "list_element": "['a', 'b'][-1]",
+        "list_slice": "[1, 2, 3, 4][2:3]",
+        "list_contains": "list_contains([1, 2], 2)",
+        "list_position": "list_position(['a', 'b'], 'b')",
+        "list_distinct": "list_distinct([2, 2, NULL])",
+        "list_sort": "list_sort([2, NULL, 1])",
+        "list_sort_nulls_first": "list_sort([2, NULL, 1], 'ASC', 'NULLS FIRST')",
+        "list_sort_desc": "list_sort([2, NULL, 1], 'DESC')",
+        "list_sort_desc_nulls_first": "list_sort([2, NULL, 1], 'DESC', 'NULLS FIRST')",
+        "list_reverse": "list_reverse([1, 2])",
+        "list_concat": "list_concat([1], NULL, [2])",
+        "list_concat_or_null": "[1] || [2]",
+        "list_append": "list_append([1], 2)",
+        "list_prepend": "list_prepend(0, [1])",
+        "list_flatten": "flatten([[1], NULL, [2]])",
+        "list_intersect": "list_intersect([1, 2], [2, 3])",
+        "list_overlaps": "list_has_any([1, 2], [2, 3])",
+        "list_contains_all": "list_has_all([1, 2], [2])",
+        "list_zip": "list_zip([1, 2], ['a'])",
+        "list_min": "list_min([3, 1])",
+        "list_max": "list_max([3, 1])",
+        "list_sum": "list_sum([1, 2])",
+        "list_avg": "list_avg([1, 2])",
+        "list_join": "array_to_string(['a', NULL, 'b'], '-')",
+        "series": "generate_series(1, 3)",
+        "series_before": "range(3)",
+        "split": "string_split('a,b', ',')",
+        "split_regex": "regexp_split_to_array('a1b', '[0-9]')",
+        "list_transform": "list_transform([1, 2], lambda x: x * 10)",
+        "list_filter": "list_filter([1, 2], lambda x: x > 1)",
+        "list_reduce": "list_reduce([1, 2, 3], lambda x, y: x + y, 0)",
+    },
+    "Lists in dialect spark": {
+        "list_get_strict": "array(5, 6)[0]",
+        "list_get": "get(array(5, 6), 2)",
+        "list_element_strict": "element_at(array(5, 6), -1)",
+        "list_slice_length": "slice(array(1, 2, 3), 2, 2)",
+        "list_contains_or_null": "array_contains(array(1, NULL), 2)",
+        "list_position_or_zero": "array_position(array(5, 6), 7)",
+        "list_distinct_with_null": "array_distinct(array(1, NULL, 1))",
+        "list_compact": "array_compact(array(1, NULL))",
+        "list_remove": "array_remove(array(1, 2), 1)",
+        "list_append_or_null": "array_append(array(1), 2)",
+        "list_prepend_or_null": "array_prepend(array(1), 0)",
+        "list_flatten_or_null": "flatten(array(array(1), NULL))",
+        "list_union": "array_union(array(1, 2), array(2, 3))",
+        "list_except": "array_except(array(1, 2), array(2, 3))",
+        "list_overlaps_or_null": "arrays_overlap(array(1, NULL), array(2))",
+        "list_repeat": "array_repeat('a', 2)",
+        "sequence": "sequence(3, 1)",
+        "list_exists": "exists(array(1, 2), x -> x > 1)",
+        "list_forall": "forall(array(1, 2), x -> x > 1)",
+    },
+    "Structs and maps": {
+        "make_struct": "{'x': 1, 'y': 'a'}",
+        "struct_field": "{'x': 1, 'y': 'a'}.y",
+        "make_map": "MAP {'a': 1}",
+        "map_value": "MAP {'a': 1}['a']",
+        "map_contains": "map_contains(MAP {'a': 1}, 'b')",
+        "map_size": "cardinality(MAP {'a': 1})",
+        "map_keys": "map_keys(MAP {'a': 1})",
+        "map_values": "map_values(MAP {'a': 1})",
+        "map_entries": "map_entries(MAP {'a': 1})",
+        "map_from_entries": "map_from_entries([{'k': 'a', 'v': 1}])",
+        "map_concat": "map_concat(MAP {'a': 1}, MAP {'b': 2})",
+    },
+    "JSON": {
+        "json_value": """'{"a": ["x", 2]}'->'$.a[0]'""",
+        "json_text": """'{"a": ["x", 2]}'->>'$.a[0]'""",
+        "json_array_length_or_zero": "json_array_length('[1, 2]')",
+        "json_type": "json_type('[1, 2]')",
+        "json_keys": """json_keys('{"a": 1}')""",
+        "json_valid": "json_valid('{')",
+        "from_json": """from_json('{"a": 1}', '{"a": "INT", "b": "VARCHAR"}')""",
+        "to_json": "to_json({'x': 1, 'y': NULL})",
+    },
+    "JSON in dialect spark": {
+        "json_array_length": "json_array_length('{}')",
+        "to_json_without_null": "to_json(named_struct('x', 1, 'y', CAST(NULL AS INT)))",
     },
     "Types": {
         "cast": "CAST('12' AS INT)",
         "try_cast": "TRY_CAST('x' AS INT)",
     },
+    **MORE_EXAMPLES,
 }
 
 
@@ -155,16 +244,20 @@ def page() -> str:
     for title, examples in EXAMPLES.items():
         lines += [f"## {title}", "", "| function | description | example | result |"]
         lines += ["| --- | --- | --- | --- |"]
+        dialect = "spark" if title.endswith("dialect spark") else "duckdb"
         for name, example in examples.items():
-            cells = (f"`{name}`", FUNCTIONS[name], f"`{example}`", f"`{result_of(example)}`")
+            result = result_of(example, dialect)
+            cells = (f"`{name}`", FUNCTIONS[name], f"`{example}`", f"`{result}`")
             lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
         lines.append("")
     return "\n".join(lines)
 
 
-def result_of(example: str) -> str:
+def result_of(example: str, dialect: str = "duckdb") -> str:
     """Return the value of an SQL expression as an SQL literal."""
-    circuit = compile_sql(f"SELECT {example} AS x FROM t", {"t": "n BIGINT"})
+    dialect = "spark" if example.startswith("spark: ") else dialect
+    text = f"SELECT {example.removeprefix('spark: ')} AS x FROM t"
+    circuit = compile_sql(text, {"t": "n BIGINT"}, dialect=dialect)
     (row,) = circuit.step({"t": [{"n": 1}]})["view"].to_pylist()
     return _as_sql(row["x"])
 
@@ -177,6 +270,12 @@ def _as_sql(value: Any) -> str:
             return str(value).lower()
         case str():
             return f"'{value}'"
+        case dict():
+            return f"{{{', '.join(f'{name!r}: {_as_sql(part)}' for name, part in value.items())}}}"
+        case list() if value and all(isinstance(part, tuple) for part in value):
+            return f"MAP {{{', '.join(f'{_as_sql(k)}: {_as_sql(part)}' for k, part in value)}}}"
+        case list():
+            return f"[{', '.join(map(_as_sql, value))}]"
         case _:
             return str(value)
 

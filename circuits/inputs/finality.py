@@ -11,7 +11,8 @@ were computed from it stay. So they must be final: nothing may change them later
 
 The rules, by plan node::
 
-    Filter, Map, Union ALL, joins      accepted: they are linear in each input, so the deletion of a
+    Filter, Map, Union ALL, joins,
+    Unnest                             accepted: they are linear in each input, so the deletion of a
                                        row affects only the results that contain this row
     Aggregate, TopK, Window, …         accepted if all rows of a group expire together
     Semi, anti, outer joins            accepted if only the left input reads kept inputs: a right
@@ -75,6 +76,7 @@ from circuits.plan.nodes import (
     Values,
 )
 from circuits.plan.time_windows import HoppingWindows, LatestTime, SessionBound
+from circuits.plan.unnest import Unnest
 from circuits.plan.window import Window
 from circuits.schema import Schema
 
@@ -216,6 +218,13 @@ class _FinalityCheck:
                 return _project(self.branches(input), list(_projections(expressions)))
             case Negate(input):
                 return self.branches(input)
+            case Unnest(input):
+                kept = input.fields[:-1]
+                same = [
+                    _Projection(place, place, Column(0, field.type))
+                    for place, field in enumerate(kept)
+                ]
+                return _project(self.branches(input), same)
             case Union(inputs):
                 return tuple(branch for input in inputs for branch in self.branches(input))
             case CrossJoin(inputs):

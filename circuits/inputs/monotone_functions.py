@@ -155,7 +155,6 @@ _MONOTONE: Final[Mapping[str, tuple[Callable[[Call], Expression | None], ...]]] 
     "date_trunc": (_date_trunc,),
     "time_bucket": (_interval_sum,),
     "month_bucket": (_interval_sum,),
-    "time_shift": (_interval_sum,),
     "year": (_year,),
     "date_add": (_interval_sum,),
     "add": (_sum,),

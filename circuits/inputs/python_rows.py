@@ -41,6 +41,8 @@ _FAMILIES: Final[dict[str, type | tuple[type, ...]]] = {
     "dates": date,
     "times of day": time,
     "durations": timedelta,
+    "lists": (list, tuple, np.ndarray),
+    "structs": Mapping,
 }
 
 
@@ -106,7 +108,11 @@ def table_of_dicts(relation: str, rows: Sequence[Mapping[str, Any]], schema: pa.
 def _column(values: list[Any], declared: pa.DataType | None) -> pa.Array | pa.ChunkedArray:
     """Return a column of the type that Arrow infers, or of the declared type where that is safe."""
     kinds = set(map(type, values)) - {type(None)}
+    if declared is not None and types.is_map(declared):
+        return _nested_values(values, declared)
     _check_kinds(values, kinds)
+    if declared is not None and kinds and types.is_nested(declared):
+        return _nested_values(values, declared)
     if declared is not None and kinds:
         numbers: tuple[type, ...] = ()
         if types.is_integer(declared):
@@ -119,6 +125,32 @@ def _column(values: list[Any], declared: pa.DataType | None) -> pa.Array | pa.Ch
         if types.is_floating(declared) and _are_numbers(kinds, allowed):
             return _floats(values, declared)
     return pa.array(values)
+
+
+def _nested_values(values: list[Any], declared: pa.DataType) -> pa.Array:
+    """Return lists, structs or maps; a dict is a struct, or a map if the column is one.
+
+    Arrow infers the type of lists and structs, so that a cast can be checked. It cannot infer the
+    type of a map, so a column with maps is built in the declared type.
+    """
+    if "map<" not in str(declared):
+        return pa.array(values)
+    return pa.array([_entries(value, declared) for value in values], declared)
+
+
+def _entries(value: Any, declared: pa.DataType) -> Any:
+    """Return a value with the dicts of its maps as lists of entries."""
+    if value is None or not types.is_nested(declared):
+        return value
+    if types.is_map(declared):
+        pairs = value.items() if isinstance(value, Mapping) else value
+        return [(key, _entries(item, declared.item_type)) for key, item in pairs]
+    if types.is_struct(declared):
+        surplus = [name for name in value if declared.get_field_index(name) < 0]
+        if surplus:
+            raise ValueError(f"{declared} has no field {surplus[0]!r}")
+        return {name: _entries(part, declared.field(name).type) for name, part in value.items()}
+    return [_entries(element, declared.value_type) for element in value]
 
 
 def _are_numbers(kinds: set[type], allowed: tuple[type, ...]) -> bool:

@@ -51,7 +51,7 @@ from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 
-from circuits.plan.columns import AggregateCall, AggregateFunction, Field, Fields, Order
+from circuits.plan.columns import AggregateCall, Field, Fields, Order
 from circuits.plan.expressions import (
     Column,
     Expression,
@@ -67,7 +67,6 @@ from circuits.plan.temporal_filter import TemporalFilter
 __all__ = [
     "Aggregate",
     "AggregateCall",
-    "AggregateFunction",
     "CrossJoin",
     "Distinct",
     "Field",

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import pyarrow as pa
 
@@ -90,6 +90,8 @@ class WindowCall:
         number: The distance of lag (negative: lead), n of nth_value, the buckets of ntile.
         ignore_nulls: True if rows with a NULL value are skipped.
         distinct: True if an aggregate reads each value of the frame once.
+        within: The order of an aggregate whose result depends on one, as string_agg.
+        options: Constants of an aggregate (`circuits.plan.columns.AggregateCall`).
     """
 
     function: str
@@ -100,10 +102,12 @@ class WindowCall:
     number: int = 1
     ignore_nulls: bool = False
     distinct: bool = False
+    within: tuple[Order, ...] = ()
+    options: tuple[Any, ...] = ()
 
     def key(self) -> tuple[object, ...]:
         """Everything but the name of the result."""
-        return (
+        key = (
             self.function,
             self.arguments,
             self.type,
@@ -112,6 +116,10 @@ class WindowCall:
             self.ignore_nulls,
             self.distinct,
         )
+        if not (self.within or self.options):
+            return key
+        order = tuple((part.column, part.descending, part.nulls_first) for part in self.within)
+        return *key, order, self.options
 
     def label(self, fields: Fields) -> str:
         """The call with the names of the columns.
@@ -123,6 +131,7 @@ class WindowCall:
         names = [fields[column].name for column in self.arguments]
         if self.function in ("lag", "lead", "nth_value", "ntile"):
             names.insert(min(1, len(names)), str(self.number))
+        names += [repr(option) for option in self.options]
         distinct = "distinct " if self.distinct else ""
         nulls = " ignore nulls" if self.ignore_nulls else ""
         has_frame = self.function not in RANKING | {"lag", "lead"}

@@ -7,7 +7,8 @@ A branch of ``case`` or ``coalesce`` is evaluated only for the rows that reach i
 holds the columns and the values computed so far, is restricted to these rows, the branch is
 evaluated, and its values are scattered to their positions. ``and`` and ``or`` evaluate their
 arguments for all rows, because that is cheaper. If an argument fails, they evaluate each argument
-only for the rows that the arguments before it do not decide.
+only for the rows that the arguments before it do not decide. ``try`` divides the rows until it has
+found those that fail.
 
 A kernel that fails for a column fails for at least one of its rows. A binary search finds the first
 such row for the error message.
@@ -27,8 +28,10 @@ import pyarrow.compute as pc
 from circuits.errors import EvaluationError
 from circuits.excerpt import shorten
 from circuits.plan.expressions import Call, Column, Expression, Literal
+from circuits.types.codecs.nested import Lists
 from circuits.types.functions.argument_rows import fill_rows, scatter_rows
 from circuits.types.functions.function import Kernel, Values
+from circuits.types.functions.lambdas import LAMBDA_FUNCTIONS, apply_lambda
 from circuits.types.functions.registry import TABLE
 from circuits.types.functions.text_formatting import format_scalar
 from circuits.types.functions.type_rules import plain
@@ -113,7 +116,11 @@ class _Frame:
         if isinstance(expression, Column):
             return self._column(expression.index)
         kernel = TABLE[expression.function].kernel
+        if expression.function == "try":
+            return _evaluate_try(self, expression)
         if kernel is None:
+            if expression.function in LAMBDA_FUNCTIONS:
+                return _evaluate_lambda(self, expression)
             return _evaluate_branches(self, expression)
         try:
             arguments = [self.value(argument) for argument in expression.arguments]
@@ -182,6 +189,65 @@ def _evaluate_connective(frame: _Frame, expression: Call) -> Values:
         values = fill_rows(frame.restrict(positions).value(argument), len(positions))
         so_far = pc.replace_with_mask(so_far, undecided, kernel(so_far.filter(undecided), values))
     return so_far
+
+
+def _evaluate_try(frame: _Frame, expression: Call) -> Values:
+    """Evaluate ``try``: NULL for the rows for which its argument fails, found by bisection."""
+    target = plain(expression.type)
+
+    def attempt(positions: pa.Array) -> pa.Array:
+        try:
+            values = frame.restrict(positions).value(expression.arguments[0])
+            return fill_rows(values, len(positions)).cast(target)
+        except EvaluationError:
+            if len(positions) == 1:
+                return pa.nulls(1, target)
+        half = len(positions) // 2
+        return pa.concat_arrays([attempt(positions[:half]), attempt(positions[half:])])
+
+    return attempt(pa.array(np.arange(frame.rows)))
+
+
+def _evaluate_lambda(frame: _Frame, expression: Call) -> Values:
+    """Evaluate a function of lists whose second argument is an expression over their elements.
+
+    Columns of that expression: 0 is the element, 1 its position from 0; from 2 on the arguments
+    after it. It is evaluated once for the elements of all lists; `list_reduce` evaluates it once
+    per position, with the value so far as column 0 and the element as column 1.
+    """
+    array, body, *others = expression.arguments
+    assert isinstance(body, Literal)
+    lists = Lists.of(fill_rows(frame.value(array), frame.rows))
+    captured = [fill_rows(frame.value(other), frame.rows) for other in others]
+    if expression.function == "list_reduce":
+        return _reduce(lists, body.value, captured, plain(expression.type))
+    owners = pa.array(lists.rows)
+    columns = [lists.values, pa.array(lists.places), *(each.take(owners) for each in captured)]
+    elements = _Frame(lambda index: columns[index], len(lists.values))
+    values = fill_rows(elements.value(body.value), elements.rows)
+    return apply_lambda(expression.function, lists, values, plain(expression.type))
+
+
+def _reduce(
+    lists: Lists, body: Expression, captured: list[pa.Array], target: pa.DataType
+) -> pa.Array:
+    result, *outer = captured
+    result = result if result.type == target else pc.cast(result, target)
+    place, rows = 0, np.flatnonzero(lists.counts)
+    while len(rows):
+        at = pa.array(rows)
+        elements = lists.values.take(pa.array(lists.starts[rows] + place))
+        columns = [result.take(at), elements, *(each.take(at) for each in outer)]
+        frame = _Frame(columns.__getitem__, len(rows))
+        values = fill_rows(frame.value(body), len(rows)).cast(target)
+        selected = np.arange(len(result))
+        selected[rows] = len(result) + np.arange(len(rows))
+        result = pa.concat_arrays([result, values]).take(pa.array(selected))
+        place += 1
+        rows = rows[lists.counts[rows] > place]
+    if lists.valid is None:
+        return result
+    return pc.if_else(pa.array(lists.valid), result, pa.scalar(None, target))
 
 
 def _evaluate_branches(frame: _Frame, expression: Call) -> Values:

@@ -18,7 +18,7 @@ from circuits.runtime.evaluation import evaluate
 from circuits.sql.clause import Clause, Reader
 from circuits.sql.types import arrow_type
 
-__all__ = ["READERS", "refuse_spark_float_as_text"]
+__all__ = ["READERS", "spark_text"]
 
 
 def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
@@ -61,7 +61,7 @@ def _apply_spark_rules(
     if pa.types.is_integer(target) and is_fractional:
         return clause.call(node, "trunc", value)
     if pa.types.is_string(target):
-        refuse_spark_float_as_text(clause, node, value)
+        return spark_text(clause, node, value)
     return value
 
 
@@ -73,12 +73,15 @@ def _is_invalid_spark_integer(value: Expression, target: pa.DataType) -> bool:
     return re.fullmatch(r"\s*[+-]?\d+\s*", text) is None
 
 
-def refuse_spark_float_as_text(clause: Clause, node: exp.Expr, value: Expression) -> None:
-    """Raise an error for a float as a string, which Spark formats as ``1.0E10`` or ``NaN``."""
-    if clause.source.is_spark and pa.types.is_floating(value.type):
-        raise clause.source.unsupported(
-            node, "a float as text in dialect spark", "cast it to a decimal first, or round it"
-        )
+def spark_text(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+    """Return a value in a form whose cast to text is that of Spark: a float as ``1.0E10``."""
+    if not clause.source.is_spark:
+        return value
+    if pa.types.is_floating(value.type):
+        return clause.call(node, "java_float", value)
+    if pa.types.is_timestamp(value.type) and value.type.tz is not None:
+        return clause.call(node, "cast", value, type=pa.timestamp("us"))
+    return value
 
 
 READERS: Final[dict[type[exp.Expr], Reader]] = {exp.Cast: _read_cast, exp.TryCast: _read_cast}

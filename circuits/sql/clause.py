@@ -9,16 +9,19 @@ because WHERE, HAVING and ON differ only in these.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any, Final
 
 import pyarrow as pa
 from sqlglot import exp
 
-from circuits.plan.expressions import Expression, Literal
+from circuits.plan.expressions import Column, Expression, Literal
+from circuits.sql.aggregate_names import AGGREGATE_NAMES
 from circuits.sql.parsing import NAME_IN_TEXT
 from circuits.sql.source import SYMBOLS, SqlSource
 from circuits.types import functions
+from circuits.types.arrow_types import is_nested, part_types
 
 __all__ = [
     "HOW_TO_USE_A_WINDOW",
@@ -30,8 +33,8 @@ __all__ = [
     "is_aggregate",
 ]
 
-#: Aggregates that sqlglot represents by their name in the text, as it has no class for them.
-AGGREGATES_BY_NAME: Final = frozenset({"mean"})
+#: The functions that depend on the order of values.
+ORDERING_FUNCTIONS: Final = frozenset({"lt", "le", "gt", "ge", "list_min", "list_max"})
 
 Reader = Callable[["Clause", Any], Expression]
 
@@ -42,25 +45,31 @@ class ReaderTable:
 
     Args:
         by_class: By the class of the syntax-tree node.
-        by_name: By the lower-case name of a function that has no class in sqlglot.
+        by_name: By the lower-case name of a function that has no class in sqlglot, or whose
+            meaning depends on the dialect.
+        spark_by_name: The same for dialect spark, before ``by_name``.
     """
 
     by_class: Mapping[type[exp.Expr], Reader]
     by_name: Mapping[str, Reader]
+    spark_by_name: Mapping[str, Reader]
 
-    def find(self, node: exp.Expr) -> Reader | None:
+    def find(self, node: exp.Expr, *, is_spark: bool = False) -> Reader | None:
         """Return the reader of a node; None if its construct is not supported."""
         if isinstance(node, exp.Anonymous):
-            return self.by_name.get(node.name.lower())
+            name = node.name.lower()
+            found = self.spark_by_name.get(name) if is_spark else None
+            return found or self.by_name.get(name)
         return self.by_class.get(type(node))
 
     def function_names(self) -> Iterable[str]:
         """Return the SQL names of the scalar functions, for error messages."""
-        return {
+        by_class = {
             kind.sql_name().lower()
             for kind in self.by_class
             if issubclass(kind, exp.Func) and not issubclass(kind, exp.Binary)
         }
+        return by_class | self.by_name.keys() | self.spark_by_name.keys()
 
 
 def _refuse(construct: str, advice: str = "") -> Reader:
@@ -80,6 +89,9 @@ HOW_TO_USE_A_WINDOW: Final = (
     "filter with QUALIFY, or compute it in a query in FROM and use its name here"
 )
 NO_WINDOW: Final = _refuse("a window function", HOW_TO_USE_A_WINDOW)
+NO_GENERATOR: Final = _refuse(
+    "unnest() or explode()", "use it in FROM, as FROM t, UNNEST(t.a) AS u(x)"
+)
 
 
 def _refuse_now(clause: Clause, node: exp.Expr) -> Expression:
@@ -103,6 +115,8 @@ class Clause:
         read_scalar: Returns the value of a subquery that has one row and one column.
         read_window: Returns the value of a window function.
         read_now: Returns the current time.
+        read_generator: Returns the value of a function that makes several rows of one.
+        parameters: The columns that stand for the parameters of lambdas, by lower-case name.
     """
 
     source: SqlSource
@@ -113,6 +127,8 @@ class Clause:
     read_scalar: Reader = NO_SCALAR
     read_window: Reader = NO_WINDOW
     read_now: Reader = _refuse_now
+    read_generator: Reader = NO_GENERATOR
+    parameters: Mapping[str, Column] = field(default_factory=dict)
 
     def read(self, node: exp.Expr) -> Expression:
         """Return the expression of a syntax tree.
@@ -123,7 +139,7 @@ class Clause:
         """
         if isinstance(node, exp.Anonymous):
             self.source.allow_arguments(node, "this", "expressions")
-        reader = self.readers.find(node)
+        reader = self.readers.find(node, is_spark=self.source.is_spark)
         if reader is not None:
             return reader(self, node)
         if is_aggregate(node):
@@ -156,6 +172,12 @@ class Clause:
         self, node: exp.Expr, name: str, *arguments: Expression, type: pa.DataType | None = None
     ) -> Expression:
         """Return a call of a function; errors point to ``node``."""
+        if name in ORDERING_FUNCTIONS or name.startswith("list_sort"):
+            for argument in arguments:
+                compared = argument.type
+                if name.startswith("list_") and is_nested(compared):
+                    compared = part_types(compared)[0]
+                self.source.refuse_spark_order(node, compared, "the order")
         return call_function(self.source, node, name, *arguments, type=type)
 
     def _describe(self, node: exp.Expr) -> str:
@@ -166,10 +188,14 @@ class Clause:
         return f"{self.source.describe(node)} in {self.name}"
 
     def _list_functions(self, node: exp.Expr) -> str:
-        """Return the supported functions as an advice, if the node is a function."""
+        """Return the functions with the nearest names as an advice, if the node is a function."""
         if not _is_function_call(node):
             return ""
-        return "functions: " + ", ".join(sorted(self.readers.function_names()))
+        names = sorted(self.readers.function_names())
+        similar = get_close_matches(self.source.name_in_text(node).lower(), names, n=3)
+        if similar:
+            return f"did you mean {' or '.join(similar)}?"
+        return "docs/reference/functions.md lists the functions"
 
 
 def call_function(
@@ -189,8 +215,14 @@ def call_function(
 def is_aggregate(node: exp.Expr) -> bool:
     """Return whether the node itself is a call of an aggregate function."""
     if isinstance(node, exp.Anonymous):
-        return node.name.lower() in AGGREGATES_BY_NAME
-    return isinstance(node, exp.AggFunc | exp.Filter | exp.IgnoreNulls | exp.RespectNulls)
+        return node.name.lower() in AGGREGATE_NAMES
+    if isinstance(node, exp.Any):
+        # sqlglot has the same node for the function and for ``x = ANY (SELECT ...)``.
+        is_query = isinstance(node.this, exp.Query | exp.Tuple)
+        return not is_query and not isinstance(node.parent, exp.Predicate)
+    return isinstance(
+        node, exp.AggFunc | exp.Filter | exp.IgnoreNulls | exp.RespectNulls | exp.WithinGroup
+    )
 
 
 def _is_function_call(node: exp.Expr) -> bool:

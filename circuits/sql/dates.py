@@ -1,64 +1,63 @@
-"""Dates: fields, truncation, differences, and sums with intervals.
-
-``INTERVAL '1 month'`` is supported only as an operand of ``+`` or ``-``, or in ``date_add``: no
-column has the type interval. An interval has months, days and microseconds, added in this order.
-"""
+"""Dates: fields, truncation, differences, and sums with intervals (`circuits.sql.intervals`)."""
 
 from __future__ import annotations
 
-import re
-from typing import Final, NamedTuple
+from typing import Final
 
 import pyarrow as pa
 from sqlglot import exp
 
 from circuits.plan.expressions import Expression
 from circuits.sql.clause import Clause, Reader
+from circuits.sql.intervals import interval_operand, read_interval_value, shift_by_interval
 from circuits.sql.literals import integer_literal, string_literal
-from circuits.sql.source import MAX_NUMBER_CHARACTERS
+from circuits.sql.named_functions import coerce
 
-__all__ = ["READERS", "READERS_BY_NAME", "Interval", "read_interval"]
+__all__ = ["READERS", "READERS_BY_NAME"]
 
-
-class Interval(NamedTuple):
-    months: int
-    days: int
-    microseconds: int
-
-
-SECOND: Final = 1_000_000  # microseconds
-INTERVAL_UNITS: Final = {
-    "millennium": Interval(12_000, 0, 0),
-    "century": Interval(1_200, 0, 0),
-    "decade": Interval(120, 0, 0),
-    "year": Interval(12, 0, 0),
-    "quarter": Interval(3, 0, 0),
-    "month": Interval(1, 0, 0),
-    "week": Interval(0, 7, 0),
-    "day": Interval(0, 1, 0),
-    "hour": Interval(0, 0, 3600 * SECOND),
-    "minute": Interval(0, 0, 60 * SECOND),
-    "second": Interval(0, 0, SECOND),
-    "millisecond": Interval(0, 0, 1000),
-    "microsecond": Interval(0, 0, 1),
+_COMMON_FIELDS: Final = {
+    **dict.fromkeys(("year", "years", "yr", "yrs", "y"), "year"),
+    **dict.fromkeys(("month", "months", "mon", "mons"), "month"),
+    **dict.fromkeys(("day", "days", "d", "dayofmonth"), "day"),
+    **dict.fromkeys(("hour", "hours", "h", "hr", "hrs"), "hour"),
+    **dict.fromkeys(("minute", "minutes", "m", "min", "mins"), "minute"),
+    **dict.fromkeys(("quarter", "quarters"), "quarter"),
+    **dict.fromkeys(("doy", "dayofyear"), "day_of_year"),
+    **dict.fromkeys(("week", "weeks", "w", "weekofyear"), "week"),
 }
-IRREGULAR_PLURALS: Final = {"centuries": "century", "millennia": "millennium"}
-# The function of each field of EXTRACT and date_part.
-FIELD_FUNCTIONS: Final = {
-    "year": "year",
-    "month": "month",
-    "day": "day",
-    "hour": "hour",
-    "minute": "minute",
-    "second": "second",
-    "quarter": "quarter",
-    "dow": "day_of_week",
-    "dayofweek": "day_of_week",
-    "doy": "day_of_year",
-    "dayofyear": "day_of_year",
-    "week": "week",
-    "weekofyear": "week",
-    "dayofmonth": "day",
+#: Fields of dates by their names in DuckDB and most other dialects.
+FIELDS: Final = {
+    **_COMMON_FIELDS,
+    **dict.fromkeys(("second", "seconds", "s", "sec", "secs"), "second"),
+    **dict.fromkeys(("dow", "dayofweek", "weekday"), "day_of_week"),
+    "isodow": "iso_day_of_week",
+    "isoyear": "iso_year",
+    "yearweek": "year_week",
+    **dict.fromkeys(("decade", "decades"), "decade"),
+    **dict.fromkeys(("century", "centuries"), "century"),
+    **dict.fromkeys(("millennium", "millennia", "millenium"), "millennium"),
+    "era": "era",
+    "epoch": "epoch",
+    "julian": "julian_day",
+    **dict.fromkeys(("millisecond", "milliseconds", "ms", "msec", "msecs"), "millisecond"),
+    **dict.fromkeys(("microsecond", "microseconds", "us", "usec", "usecs"), "microsecond"),
+}
+#: Fields of dates by their names in Spark, whose Sunday is day 1.
+SPARK_FIELDS: Final = {
+    **_COMMON_FIELDS,
+    "qtr": "quarter",
+    "yearofweek": "iso_year",
+    **dict.fromkeys(("second", "seconds", "s", "sec", "secs"), "second_of_minute"),
+    **dict.fromkeys(("dow", "dayofweek"), "day_of_week"),
+    **dict.fromkeys(("dow_iso", "dayofweek_iso"), "iso_day_of_week"),
+}
+#: Fields of intervals.
+INTERVAL_FIELDS: Final = {
+    **{name: "interval_days" for name in ("day", "days", "d")},
+    **{name: "interval_hours" for name in ("hour", "hours", "h", "hr", "hrs")},
+    **{name: "interval_minutes" for name in ("minute", "minutes", "m", "min", "mins")},
+    **{name: "interval_seconds" for name in ("second", "seconds", "s", "sec", "secs")},
+    "epoch": "interval_epoch",
 }
 DATE_UNITS: Final = (
     *("year", "quarter", "month", "week", "day", "hour", "minute", "second"),
@@ -78,11 +77,29 @@ def _read_extract(clause: Clause, node: exp.Extract) -> Expression:
     return _extract_field(clause, node, node.this.name.lower(), node.expression)
 
 
-def _extract_field(clause: Clause, node: exp.Expr, field: str, date: exp.Expr) -> Expression:
-    if field not in FIELD_FUNCTIONS:
-        fields = ", ".join(FIELD_FUNCTIONS)
-        raise clause.source.unsupported(node, f"field {field!r} of a date", f"fields: {fields}")
-    return clause.call(node, FIELD_FUNCTIONS[field], clause.read(date))
+def _extract_field(clause: Clause, node: exp.Expr, field: str, of: exp.Expr) -> Expression:
+    spark = clause.source.is_spark
+    fields = SPARK_FIELDS if spark else FIELDS
+    if field not in fields:
+        known = ", ".join(fields)
+        raise clause.source.unsupported(node, f"field {field!r} of a date", f"there are: {known}")
+    value = clause.read(of)
+    if pa.types.is_duration(value.type):
+        if field not in INTERVAL_FIELDS:
+            known = ", ".join(INTERVAL_FIELDS)
+            raise clause.source.unsupported(
+                node, f"field {field!r} of an interval", f"there are: {known}"
+            )
+        found = clause.call(node, INTERVAL_FIELDS[field], value)
+        if not spark and INTERVAL_FIELDS[field] == "interval_seconds":
+            found = clause.call(node, "cast", clause.call(node, "trunc", found), type=pa.int64())
+        return found
+    if spark:
+        (value,) = coerce(clause, node, [value], "m")
+    found = clause.call(node, fields[field], value)
+    if spark and fields[field] == "day_of_week":
+        found = clause.call(node, "add", found, integer_literal(1))
+    return found
 
 
 def _read_truncation(clause: Clause, node: exp.Expr) -> Expression:
@@ -129,10 +146,10 @@ def _sum_reader(function: str, sign: int) -> Reader:
     def read(clause: Clause, node: exp.Expr) -> Expression:
         clause.source.allow_arguments(node, "this", "expression")
         left, right = node.this, node.args["expression"]
-        if isinstance(right, exp.Interval):
-            return _add_interval(clause, node, left, right, sign)
-        if isinstance(left, exp.Interval) and sign > 0:
-            return _add_interval(clause, node, right, left, sign)
+        if interval_operand(right) is not None and interval_operand(left) is None:
+            return shift_by_interval(clause, node, left, right, sign)
+        if interval_operand(left) is not None and interval_operand(right) is None and sign > 0:
+            return shift_by_interval(clause, node, right, left, sign)
         return clause.call(node, function, clause.read(left), clause.read(right))
 
     return read
@@ -142,62 +159,7 @@ def _read_date_add(clause: Clause, node: exp.DateAdd) -> Expression:
     clause.source.allow_arguments(node, "this", "expression")
     if not isinstance(node.expression, exp.Interval):
         raise clause.source.unsupported(node, "date_add() of a value other than an INTERVAL")
-    return _add_interval(clause, node, node.this, node.expression, 1)
-
-
-def _add_interval(
-    clause: Clause, node: exp.Expr, date: exp.Expr, interval: exp.Interval, sign: int
-) -> Expression:
-    parts = [integer_literal(sign * part) for part in read_interval(clause, interval)]
-    return clause.call(node, "date_add", clause.read(date), *parts)
-
-
-def read_interval(clause: Clause, node: exp.Interval) -> Interval:
-    """Return the value of ``INTERVAL '1 year 2 months'``, ``INTERVAL 3 DAY`` or alike."""
-    source = clause.source
-    source.allow_arguments(node, "this", "unit")
-    number, unit = node.this, node.args.get("unit")
-    sign = ""
-    if isinstance(number, exp.Neg):
-        source.allow_arguments(number, "this")
-        number, sign = number.this, "-"
-    if not isinstance(number, exp.Literal) or (unit and not isinstance(unit, exp.Var)):
-        raise source.unsupported(
-            node, "an interval that is not a literal", "write it as INTERVAL '3 days'"
-        )
-    text = f"{sign}{number.this} {unit.name if unit else ''}".strip()
-    if len(text) > MAX_NUMBER_CHARACTERS:
-        raise source.error(
-            node,
-            f"an interval of {len(text)} characters; the maximum is {MAX_NUMBER_CHARACTERS}",
-        )
-    if not re.fullmatch(r"([+-]?\d+\s*[a-zA-Z]+\s*)+", text):
-        raise source.unsupported(
-            node, f"interval {text!r}", "write whole numbers with units, as '1 year 2 months'"
-        )
-    total = Interval(0, 0, 0)
-    for count, unit_name in re.findall(r"([+-]?\d+)\s*([a-zA-Z]+)", text):
-        singular = unit_name.lower().removesuffix("s")
-        singular = IRREGULAR_PLURALS.get(unit_name.lower(), singular)
-        if singular not in INTERVAL_UNITS:
-            units = ", ".join(INTERVAL_UNITS)
-            raise source.unsupported(node, f"unit {unit_name!r}", f"units: {units}")
-        total = Interval(*(
-            part + int(count) * part_of_unit
-            for part, part_of_unit in zip(total, INTERVAL_UNITS[singular], strict=True)
-        ))  # fmt: skip
-    if any(abs(part) >= 2**63 for part in total):
-        raise source.error(node, f"interval {text!r} is too long for 64 bits")
-    return total
-
-
-def _refuse_bare_interval(clause: Clause, node: exp.Interval) -> Expression:
-    raise clause.source.unsupported(
-        node,
-        "INTERVAL as a value",
-        "add it to a date or timestamp, or subtract it from one",
-        word="interval",
-    )
+    return shift_by_interval(clause, node, node.this, node.expression, 1)
 
 
 def _read_date_part(clause: Clause, node: exp.Anonymous) -> Expression:
@@ -226,7 +188,7 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.DayOfYear: _field_reader("day_of_year"),
     exp.Extract: _read_extract,
     exp.Hour: _field_reader("hour"),
-    exp.Interval: _refuse_bare_interval,
+    exp.Interval: read_interval_value,
     exp.Minute: _field_reader("minute"),
     exp.Month: _field_reader("month"),
     exp.Quarter: _field_reader("quarter"),

@@ -12,7 +12,8 @@ UNIQUE, CHECK, FOREIGN KEY        unchecked, with a notice: they do not change a
 DEFAULT                           unused, with a notice: a row has a value for every column
 WITH, USING, LOCATION, ...        unused, with a notice: the rows come from the caller
 COMMENT, NULL                     read and dropped: they have no effect in any engine
-computed columns, WATERMARK, ...  refused: without them a view would be another one
+WATERMARK FOR, LATENESS           the input refuses late rows (`circuits.inputs.Lateness`)
+computed columns, METADATA, ...   refused: without them a view would be another one
 ================================= ================================================================
 
 A table that an ``INSERT INTO`` names is a sink, so it is not an input (`circuits.sql.statements`).
@@ -27,6 +28,8 @@ from typing import Final
 import pyarrow as pa
 from sqlglot import exp
 
+from circuits.errors import InputOptionsError
+from circuits.inputs.input_options import InputOptions, Lateness
 from circuits.plan.nodes import Field
 from circuits.sql.parsing import UNSUPPORTED_COLUMN_PART
 from circuits.sql.source import SqlSource
@@ -76,11 +79,20 @@ class TableDeclaration:
         name: The name of the table.
         fields: Its columns.
         keys: The columns of an enforced primary key; empty if it has none.
+        lateness: The column of a watermark, and how late its rows may be; None without one.
     """
 
     name: str
     fields: tuple[Field, ...]
     keys: tuple[str, ...] = ()
+    lateness: tuple[str, str | int] | None = None
+
+    @property
+    def options(self) -> InputOptions:
+        """The way to read the rows: the keys and the lateness."""
+        time, bound = self.lateness or ("", 0)
+        lateness = Lateness(time, bound) if self.lateness else None
+        return InputOptions(keys=self.keys, lateness=lateness)
 
     @property
     def schema(self) -> pa.Schema:
@@ -219,12 +231,13 @@ class _TableReader:
         self._required: set[str] = set()
         self._keys: tuple[exp.Identifier, ...] | None = None
         self._is_enforced = not source.is_spark
+        self._lateness: tuple[exp.Expr, str, str | int] | None = None
 
     def table(self, tree: exp.Create, name: str) -> TableDeclaration:
         """Return the table that has been read."""
         if not self._types:
             raise self._source.error(tree.this, f"table {name!r} has no columns; add one")
-        keys = tuple(self._column_name(key) for key in self._keys or ())
+        keys = tuple(self._column_name(key, key.name, "PRIMARY KEY") for key in self._keys or ())
         repeated = next((key for key in keys if keys.count(key) > 1), None)
         if repeated is not None:
             raise self._source.error(
@@ -234,7 +247,14 @@ class _TableReader:
         fields = tuple(
             Field(column, type, column not in required) for column, type in self._types.items()
         )
-        return TableDeclaration(name, fields, keys if self._is_enforced else ())
+        lateness = None
+        if self._lateness is not None:
+            place, time, bound = self._lateness
+            column = self._column_name(place, time, "WATERMARK")
+            if bound == 0 and not pa.types.is_integer(self._types[column]):
+                bound = "0 seconds"
+            lateness = column, bound
+        return TableDeclaration(name, fields, keys if self._is_enforced else (), lateness)
 
     def read_part(self, part: exp.Expr) -> None:
         """Read a column or a constraint of the table."""
@@ -288,12 +308,8 @@ class _TableReader:
 
     def _read_constraint(self, place: exp.Expr, kind: exp.Expr) -> None:
         if isinstance(kind, exp.WatermarkColumnConstraint):
-            raise self._source.unsupported(
-                place,
-                "a watermark in CREATE TABLE",
-                "leave it out, and bound the state by input_options={table: "
-                "InputOptions(retain=Retention(column, '5 minutes'))}",
-            )
+            self._read_watermark(place, kind)
+            return
         if isinstance(kind, exp.GeneratedAsIdentityColumnConstraint):
             raise self._computed(place)
         if isinstance(kind, exp.DefaultColumnConstraint):
@@ -333,13 +349,50 @@ class _TableReader:
                 )
             )
 
-    def _column_name(self, key: exp.Identifier) -> str:
+    def _column_name(self, place: exp.Expr, name: str, clause: str) -> str:
         for column in self._types:
-            if column.casefold() == key.name.casefold():
+            if column.casefold() == name.casefold():
                 return column
         raise self._source.error(
-            key, f"unknown column {key.name!r} in PRIMARY KEY; columns: {', '.join(self._types)}"
+            place, f"unknown column {name!r} in {clause}; columns: {', '.join(self._types)}"
         )
+
+    def _read_watermark(self, place: exp.Expr, node: exp.WatermarkColumnConstraint) -> None:
+        """Read ``WATERMARK FOR ts AS ts - bound``, or ``LATENESS bound`` behind a column."""
+        bound = node.args.get("expression")
+        if isinstance(place, exp.ColumnDef):
+            name = place.name
+        else:
+            name = node.this.name
+            if isinstance(bound, exp.Column) and bound.name.casefold() == name.casefold():
+                bound = exp.Literal.number(0)
+            elif (
+                isinstance(bound, exp.Sub)
+                and isinstance(bound.this, exp.Column)
+                and bound.this.name.casefold() == name.casefold()
+            ):
+                bound = bound.expression
+            else:
+                bound = None
+        value: str | int | None = None
+        if isinstance(bound, exp.Interval) and isinstance(bound.this, exp.Literal):
+            unit = bound.args.get("unit")
+            value = f"{bound.this.name} {'' if unit is None else unit.name}".strip().lower()
+        elif isinstance(bound, exp.Literal) and bound.is_int:
+            value = int(bound.name)
+        if value is None:
+            raise self._source.unsupported(
+                place,
+                "this watermark",
+                "write WATERMARK FOR ts AS ts - INTERVAL '5' SECOND, with the same column",
+            )
+        if self._lateness is not None:
+            raise self._source.error(place, "the table has two watermarks; drop one")
+        try:
+            Lateness(name, value)
+        except InputOptionsError as error:
+            raise self._source.error(place, str(error)) from None
+        self._lateness = place, name, value
 
     def _read_type(self, node: exp.DataType) -> pa.DataType:
         digits = [part.name for part in node.expressions if isinstance(part, exp.DataTypeParam)]

@@ -37,7 +37,7 @@ def _arithmetic_reader(function: str) -> Reader:
 
 
 def _read_division(clause: Clause, node: exp.Div) -> Expression:
-    """Read ``/``, which keeps the fraction; division by zero gives NULL in every dialect."""
+    """Read ``/``, which keeps the fraction; division by zero is an error in Spark, else NULL."""
     if node.args.get("typed"):
         raise clause.source.unsupported(
             node,
@@ -45,10 +45,19 @@ def _read_division(clause: Clause, node: exp.Div) -> Expression:
             "write it with dialect='duckdb' or 'spark', where / keeps the fraction",
         )
     clause.source.allow_arguments(node, "this", "expression", "safe")
-    return clause.call(node, "divide", clause.read(node.left), clause.read(node.right))
+    function = "divide_ansi" if clause.source.is_spark else "divide"
+    return clause.call(node, function, clause.read(node.left), clause.read(node.right))
+
+
+def _read_modulo(clause: Clause, node: exp.Mod) -> Expression:
+    function = "modulo_ansi" if clause.source.is_spark else "modulo"
+    return clause.call(node, function, *clause.read_arguments(node, "this", "expression"))
 
 
 def _read_integer_division(clause: Clause, node: exp.IntDiv) -> Expression:
+    if clause.source.is_spark:
+        arguments = clause.read_arguments(node, "this", "expression")
+        return clause.call(node, "int_divide_ansi", *arguments)
     value = clause.call(node, "int_divide", *clause.read_arguments(node, "this", "expression"))
     if not pa.types.is_integer(value.type):
         # DuckDB keeps the fraction; other systems drop it.
@@ -104,10 +113,11 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.If: _read_if,
     exp.IgnoreNulls: _read_aggregate,
     exp.IntDiv: _read_integer_division,
-    exp.Mod: _arithmetic_reader("modulo"),
+    exp.Mod: _read_modulo,
     exp.Mul: _arithmetic_reader("multiply"),
     exp.Paren: _read_parentheses,
     exp.RespectNulls: _read_aggregate,
     exp.Subquery: _read_subquery,
     exp.Window: _read_window,
+    exp.WithinGroup: _read_aggregate,
 }

@@ -103,7 +103,8 @@ def _item(select: exp.Select, node: exp.Expr) -> exp.Expr:
     if isinstance(node, exp.Literal) and not node.is_string and node.this.isdigit():
         place = int(node.this) - 1
         if 0 <= place < len(select.expressions):
-            return select.expressions[place].unalias()
+            item: exp.Expr = select.expressions[place].unalias()
+            return item
     return node
 
 
@@ -137,7 +138,8 @@ def _replace_calls(
     ]
     for node in nodes:
         if isinstance(node, exp.Anonymous) and node == call:
-            bound, place = "start", node
+            bound = "start"
+            place: exp.Expr = node
             parent = node.parent
             if isinstance(parent, exp.Dot) and parent.expression.name.lower() in ("start", "end"):
                 bound, place = parent.expression.name.lower(), parent

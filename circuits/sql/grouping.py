@@ -9,13 +9,15 @@ GROUP BY k``::
     rewrite      #0 + 1, #1 * 2
 
 ``rewrite_over_groups`` replaces the largest parts that equal a key, and the placeholders, by
-columns of the Aggregate. ``FILTER (WHERE c)`` is ``CASE WHEN c THEN argument END``, because
-aggregates ignore NULL.
+columns of the Aggregate. `circuits.sql.aggregate_calls` reads the calls.
+
+GROUPING SETS, ROLLUP and CUBE are the union of one Aggregate per set over the same rows, with NULL
+for the keys that a set leaves out. ``grouping()`` is a constant column of each of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -25,25 +27,27 @@ from circuits.plan.expressions import Call, Column, Expression, Literal
 from circuits.plan.nodes import (
     Aggregate,
     AggregateCall,
-    AggregateFunction,
     CrossJoin,
     Map,
+    Order,
     PlanNode,
+    Union,
     Values,
+    columns,
 )
+from circuits.sql.aggregate_calls import AggregateTerm, read_aggregate
 from circuits.sql.clause import Clause, is_aggregate
-from circuits.sql.literals import NULL, integer_literal
+from circuits.sql.literals import integer_literal
 from circuits.sql.scope import FIRST_OUTER_COLUMN, is_correlated, is_outer_column, shift_columns
 from circuits.sql.select_builder import SelectBuilder
-from circuits.types import functions
 
 __all__ = [
     "FIRST_WINDOW",
     "ONE_ROW",
     "Grouping",
+    "aggregate_call",
     "has_aggregate",
     "is_grouped",
-    "read_aggregate_call",
 ]
 
 # Placeholders are columns, numbered from these values on, beyond the columns of any plan.
@@ -52,22 +56,13 @@ FIRST_AGGREGATE: Final = 3 * FIRST_OUTER_COLUMN
 FIRST_SUBQUERY: Final = 4 * FIRST_OUTER_COLUMN
 #: Placeholders of window functions (`circuits.sql.windows`).
 FIRST_WINDOW: Final = 5 * FIRST_OUTER_COLUMN
+FIRST_GROUPING: Final = 6 * FIRST_OUTER_COLUMN
 
-ONLY_OVER_WINDOWS: Final = (
-    *(exp.RowNumber, exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist, exp.Ntile),
-    *(exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue, exp.NthValue),
-)
+# The words after a call of an aggregate.
+WRAPPERS: Final = exp.Filter | exp.IgnoreNulls | exp.RespectNulls | exp.WithinGroup
 
 #: The plan of a SELECT without FROM: one row without columns.
 ONE_ROW: Final = Values((), ((),))
-
-AGGREGATES: Final[dict[type[exp.Expr], AggregateFunction]] = {
-    exp.Avg: "avg",
-    exp.Count: "count",
-    exp.Max: "max",
-    exp.Min: "min",
-    exp.Sum: "sum",
-}
 
 
 def _own_nodes(node: exp.Expr) -> Iterator[exp.Expr]:
@@ -82,7 +77,7 @@ def _own_nodes(node: exp.Expr) -> Iterator[exp.Expr]:
             continue
         if isinstance(part, exp.Window):
             function = part.this
-            while isinstance(function, exp.Filter | exp.IgnoreNulls | exp.RespectNulls):
+            while isinstance(function, WRAPPERS):
                 pending += [
                     child for child in function.iter_expressions() if child is not function.this
                 ]
@@ -107,15 +102,6 @@ def is_grouped(select: exp.Select) -> bool:
     return any(part is not None and has_aggregate(part) for part in parts)
 
 
-class AggregateRequest(NamedTuple):
-    """A call of an aggregate; without an ``argument``, it counts rows."""
-
-    function: AggregateFunction
-    argument: Expression | None
-    distinct: bool
-    type: pa.DataType
-
-
 class _ScalarSubquery(NamedTuple):
     """A plan of one row, and the value of the subquery over its columns."""
 
@@ -126,14 +112,22 @@ class _ScalarSubquery(NamedTuple):
 class Grouping:
     """The keys, aggregates and scalar subqueries of a grouped SELECT, while it is read.
 
-    The columns of the plan are the keys, then the aggregates, then those of the subqueries.
+    The columns of the plan are the keys, the aggregates, the values of ``grouping()``, and those of
+    the subqueries.
     """
 
     def __init__(self, builder: SelectBuilder) -> None:
         self.builder = builder
         self.source = builder.source
         self.keys: list[Expression] = []
-        self._aggregates: list[AggregateRequest] = []
+        self._aggregates: list[AggregateTerm] = []
+        # The numbers of the keys of each grouping set; None for one group per combination of all
+        # keys. Keys that are not in ``_set_keys`` are in every set.
+        self._sets: list[frozenset[int]] | None = None
+        self._set_keys: frozenset[int] = frozenset()
+        # The keys of each call of ``grouping()``, which are read after all keys are known.
+        self._pending_groupings: list[Callable[[], tuple[int, ...]]] = []
+        self._groupings: list[tuple[int, ...]] = []
         self._subqueries: list[_ScalarSubquery] = []
 
     def clause(self, name: str) -> Clause:
@@ -148,31 +142,61 @@ class Grouping:
             self.keys.append(expression)
         return Column(FIRST_KEY + self.keys.index(expression), expression.type)
 
+    def add_sets(self, sets: Sequence[frozenset[int]]) -> None:
+        """Group by several sets of keys, which are given by their numbers."""
+        self._sets = list(sets)
+        self._set_keys = frozenset(range(len(self.keys)))
+
     def build_plan(self) -> PlanNode:
         """Return the plan of the groups: keys, aggregates, values of scalar subqueries."""
-        arguments = [call.argument for call in self._aggregates if call.argument is not None]
-        arguments = list(dict.fromkeys(arguments))
-        fields = self.builder.plan.fields
-        names = [
-            fields[key.index].name if isinstance(key, Column) else f"key_{number}"
-            for number, key in enumerate(self.keys)
-        ]
-        names += [f"argument_{number}" for number in range(len(arguments))]
-        inputs = Map(self.builder.plan, (*self.keys, *arguments), tuple(names))
-        calls = tuple(
-            AggregateCall(
-                call.function,
-                None if call.argument is None else len(self.keys) + arguments.index(call.argument),
-                call.type,
-                f"{call.function}_{number}",
-                call.distinct,
-            )
-            for number, call in enumerate(self._aggregates)
-        )
-        groups = Aggregate(inputs, tuple(range(len(self.keys))), calls)
+        self._groupings = [read() for read in self._pending_groupings]
+        if self._groupings and self._sets is None:
+            self.add_sets([frozenset(range(len(self.keys)))])
+        groups: PlanNode
+        if self._sets is None:
+            groups = self._aggregate(range(len(self.keys)))
+        else:
+            always = frozenset(range(len(self.keys))) - self._set_keys
+            parts = [self._grouping_set(keys | always) for keys in self._sets]
+            groups = parts[0] if len(parts) == 1 else Union(tuple(parts))
         if not self._subqueries:
             return groups
         return CrossJoin((groups, *(subquery.plan for subquery in self._subqueries)))
+
+    def _aggregate(self, keys: Sequence[int]) -> Aggregate:
+        """Return the aggregates by some of the keys."""
+        arguments = list(dict.fromkeys(v for call in self._aggregates for v in call.expressions))
+        fields = self.builder.plan.fields
+        expressions = [self.keys[number] for number in keys]
+        names = [
+            fields[key.index].name if isinstance(key, Column) else f"key_{number}"
+            for number, key in zip(keys, expressions, strict=True)
+        ]
+        names += [f"argument_{number}" for number in range(len(arguments))]
+        inputs = Map(self.builder.plan, (*expressions, *arguments), tuple(names))
+        positions = {value: len(keys) + number for number, value in enumerate(arguments)}
+        calls = tuple(
+            aggregate_call(call, f"{call.function}_{number}", positions)
+            for number, call in enumerate(self._aggregates)
+        )
+        return Aggregate(inputs, tuple(range(len(keys))), calls)
+
+    def _grouping_set(self, keys: frozenset[int]) -> PlanNode:
+        """Return the groups by some of the keys; the others are NULL."""
+        kept = sorted(keys)
+        groups = self._aggregate(kept)
+        own = columns(groups)
+        key_columns: list[Expression] = [
+            own[kept.index(number)] if number in keys else Literal(None, key.type)
+            for number, key in enumerate(self.keys)
+        ]
+        flags = [integer_literal(_grouping_number(numbers, keys)) for numbers in self._groupings]
+        names = [f"key_{number}" for number in range(len(self.keys))]
+        for position, number in enumerate(kept):
+            names[number] = groups.fields[position].name
+        names += [field.name for field in groups.fields[len(kept) :]]
+        names += [f"grouping_{number}" for number in range(len(flags))]
+        return Map(groups, (*key_columns, *own[len(kept) :], *flags), tuple(names))
 
     def is_count(self, index: int) -> bool:
         """Return whether a column of the plan is a count, which is 0 for an empty group."""
@@ -198,13 +222,16 @@ class Grouping:
             raise self._ungrouped_error(node, expression)
         if index < FIRST_AGGREGATE:
             return Column(index - FIRST_KEY, type_)
+        width = len(self.keys) + len(self._aggregates)
+        if index >= FIRST_GROUPING:
+            return Column(width + index - FIRST_GROUPING, type_)
         if index >= FIRST_WINDOW:
             return expression
         if index < FIRST_SUBQUERY:
             return Column(len(self.keys) + index - FIRST_AGGREGATE, type_)
         number = index - FIRST_SUBQUERY
         widths = [len(subquery.plan.fields) for subquery in self._subqueries[:number]]
-        columns_before = len(self.keys) + len(self._aggregates) + sum(widths)
+        columns_before = width + len(self._groupings) + sum(widths)
         return shift_columns(self._subqueries[number].value, columns_before)
 
     def _ungrouped_error(self, node: exp.Expr, column: Column) -> Exception:
@@ -220,15 +247,39 @@ class Grouping:
         )
 
     def _read_aggregate(self, clause: Clause, node: exp.Expr) -> Expression:
-        """Return the placeholder of an aggregate; add the aggregate if it is new."""
-        call = read_aggregate_call(self.builder.clause("an aggregate"), node)
-        if call.argument is not None and is_correlated(call.argument):
-            raise self.source.unsupported(
-                node, "an aggregate of columns of the enclosing query", "aggregate in a join"
-            )
-        if call not in self._aggregates:
-            self._aggregates.append(call)
-        return Column(FIRST_AGGREGATE + self._aggregates.index(call), call.type)
+        """Return the value of a call over placeholders; add its aggregates if they are new."""
+        if isinstance(node, exp.Grouping | exp.GroupingId):
+            return self._read_grouping(node)
+
+        def register(call: AggregateTerm) -> Expression:
+            if any(map(is_correlated, call.expressions)):
+                raise self.source.unsupported(
+                    node, "an aggregate of columns of the enclosing query", "aggregate in a join"
+                )
+            if call not in self._aggregates:
+                self._aggregates.append(call)
+            return Column(FIRST_AGGREGATE + self._aggregates.index(call), call.type)
+
+        return read_aggregate(self.builder.clause("an aggregate"), node, register)
+
+    def _read_grouping(self, node: exp.Expr) -> Expression:
+        """Read ``grouping(a, b)``: a bit for each key, 1 where its set leaves the key out."""
+        self.source.allow_arguments(node, "expressions")
+        clause = self.builder.clause("grouping()")
+        values = [clause.read(part) for part in node.expressions]
+        self._pending_groupings.append(lambda: self._grouped_keys(node, values))
+        return Column(FIRST_GROUPING + len(self._pending_groupings) - 1, pa.int64())
+
+    def _grouped_keys(self, node: exp.Expr, values: list[Expression]) -> tuple[int, ...]:
+        """Return the numbers of the keys that are the arguments of a call of ``grouping()``."""
+        if not self.keys:
+            raise self.source.error(node, "grouping() needs a GROUP BY")
+        if not values:
+            return tuple(range(len(self.keys)))
+        for value in values:
+            if value not in self.keys:
+                raise self.source.error(node, "an argument of grouping() is not in GROUP BY")
+        return tuple(self.keys.index(value) for value in values)
 
     def _read_scalar(self, clause: Clause, node: exp.Expr) -> Expression:
         """Return the placeholder of a scalar subquery, which is joined to the groups."""
@@ -239,66 +290,40 @@ class Grouping:
         return Column(FIRST_SUBQUERY + len(self._subqueries) - 1, value.type)
 
 
-def read_aggregate_call(clause: Clause, node: exp.Expr) -> AggregateRequest:
-    """Read the call of an aggregate function, also over a window.
+def aggregate_call(
+    term: AggregateTerm, name: str, positions: Mapping[Expression, int]
+) -> AggregateCall:
+    """Return the call of a primitive aggregate over columns.
 
     Args:
-        clause: The clause of its argument and of its FILTER.
-        node: The call.
+        term: The aggregate, over expressions.
+        name: The name of its result.
+        positions: The column of each expression.
     """
-    source, condition = clause.source, None
-    if isinstance(node, exp.Filter):
-        source.allow_arguments(node, "this", "expression")
-        source.allow_arguments(node.expression, "this")
-        condition = clause.read_condition(node.expression.this)
-        node = node.this
-    argument, distinct = _read_argument(clause, node)
-    function = "avg" if isinstance(node, exp.Anonymous) else AGGREGATES[type(node)]
-    if condition is not None:
-        counted = integer_literal(1) if argument is None else argument
-        argument = clause.call(node, "case", condition, counted, NULL)
-    with source.errors_at(node):
-        type_ = functions.aggregate_type(function, argument and argument.type)
-    return AggregateRequest(function, argument, distinct and function not in ("min", "max"), type_)
+    arguments = [positions[value] for value in term.arguments]
+    orders: dict[int, Order] = {}
+    for key in term.order:
+        column = positions[key.expression]
+        orders.setdefault(column, Order(column, key.descending, key.nulls_first))
+    return AggregateCall(
+        term.function,
+        arguments[0] if arguments else None,
+        term.type,
+        name,
+        term.distinct,
+        tuple(arguments[1:]),
+        tuple(orders.values()),
+        term.options,
+    )
 
 
-def _read_argument(clause: Clause, node: exp.Expr) -> tuple[Expression | None, bool]:
-    """Return the argument of an aggregate (None for ``count(*)``), and if it is DISTINCT."""
-    source = clause.source
-    if isinstance(node, exp.Anonymous) and is_aggregate(node):
-        source.allow_arguments(node, "this", "expressions")
-        argument = node.expressions[0] if len(node.expressions) == 1 else None
-        if argument is None:
-            raise source.error(node, f"{node.name}() takes one argument")
-    elif type(node) in AGGREGATES:
-        source.allow_arguments(node, "this", *(["big_int"] if isinstance(node, exp.Count) else []))
-        argument = node.this
-    else:
-        if isinstance(node, exp.IgnoreNulls | exp.RespectNulls):
-            if isinstance(node.this, tuple(AGGREGATES)):
-                raise source.unsupported(
-                    node, "IGNORE NULLS", "leave it out: these aggregates ignore NULL"
-                )
-            node = node.this  # sqlglot puts IgnoreNulls around DuckDB's any_value(), too
-        word = source.name_in_text(node)
-        if isinstance(node, ONLY_OVER_WINDOWS) and not isinstance(node.parent, exp.Window):
-            raise source.error(node, f"{word}() needs a window; write {word}(...) OVER (...)")
-        aggregates = "aggregates: count, sum, avg, min, max, each with FILTER (WHERE ...)"
-        raise source.unsupported(node, f"aggregate {word}()", aggregates, word)
-    if argument is None or isinstance(argument, exp.Star):
-        if not isinstance(node, exp.Count):
-            raise source.error(
-                node,
-                f"{source.name_in_text(node)}() needs a column; only count() does not",
-            )
-        if argument is not None:
-            source.allow_arguments(argument)
-        return None, False
-    if not isinstance(argument, exp.Distinct):
-        return clause.read(argument), False
-    source.allow_arguments(argument, "expressions")
-    if len(argument.expressions) != 1 or isinstance(argument.expressions[0], exp.Star):
-        raise source.unsupported(
-            node, "DISTINCT of several columns", "count the rows of a SELECT DISTINCT in FROM"
-        )
-    return clause.read(argument.expressions[0]), True
+def _grouping_number(numbers: Sequence[int], keys: frozenset[int]) -> int:
+    """Return the bits of the keys that are left out; the first one is the highest.
+
+    >>> _grouping_number((0, 1), frozenset({1}))
+    2
+    """
+    bits = 0
+    for number in numbers:
+        bits = 2 * bits + (number not in keys)
+    return bits

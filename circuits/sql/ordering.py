@@ -53,7 +53,9 @@ def read_order(
                 key, f"ORDER BY {key.this.name}", "name the columns", word="order by"
             )
         descending, nulls_first = key.args.get("desc"), key.args.get("nulls_first")
-        sort_keys.append(SortKey(read(key.this), bool(descending), bool(nulls_first)))
+        value = read(key.this)
+        source.refuse_spark_order(key, value.type, "ORDER BY")
+        sort_keys.append(SortKey(value, bool(descending), bool(nulls_first)))
     return tuple(sort_keys)
 
 

@@ -5,6 +5,8 @@ The words are needed for error messages, and the comma for its precedence.
 ======================== ========================================================================
 the name of a function   ``meta[NAME_IN_TEXT]``: ``string_agg``; the tree has a GroupConcat
 the name of a type       ``meta[NAME_IN_TEXT]``: ``HUGEINT``; the tree has an INT128
+exists(a, x -> ...)      a function by name; sqlglot parses it as EXISTS
+a subscript ``a[1]``     as written; sqlglot counts from 0
 a comma in FROM          ``meta[IS_COMMA]`` of a join; the tree has the same node for a bare JOIN
 ``DATE 'x'::VARCHAR``    parsed as the cast of a date; sqlglot parses it as a date of a cast
 WATERMARK FOR, LATENESS  parts of CREATE TABLE; most dialects of sqlglot do not know them
@@ -26,11 +28,21 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from circuits.sql.window_parsing import parse_window_table, with_window_names
 
-__all__ = ["IS_COMMA", "NAME_IN_TEXT", "UNSUPPORTED_COLUMN_PART", "parse_statements"]
+__all__ = [
+    "IS_COMMA",
+    "NAMED_FUNCTIONS",
+    "NAME_IN_TEXT",
+    "UNSUPPORTED_COLUMN_PART",
+    "is_spark",
+    "parse_statements",
+]
 
 #: Keys of ``meta`` in syntax trees.
 IS_COMMA: Final = "is_comma"
 NAME_IN_TEXT: Final = "name_in_text"
+#: The functions that are parsed as calls by name (``Anonymous``) with the arguments as written, in
+#: lower case; for dialect spark, and for all others. The modules that read them add them.
+NAMED_FUNCTIONS: Final[dict[bool, set[str]]] = {True: set(), False: set()}
 UNSUPPORTED_COLUMN_PART: Final = "unsupported_column_part"
 # The nodes that sqlglot puts around a function call for the words after it, as FILTER or OVER.
 CALL_SUFFIXES: Final = (exp.Filter, exp.IgnoreNulls, exp.RespectNulls, exp.Window, exp.WithinGroup)
@@ -43,6 +55,7 @@ def parse_statements(tokens: list[Token], text: str, dialect_name: str) -> list[
         sqlglot.errors.SqlglotError: The text is not valid SQL.
     """
     dialect = Dialect.get_or_raise(dialect_name)
+    dialect.INDEX_OFFSET = 0  # keep subscripts as written; sqlglot would renumber those of maps
     parser = _parser_class(type(dialect))(dialect=dialect)
     trees: list[exp.Expr | None] = parser.parse(with_window_names(tokens), text)
     return trees
@@ -53,6 +66,7 @@ def _parser_class(dialect: type[Dialect]) -> Any:
     """Return the parser class of a dialect with the extensions of this module."""
     base: Any = dialect.parser_class
     literals = {**dict.fromkeys(exp.DType, _parse_typed_literal), **base.TYPE_LITERAL_PARSERS}
+    names = {name.upper() for name in NAMED_FUNCTIONS[is_spark(dialect.__name__.lower())]}
     constraints = {
         **base.CONSTRAINT_PARSERS,
         "LATENESS": _parse_lateness,
@@ -64,8 +78,24 @@ def _parser_class(dialect: type[Dialect]) -> Any:
         "TYPE_LITERAL_PARSERS": literals,
         "CONSTRAINT_PARSERS": constraints,
         "SCHEMA_UNNAMED_CONSTRAINTS": unnamed,
+        "FUNCTIONS": {**base.FUNCTIONS, **{name: _call_reader(name) for name in names}},
+        "FUNCTION_PARSERS": {
+            name: reader for name, reader in base.FUNCTION_PARSERS.items() if name not in names
+        },
     }
     return type(base.__name__, (_TextKeepingParser, base), tables)
+
+
+def is_spark(dialect: str) -> bool:
+    """Return whether semantics that differ between Spark 4 and DuckDB are those of Spark."""
+    return dialect in ("spark", "databricks")
+
+
+def _call_reader(name: str) -> Any:
+    def read(arguments: list[Any]) -> exp.Anonymous:
+        return exp.Anonymous(this=name.lower(), expressions=arguments)
+
+    return read
 
 
 class _TextKeepingParser(Parser):
@@ -77,6 +107,10 @@ class _TextKeepingParser(Parser):
     def _parse_function_call(self, *args: Any, **options: Any) -> exp.Expr | None:
         name = self._curr
         tree = super()._parse_function_call(*args, **options)
+        if isinstance(tree, exp.Exists) and isinstance(tree.args.get("expression"), exp.Lambda):
+            # exists(list, lambda) is not EXISTS (subquery).
+            arguments = [tree.this, tree.args["expression"]]
+            tree = exp.Anonymous(this="list_exists", expressions=arguments)
         call: Any = tree
         while isinstance(call, CALL_SUFFIXES):
             call = call.this

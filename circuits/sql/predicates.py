@@ -13,6 +13,7 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.clause import Clause, Reader
+from circuits.sql.literals import string_literal
 
 __all__ = ["READERS"]
 
@@ -114,11 +115,44 @@ def _not_a_condition_error(
 def _like_reader(function: str) -> Reader:
     def read(clause: Clause, node: exp.Expr) -> Expression:
         clause.source.allow_arguments(node, "this", "expression", "negate")
-        value, pattern = clause.read(node.this), clause.read(node.args["expression"])
-        matches = clause.call(node, function, value, pattern)
+        value, right = clause.read(node.this), node.args["expression"]
+        if isinstance(right, exp.Any | exp.All):
+            matches = _read_like_any(clause, node, function, value, right)
+        else:
+            matches = _like(clause, node, function, value, clause.read(right))
         return clause.call(node, "not", matches) if node.args.get("negate") else matches
 
     return read
+
+
+def _like(
+    clause: Clause, node: exp.Expr, function: str, value: Expression, pattern: Expression
+) -> Expression:
+    """Return LIKE without ESCAPE; the escape is the backslash in Spark, and none in DuckDB."""
+    if clause.source.is_spark:
+        return clause.call(node, function, value, pattern, string_literal("\\"))
+    return clause.call(node, function, value, pattern)
+
+
+def _read_like_any(
+    clause: Clause, node: exp.Expr, function: str, value: Expression, right: exp.Any | exp.All
+) -> Expression:
+    """Read ``x LIKE ANY ('a%', 'b%')`` and ALL; NOT LIKE ANY is true if one does not match."""
+    clause.source.allow_arguments(right, "this")
+    patterns = right.this
+    if not isinstance(patterns, exp.Tuple | exp.Paren):
+        raise clause.source.unsupported(
+            node, f"LIKE {right.key.upper()} of a list", "write ('a%', 'b%')"
+        )
+    clause.source.allow_arguments(patterns, "this", "expressions")
+    parts = patterns.expressions if isinstance(patterns, exp.Tuple) else [patterns.this]
+    found = [_like(clause, node, function, value, clause.read(part)) for part in parts]
+    if len(found) == 1:
+        return found[0]
+    is_any = isinstance(right, exp.Any)
+    if node.args.get("negate"):  # the reader negates the result
+        is_any = not is_any
+    return clause.call(node, "or" if is_any else "and", *found)
 
 
 def _read_escape(clause: Clause, node: exp.Escape) -> Expression:

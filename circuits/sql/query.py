@@ -19,6 +19,7 @@ from circuits.sql.recursion import plan_recursive
 from circuits.sql.select import finish_selection, read_from_and_where, read_selection
 from circuits.sql.set_operations import apply_limit, plan_set_operation
 from circuits.sql.subqueries import join_scalar
+from circuits.sql.unnesting import read_generator
 from circuits.sql.values import read_values
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "plan_query",
     "plan_recursive",
     "read_from_and_where",
+    "read_generator",
     "read_selection",
 ]
 

@@ -13,11 +13,16 @@ from typing import Final, TypeVar
 from circuits.sql import (
     casts,
     current_time,
+    date_units,
     dates,
+    duckdb_functions,
     expressions,
     literals,
+    nested,
+    operators,
     predicates,
     scalar_functions,
+    spark_functions,
     time_buckets,
 )
 from circuits.sql.clause import Reader, ReaderTable
@@ -47,12 +52,17 @@ READERS: Final = ReaderTable(
         scalar_functions.READERS,
         dates.READERS,
         current_time.READERS,
+        operators.READERS,
         time_buckets.READERS,
+        nested.READERS,
     ]),
     by_name=_merge([
         scalar_functions.READERS_BY_NAME,
         dates.READERS_BY_NAME,
         current_time.READERS_BY_NAME,
+        duckdb_functions.READERS_BY_NAME,
         time_buckets.READERS_BY_NAME,
+        nested.READERS_BY_NAME,
     ]),
+    spark_by_name={**spark_functions.READERS_BY_NAME, **date_units.READERS_BY_NAME},
 )  # fmt: skip

@@ -36,6 +36,7 @@ from circuits.plan.nodes import (
     Union,
 )
 from circuits.plan.rewrite.nullability import with_nullability
+from circuits.plan.unnest import Unnest
 from circuits.sql.environment import CommonTable, names_table, rename_columns
 from circuits.sql.set_operations import unify_columns
 from circuits.sql.source import SqlSource
@@ -174,7 +175,7 @@ class _ReferenceCounter:
                 return 0
             case CrossJoin(inputs) | Union(inputs):
                 return sum(map(self.count, inputs))
-            case Map(child) | Filter(child):
+            case Map(child) | Filter(child) | Unnest(child):
                 return self.count(child)
             case Distinct(child) if self._mode == SET:
                 return self.count(child)

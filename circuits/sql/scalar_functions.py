@@ -13,9 +13,10 @@ import pyarrow as pa
 from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
-from circuits.sql.casts import refuse_spark_float_as_text
+from circuits.sql.casts import spark_text
 from circuits.sql.clause import Clause, Reader
 from circuits.sql.literals import NULL, integer_literal, string_literal
+from circuits.types.arrow_types import is_nested
 
 __all__ = ["READERS", "READERS_BY_NAME"]
 
@@ -43,7 +44,6 @@ SIMPLE_FUNCTIONS: Final[dict[type[exp.Expr], tuple[str, ...]]] = {
     exp.SplitPart: ("split_part", "this", "delimiter", "part_index"),
     exp.Sqrt: ("sqrt", "this"),
     exp.StartsWith: ("starts_with", "this", "expression"),
-    exp.StrPosition: ("position", "this", "substr"),
     exp.Trunc: ("trunc", "this"),
     exp.Upper: ("upper", "this"),
 }
@@ -69,9 +69,13 @@ def _variadic_reader(function: str) -> Reader:
 def _read_concat(clause: Clause, node: exp.Concat) -> Expression:
     """Read ``concat`` and ``||``; the function skips NULLs, the operator does not."""
     clause.source.allow_arguments(node, "expressions", "safe", "coalesce")
+    values = [clause.read(part) for part in node.expressions]
+    if any(is_nested(value.type) for value in values):
+        skips_nulls = node.args.get("coalesce") and not clause.source.is_spark
+        return clause.call(node, "list_concat" if skips_nulls else "list_concat_or_null", *values)
     parts = []
-    for part in node.expressions:
-        value = _read_as_text(clause, part)
+    for part, read in zip(node.expressions, values, strict=True):
+        value = _as_text(clause, part, read)
         if node.args.get("coalesce"):
             value = clause.call(part, "coalesce", value, string_literal(""))
         parts.append(value)
@@ -80,16 +84,17 @@ def _read_concat(clause: Clause, node: exp.Concat) -> Expression:
 
 def _read_pipe(clause: Clause, node: exp.DPipe) -> Expression:
     clause.source.allow_arguments(node, "this", "expression", "safe")
-    return clause.call(
-        node, "concat", _read_as_text(clause, node.left), _read_as_text(clause, node.right)
-    )
+    left, right = clause.read(node.left), clause.read(node.right)
+    if is_nested(left.type) or is_nested(right.type):
+        return clause.call(node, "list_concat_or_null", left, right)
+    texts = _as_text(clause, node.left, left), _as_text(clause, node.right, right)
+    return clause.call(node, "concat", *texts)
 
 
-def _read_as_text(clause: Clause, node: exp.Expr) -> Expression:
-    value = clause.read(node)
+def _as_text(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
     if pa.types.is_string(value.type) or pa.types.is_large_string(value.type):
         return value
-    refuse_spark_float_as_text(clause, node, value)
+    value = spark_text(clause, node, value)
     return clause.call(node, "cast", value, type=pa.string())
 
 

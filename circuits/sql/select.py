@@ -14,6 +14,7 @@ hidden columns after those of the list, and a last Map removes them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -25,6 +26,7 @@ from circuits.plan.nodes import Distinct, Field, Filter, Map, PlanNode, TopK, Va
 from circuits.plan.window import Window, WindowCall
 from circuits.sql.clause import HOW_TO_USE_A_WINDOW, Clause, is_aggregate
 from circuits.sql.conditions import restrict
+from circuits.sql.disjunctions import has_membership
 from circuits.sql.environment import (
     NO_RANKS,
     Environment,
@@ -33,6 +35,8 @@ from circuits.sql.environment import (
 )
 from circuits.sql.group_windows import add_group_window
 from circuits.sql.grouping import ONE_ROW, Grouping, has_aggregate, is_grouped
+from circuits.sql.grouping_sets import read_grouping_sets
+from circuits.sql.having import register_aggregates, restrict_groups
 from circuits.sql.literals import integer_literal
 from circuits.sql.ordering import (
     Limit,
@@ -53,6 +57,7 @@ from circuits.sql.select_builder import SelectBuilder, add_alias, conjuncts_of, 
 from circuits.sql.selection import BoundedRowNumber, Selection
 from circuits.sql.subqueries import add_condition_keys, is_membership
 from circuits.sql.tables import read_from_clause
+from circuits.sql.unnesting import read_generator, zip_generators
 from circuits.sql.window_tables import replace_session_end
 from circuits.sql.windows import Windows
 from circuits.types import functions
@@ -61,7 +66,7 @@ __all__ = ["finish_selection", "read_from_and_where", "read_selection"]
 
 SELECT_ARGUMENTS: Final = (
     *("expressions", "distinct", "from_", "joins", "where", "group", "having", "qualify"),
-    *("order", "limit", "offset", "with_", "windows"),
+    *("order", "limit", "offset", "with_", "laterals", "windows"),
 )
 CLAUSES_WITH_WINDOWS: Final = ("SELECT", "QUALIFY", "ORDER BY")
 # The placeholder of the value of a bounded row_number(), until TopK has selected the rows.
@@ -133,6 +138,8 @@ class _SelectReader:
         self.source = builder.source
         self.aliases = dict(builder.aliases)
         self.grouping = Grouping(builder) if is_grouped(node) else None
+        # The conditions of HAVING with EXISTS or IN.
+        self.memberships: list[exp.Expr] = []
         self.windows = Windows(self._named_windows())
         self.qualify_parts: list[exp.Expr] = []
         self.row_number, self.ranks = self._find_row_number(ranks)
@@ -224,12 +231,22 @@ class _SelectReader:
         self.builder.aliases = aliases_before
         clause = self._clause("SELECT")
         scope = self.builder.scope
+        if self.grouping is None:
+            zip_generators(self.builder, self.node)
         for node in self.node.expressions:
-            if isinstance(node, exp.Star):
+            generated = None if self.grouping else read_generator(self.builder, node)
+            if generated is not None:
+                items += [_Item(name, node, value) for name, value in generated]
+                if isinstance(node, exp.Alias):
+                    aliases_before[node.alias.casefold()] = None
+            elif isinstance(node, exp.Star):
                 items += [_Item(name, node, value) for name, value in scope.expand_star(node)]
             elif isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
                 self.source.allow_arguments(node, "this", "table")
-                columns_of_table = scope.expand_star(node.this, node.table)
+                columns_of_table: Iterable[tuple[str, Expression]] | None
+                columns_of_table = self._fields_of_struct(clause, node)
+                if columns_of_table is None:
+                    columns_of_table = scope.expand_star(node.this, node.table)
                 items += [_Item(name, node, value) for name, value in columns_of_table]
             elif isinstance(node, exp.Alias):
                 self.source.allow_arguments(node, "this", "alias")
@@ -242,6 +259,23 @@ class _SelectReader:
         if not items:
             raise self.source.error(self.node, "SELECT without columns; name at least one")
         return items
+
+    def _fields_of_struct(
+        self, clause: Clause, node: exp.Column
+    ) -> Iterable[tuple[str, Expression]] | None:
+        """Return the fields that ``s.*`` names if s is a struct and no table; else None."""
+        column = exp.Column(this=node.args["table"])
+        if self.builder.scope.has_table(node.table):
+            return None
+        value = self.builder.find_own_value(column)
+        if value is None or not pa.types.is_struct(value.type):
+            return None
+        self.source.allow_arguments(node.this)
+        names = [field.name for field in value.type]
+        return [
+            (name, clause.call(node, "struct_field", value, Literal(name, pa.string())))
+            for name in names
+        ]
 
     def _read_item(self, clause: Clause, name: str, node: exp.Expr) -> _Item:
         if self.row_number is None or node != self.row_number:
@@ -256,13 +290,9 @@ class _SelectReader:
         group, grouping = self.node.args.get("group"), self.grouping
         if group is None or grouping is None:
             return
-        self.source.allow_arguments(group, "expressions", "all")
         clause = self.builder.clause("GROUP BY")
-        if group.args.get("all"):
-            for item in self.items:
-                if not has_aggregate(item.node) and not isinstance(item.value, Literal):
-                    grouping.add_key(item.value)
-        for node in group.expressions:
+
+        def read_key(node: exp.Expr) -> int:
             if _is_number(node):
                 item = self._item_at_position(node)
                 if has_aggregate(item.node):
@@ -272,7 +302,20 @@ class _SelectReader:
                 value = clause.read(node)
             if is_correlated(value):
                 raise self.source.unsupported(node, "a correlated GROUP BY", USE_WHERE)
+            if self.source.is_spark and "map<" in str(value.type):
+                raise self.source.unsupported(
+                    node, "GROUP BY of a map in dialect spark", "group by map_entries() of it"
+                )
             grouping.add_key(value)
+            return grouping.keys.index(value)
+
+        if group.args.get("all"):
+            for item in self.items:
+                if not has_aggregate(item.node) and not isinstance(item.value, Literal):
+                    grouping.add_key(item.value)
+        sets = read_grouping_sets(self.source, group, read_key)
+        if sets is not None:
+            grouping.add_sets(sets)
 
     def _read_having(self) -> list[tuple[exp.Expr, Expression]]:
         having = self.node.args.get("having")
@@ -282,13 +325,11 @@ class _SelectReader:
         clause = self._clause("HAVING")
         conditions = []
         for part in conjuncts_of(having.this):
-            if is_membership(part):
-                raise self.source.unsupported(
-                    part,
-                    "EXISTS or IN (subquery) in HAVING",
-                    "put the grouped query in FROM, and the condition in the WHERE around",
-                )
             self._check_names(part, "HAVING")
+            if is_membership(part) or has_membership(part):
+                register_aggregates(clause, part)
+                self.memberships.append(part)
+                continue
             conditions.append((part, clause.read_condition(part)))
         return conditions
 
@@ -301,6 +342,9 @@ class _SelectReader:
                 raise self.source.unsupported(node, "a correlated HAVING", USE_WHERE)
             for part in conjuncts([factor_out_common(over_groups)]):
                 plan = Filter(plan, part)
+        for node in self.memberships:
+            assert self.grouping is not None
+            plan = restrict_groups(self.builder, self.grouping, plan, node)
         return plan
 
     def _read_correlated_conditions(self) -> list[Expression]:

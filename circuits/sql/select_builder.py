@@ -14,9 +14,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 from typing import NamedTuple, Protocol, cast
 
+import pyarrow as pa
 from sqlglot import exp
 
-from circuits.plan.expressions import Call, Column, Expression, conjuncts, substitute
+from circuits.plan.expressions import (
+    Call,
+    Column,
+    Expression,
+    Literal,
+    conjuncts,
+    substitute,
+)
 from circuits.plan.nodes import Filter, PlanNode
 from circuits.sql.clause import Clause, Reader
 from circuits.sql.environment import Environment, QueryPlanner
@@ -49,6 +57,11 @@ class QueryReader(QueryPlanner, Protocol):
 
     def finish_selection(self, selection: Selection) -> PlanNode:
         """Apply the clauses after the list: QUALIFY, DISTINCT, ORDER BY and LIMIT."""
+
+    def read_generator(
+        self, builder: SelectBuilder, node: exp.Expr
+    ) -> list[tuple[str, Expression]] | None:
+        """Apply a function that makes several rows of one, and return its columns."""
 
     def join_scalar(self, builder: SelectBuilder, node: exp.Expr) -> tuple[PlanNode, Expression]:
         """Return the builder's plan joined to a scalar subquery, and the value of the subquery."""
@@ -90,6 +103,8 @@ class SelectBuilder:
         self.parent = parent
         self.correlated_conditions: list[CorrelatedCondition] = []
         self.aliases: Mapping[str, exp.Expr | None] = {}
+        # The columns of unnest() calls that have been applied, by the ids of their nodes.
+        self.generated: dict[int, tuple[str, Expression]] = {}
         # The ids of the aliased expressions that are being read. In ``x + 1 AS x`` the inner x
         # is a column, not the alias again.
         self._aliases_in_progress: set[int] = set()
@@ -113,16 +128,37 @@ class SelectBuilder:
 
         ``options`` are those of `Clause`.
         """
-        return self.environment.clause(
-            name, self.read_column, **{"read_scalar": self.join_scalar_subquery, **options}
-        )
+        readers: dict[str, Reader] = {"read_scalar": self.join_scalar_subquery}
+        if name == "SELECT":
+            readers["read_generator"] = self.unnest
+        return self.environment.clause(name, self.read_column, **{**readers, **options})
+
+    def unnest(self, clause: Clause, node: exp.Expr) -> Expression:
+        """Replace the rows by one row per element of a list, and return the element."""
+        if id(node) in self.generated:
+            return self.generated[id(node)][1]
+        columns = self.queries.read_generator(self, node)
+        if columns is None or len(columns) != 1:
+            raise self.source.unsupported(
+                node, "a function with several columns in an expression", "make it a column"
+            )
+        return columns[0][1]
 
     def find_own_value(self, node: exp.Column) -> Expression | None:
         """Return the value of a column of this FROM clause; None for any other name."""
         return Scope(self.source, self.scope_columns).find(node)
 
     def read_column(self, clause: Clause, node: exp.Column) -> Expression:
-        """Return the value of a name: a column of FROM, an alias of the list, an outer column."""
+        """Return the value of a name: a column of FROM, an alias of the list, an outer column.
+
+        A name with dots is a column of a table, or a field of a struct: ``t.s.f``, ``s.f``.
+        """
+        if node.table:
+            names = [part for part in node.parts if isinstance(part, exp.Identifier)]
+            scopes = self.scope.enclosing_scopes()
+            has_table = any(scope.has_table(names[0].name) for scope in scopes)
+            if len(names) > 2 or not has_table:
+                return self._read_field(clause, node, names, 2 if has_table else 1)
         value = self.find_own_value(node)
         if value is not None:
             return value
@@ -141,6 +177,26 @@ class SelectBuilder:
             return clause.read(aliased)
         finally:
             self._aliases_in_progress.remove(id(aliased))
+
+    def _read_field(
+        self, clause: Clause, node: exp.Column, names: list[exp.Identifier], width: int
+    ) -> Expression:
+        """Return a field of a struct; the first ``width`` names are those of the column."""
+        column = exp.Column(this=names[width - 1], table=names[0] if width == 2 else None)
+        column.meta.update(node.meta)
+        first = names[0].name.casefold()
+        if width == 1 and self.scope.find(column) is None and first not in self.aliases:
+            unknown = exp.Column(this=names[-1], table=names[-2])
+            return self.scope.resolve(unknown)  # the error names the unknown table
+        self.source.allow_arguments(node, "this", "table", "db", "catalog")
+        value = self.read_column(clause, column)
+        for name in names[width:]:
+            if not pa.types.is_struct(value.type):
+                raise self.source.error(
+                    node, f"{node.sql()!r}: a value of type {value.type} has no fields"
+                )
+            value = clause.call(node, "struct_field", value, Literal(name.name, pa.string()))
+        return value
 
     def add_filter(self, node: exp.Expr, condition: Expression) -> None:
         """Keep the rows for which a condition is true."""

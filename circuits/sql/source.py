@@ -18,13 +18,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, TypeVar
 
+import pyarrow as pa
 import sqlglot
 from sqlglot import Dialect, Dialects, exp
 from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from circuits.errors import FunctionError, SqlError, UnsupportedSqlError
-from circuits.sql.parsing import NAME_IN_TEXT, parse_statements
+from circuits.sql.parsing import NAME_IN_TEXT, is_spark, parse_statements
+from circuits.types.arrow_types import is_nested
 from dbsp_wcoj.text_position import point_at
 
 __all__ = ["MAX_NUMBER_CHARACTERS", "SYMBOLS", "SqlSource", "Unsupported"]
@@ -132,7 +134,7 @@ class SqlSource:
     @property
     def is_spark(self) -> bool:
         """Whether Spark 4's rules apply where they differ from DuckDB's."""
-        return self.dialect in ("spark", "databricks")
+        return is_spark(self.dialect)
 
     def forget_reads(self) -> None:
         """Forget which nodes have been read, so that a statement can be planned again."""
@@ -241,6 +243,16 @@ class SqlSource:
                 argument if isinstance(argument, exp.Expr) else node,
                 f"{construct} in {self.describe(node)}",
                 word=_keyword_of(name, value),
+            )
+
+    def refuse_spark_order(self, node: exp.Expr, type: pa.DataType, what: str) -> None:
+        """Raise UnsupportedSqlError for an order of nested values in Spark, where NULL is least.
+
+        Within values, this package orders NULL after all others, as DuckDB does.
+        """
+        if self.is_spark and is_nested(type):
+            raise self.unsupported(
+                node, f"{what} of a {type} in dialect spark", "use its fields or elements"
             )
 
     def mark_read(self, tree: exp.Expr) -> None:

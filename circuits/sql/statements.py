@@ -245,7 +245,7 @@ def _plan_create_view(environment: Environment, tree: exp.Create) -> _View:
     if tree.kind != "VIEW":
         advice = "write CREATE VIEW"
         if tree.kind == "FUNCTION":
-            advice = "pass the function to compile_sql"
+            advice = "write its expression in the views"
         raise source.unsupported(tree, f"CREATE {tree.kind}", advice, word="create")
     source.allow_arguments(tree, "this", "kind", "replace", "expression", "exists", "properties")
     view_properties(source, tree)

@@ -31,6 +31,7 @@ from circuits.sql.grouping import ONE_ROW
 from circuits.sql.parsing import IS_COMMA, NAME_IN_TEXT
 from circuits.sql.scope import Scope, ScopeColumn, is_correlated, scope_columns_of
 from circuits.sql.select_builder import SelectBuilder
+from circuits.sql.unnesting import is_table_function, read_table_function
 from circuits.sql.values import read_values
 from circuits.sql.window_tables import is_window_table, read_window_table
 from circuits.types import functions
@@ -93,7 +94,12 @@ def read_from_clause(
             raise source.error(joins[0], "a join without FROM")
         return SelectBuilder(environment, ONE_ROW, (), parent)
     source.allow_arguments(clause, "this")
-    return _FromReader(environment, parent, ranks_by_table).read(clause.this, joins)
+    builder = _FromReader(environment, parent, ranks_by_table).read(clause.this, joins)
+    for view in node.args.get("laterals") or ():
+        if not is_table_function(view):
+            raise source.unsupported(view, "LATERAL VIEW of this function", "use explode(list)")
+        read_table_function(builder, view)
+    return builder
 
 
 class _FromReader:
@@ -114,10 +120,37 @@ class _FromReader:
         """Return the cross join of the items that commas separate; an item may contain joins."""
         items = [self._read_joined_item(first)]
         for join in joins:
-            if self._is_comma(join):
+            if is_table_function(join.this):
+                items = [self._unnest(self._cross(items, first), join)]
+            elif self._is_comma(join):
                 items.append(self._read_joined_item(join.this))
             else:
                 items[-1] = self._join(items[-1], join)
+        return self._cross(items, first)
+
+    def _unnest(self, builder: SelectBuilder, join: exp.Join) -> SelectBuilder:
+        """Apply UNNEST or a function that makes rows to the items before it."""
+        self.source.allow_arguments(join, "this", *JOIN_ARGUMENTS)
+        side, kind = ((join.args.get(name) or "").upper() for name in ("side", "kind"))
+        join_kind, on = JOIN_KINDS.get((side, kind)), join.args.get("on")
+        if join_kind not in ("inner", "cross", "left") or join.args.get("using"):
+            raise self.source.unsupported(
+                join.this, "this kind of join with UNNEST", "write CROSS JOIN or LEFT JOIN ON TRUE"
+            )
+        is_true = isinstance(on, exp.Boolean) and on.this
+        if join_kind == "left" and on is not None and not is_true:
+            raise self.source.unsupported(
+                on, "LEFT JOIN with UNNEST on a condition", "write ON TRUE"
+            )
+        read_table_function(builder, join.this, outer=join_kind == "left")
+        if is_true:
+            self.source.allow_arguments(on, "this")
+        elif on is not None:
+            restrict(builder, on, "JOIN ... ON")
+        return builder
+
+    def _cross(self, items: list[SelectBuilder], first: exp.Expr) -> SelectBuilder:
+        """Return the cross join of items."""
         builder = items[0]
         for right in items[1:]:
             self._check_distinct_names(builder, right, first)
@@ -149,6 +182,10 @@ class _FromReader:
         return builder
 
     def _read_item(self, node: exp.Expr) -> SelectBuilder:
+        if is_table_function(node):
+            builder = SelectBuilder(self.environment, ONE_ROW, (), self.parent)
+            read_table_function(builder, node)
+            return builder
         if isinstance(node, exp.Subquery) and not _is_query(node):
             return self._read_join_in_parentheses(node)
         source = self.source

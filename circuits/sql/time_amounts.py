@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.clause import Clause
-from circuits.sql.dates import read_interval
+from circuits.sql.intervals import read_interval
 
 __all__ = ["check_time", "interval_of", "read_ticks", "read_time", "ticks_of_interval"]
 

@@ -21,7 +21,7 @@ from sqlglot import exp
 from circuits.plan.expressions import Expression
 from circuits.runtime.evaluation import evaluate
 from circuits.sql.clause import Clause, Reader
-from circuits.sql.dates import read_interval
+from circuits.sql.intervals import read_interval
 from circuits.sql.literals import integer_literal
 from circuits.sql.time_amounts import check_time, interval_of, read_ticks, ticks_of_interval
 

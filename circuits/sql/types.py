@@ -35,8 +35,12 @@ def arrow_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
         SqlError: A decimal has no such precision.
         UnsupportedSqlError: No column can have the type.
     """
-    source.allow_arguments(node, "this", "expressions", "nested", "kind")  # of an unknown type
+    source.allow_arguments(node, "this", "expressions", "nested", "values", "kind")
     kind = node.this
+    if kind in (exp.DType.ARRAY, exp.DType.LIST, exp.DType.STRUCT, exp.DType.MAP):
+        return _nested_type(source, node)
+    if kind == exp.DType.JSON:
+        return pa.string()
     if kind == exp.DType.DECIMAL:
         return _decimal_type(source, node)
     if all(isinstance(parameter, exp.DataTypeParam) for parameter in node.expressions):
@@ -61,6 +65,35 @@ def _decimal_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
             node, f"invalid type {name}; precision is 1 to {MAX_PRECISION}, scale 0 to precision"
         )
     return pa.decimal128(precision, scale)
+
+
+def _nested_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
+    """Return the type of ``INT[]``, ``INT[3]``, ``STRUCT(a INT)`` or ``MAP(VARCHAR, INT)``."""
+    kind, parts = node.this, node.expressions
+    if kind == exp.DType.STRUCT:
+        fields = []
+        for part in parts:
+            if not isinstance(part, exp.ColumnDef):
+                raise source.unsupported(node, "a struct without names", "name its fields")
+            source.allow_arguments(part, "this", "kind")
+            fields.append((part.name, arrow_type(source, part.args["kind"])))
+        return pa.struct(fields)
+    types = [arrow_type(source, part) for part in parts if isinstance(part, exp.DataType)]
+    if len(types) != (2 if kind == exp.DType.MAP else 1):
+        raise source.unsupported(
+            node, f"type {kind.value} of {len(types)} types", "write INT[] or MAP(VARCHAR, INT)"
+        )
+    if kind == exp.DType.MAP:
+        return pa.map_(*types)
+    sizes = node.args.get("values") or []
+    return pa.list_(*types, *(_read_size(source, size) for size in sizes))
+
+
+def _read_size(source: SqlSource, node: exp.Expr) -> int:
+    if not isinstance(node, exp.Literal) or not node.is_int:
+        raise source.error(node, f"{node.sql()} is not a number of elements")
+    source.allow_arguments(node, "this", "is_string")
+    return int(node.this)
 
 
 def _read_parameter(source: SqlSource, node: exp.Expr) -> int:

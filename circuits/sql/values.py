@@ -5,15 +5,16 @@ from __future__ import annotations
 from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
-from circuits.plan.nodes import Field, Values
+from circuits.plan.nodes import Field, Map, PlanNode, Union, Values
 from circuits.sql.clause import Clause
 from circuits.sql.environment import Environment
 from circuits.types import functions
+from circuits.types.arrow_types import is_nested
 
 __all__ = ["read_values"]
 
 
-def read_values(environment: Environment, node: exp.Values) -> Values:
+def read_values(environment: Environment, node: exp.Values) -> PlanNode:
     """Return the rows of VALUES; the columns are named col0, col1, ... as in DuckDB."""
     source = environment.source
     clause = environment.clause("VALUES", _refuse_column)
@@ -25,7 +26,7 @@ def read_values(environment: Environment, node: exp.Values) -> Values:
             raise source.error(
                 row, f"a row of {len(rows[-1])} values in VALUES of {len(rows[0])} columns"
             )
-    fields, constants = [], []
+    fields, constants, columns = [], [], []
     for number, column in enumerate(zip(*rows, strict=True)):
         with source.errors_at(node):
             # coalesce casts a string literal beside dates to a date.
@@ -35,10 +36,17 @@ def read_values(environment: Environment, node: exp.Values) -> Values:
                 for value in column
             ]
         for value in cast:
-            if not isinstance(value, Literal):
+            if not isinstance(value, Literal) and not is_nested(value.type):
                 raise source.unsupported(node, f"{value} in VALUES", "write constants")
+        columns.append(cast)
         fields.append(Field(f"col{number}", type_))
         constants.append([value.value for value in cast if isinstance(value, Literal)])
+    if any(len(values) < len(rows) for values in constants):
+        # Lists, structs and maps are calls.
+        names = tuple(field.name for field in fields)
+        one_row = Values((), ((),))
+        computed = [Map(one_row, row, names) for row in zip(*columns, strict=True)]
+        return computed[0] if len(computed) == 1 else Union(tuple(computed))
     return Values(tuple(fields), tuple(zip(*constants, strict=True)))
 
 

@@ -20,7 +20,7 @@ from circuits.types import functions
 
 __all__ = ["WindowColumns", "hopping", "last_moment", "session", "tumbling", "with_columns"]
 
-_MILLISECOND: Final = {"s": 0, "ms": 1, "us": 1000, "ns": 1_000_000}
+_PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,8 @@ def session(
     """
     plan, (place, *key_places) = with_columns(plan, [time, *keys])
     plan = SessionBound(plan, tuple(dict.fromkeys(key_places)), place, gap)
-    start = end = columns(plan)[-1]
+    start: Expression = columns(plan)[-1]
+    end = start
     if with_end:
         plan = SessionBound(plan, tuple(dict.fromkeys(key_places)), place, gap, last=True)
         end = _shift(columns(plan)[-1], gap)
@@ -65,12 +66,20 @@ def session(
 
 def last_moment(end: Expression) -> Expression:
     """Return the last millisecond before an end, or the last tick of an integer or a date."""
-    unit = end.type.unit if arrow.is_timestamp(end.type) else None
-    return _shift(end, -(_MILLISECOND[unit] or 1 if unit else 1))
+    per_second = _PER_SECOND[end.type.unit] if arrow.is_timestamp(end.type) else 1
+    return _shift(end, -max(1, per_second // 1000))
 
 
 def _shift(value: Expression, by: int) -> Expression:
-    return functions.call("time_shift", value, integer_literal(by))
+    """Return a time plus a number of its ticks, of the same type."""
+    of = value.type
+    if arrow.is_integer(of):
+        return functions.call("add", value, integer_literal(by))
+    days = by if arrow.is_date(of) else 0
+    microseconds = 0 if arrow.is_date(of) else by * 10**6 // _PER_SECOND[of.unit]
+    parts = (integer_literal(part) for part in (0, days, microseconds))
+    moved = functions.call("date_add", value, *parts)
+    return moved if moved.type == of else functions.call("cast", moved, type=of)
 
 
 def _without_nulls(plan: PlanNode, time: Expression) -> PlanNode:
@@ -81,7 +90,7 @@ def _without_nulls(plan: PlanNode, time: Expression) -> PlanNode:
 
 def with_columns(plan: PlanNode, values: Sequence[Expression]) -> tuple[PlanNode, tuple[int, ...]]:
     """Return the plan with values as columns behind its own, and the places of the values."""
-    every = [*columns(plan)]
+    every: list[Expression] = [*columns(plan)]
     every += [value for value in dict.fromkeys(values) if value not in every]
     places = tuple(map(every.index, values))
     if len(every) > len(plan.fields):

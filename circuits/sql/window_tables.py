@@ -179,11 +179,11 @@ def replace_session_end(select: exp.Select) -> None:
     if call.name.upper() != "SESSION":
         return
     try:
-        arguments = _plain_arguments(call)
+        keys, time, gap = _plain_arguments(call)
     except (KeyError, IndexError):
         return  # the reader of the table reports it
     named = [node.name.lower() for node in group.expressions if isinstance(node, exp.Column)]
-    needed = {"window_start", *(key.name.lower() for key in arguments["KEYS"])}
+    needed = {"window_start", *(key.name.lower() for key in keys)}
     if not needed <= set(named) or "window_end" not in named:
         return
     kept = [
@@ -192,7 +192,6 @@ def replace_session_end(select: exp.Select) -> None:
         if not (isinstance(node, exp.Column) and node.name.lower() in ("window_end", "window_time"))
     ]
     group.set("expressions", kept)
-    time, gap = arguments["TIMECOL"], arguments["GAP"]
     inside = [
         node
         for part in (*select.expressions, *map(select.args.get, ("having", "order", "qualify")))
@@ -225,7 +224,8 @@ def replace_column(node: exp.Expr, value: exp.Expr) -> None:
     node.replace(value)
 
 
-def _plain_arguments(call: exp.Anonymous) -> dict[str, list[exp.Expr] | exp.Expr]:
+def _plain_arguments(call: exp.Anonymous) -> tuple[list[exp.Expr], exp.Expr, exp.Expr]:
+    """Return the keys, the time and the gap of a session."""
     expressions = list(call.expressions)
     keys: list[exp.Expr] = []
     named = {n.this.name.upper(): n.expression for n in expressions if isinstance(n, exp.Kwarg)}
@@ -235,4 +235,4 @@ def _plain_arguments(call: exp.Anonymous) -> dict[str, list[exp.Expr] | exp.Expr
     values = {**dict(zip(_ARGUMENTS["SESSION"], plain, strict=False)), **named}
     if isinstance(values["DATA"], exp.Tuple):
         keys = values["DATA"].expressions[1:]
-    return {"KEYS": keys, "TIMECOL": values["TIMECOL"], "GAP": values["GAP"]}
+    return keys, values["TIMECOL"], values["GAP"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from sqlglot import exp
@@ -18,9 +18,10 @@ from sqlglot import exp
 from circuits.plan.expressions import Column, Expression, Literal, substitute
 from circuits.plan.nodes import Map, PlanNode, columns
 from circuits.plan.window import RANKING, WHOLE_PARTITION, Frame, Window, WindowCall
+from circuits.sql.aggregate_calls import AggregateTerm, read_aggregate
 from circuits.sql.clause import NO_WINDOW, Clause
-from circuits.sql.dates import read_interval
-from circuits.sql.grouping import FIRST_WINDOW, read_aggregate_call
+from circuits.sql.grouping import FIRST_WINDOW
+from circuits.sql.intervals import read_interval
 from circuits.sql.ordering import SortKey, order_columns, read_order
 from circuits.sql.scope import is_correlated
 from circuits.sql.source import SqlSource
@@ -74,10 +75,13 @@ class _Call:
     number: int
     ignore_nulls: bool
     distinct: bool
+    within: tuple[SortKey, ...] = ()
+    options: tuple[Any, ...] = ()
 
     @property
     def expressions(self) -> tuple[Expression, ...]:
-        return (*self.partition, *(key.expression for key in self.order), *self.arguments)
+        keys = (*self.order, *self.within)
+        return (*self.partition, *(key.expression for key in keys), *self.arguments)
 
     def map(self, change: Callable[[Expression], Expression]) -> _Call:
         return replace(
@@ -85,6 +89,7 @@ class _Call:
             partition=tuple(map(change, self.partition)),
             order=tuple(key.map(change) for key in self.order),
             arguments=tuple(map(change, self.arguments)),
+            within=tuple(key.map(change) for key in self.within),
         )
 
 
@@ -113,16 +118,19 @@ class Windows:
             UnsupportedSqlError: The function or a part of its window is not supported.
         """
         inner = replace(clause, name=f"the window function in {clause.name}", read_window=NO_WINDOW)
-        call = self._read_call(inner, node)
-        if any(map(is_correlated, call.expressions)):
-            raise clause.source.unsupported(
-                node,
-                "a window function of columns of the enclosing query",
-                "name these columns in WHERE only",
-            )
-        if call not in self._calls:
-            self._calls.append(call)
-        return Column(FIRST_WINDOW + self._calls.index(call), call.type)
+
+        def register(call: _Call) -> Expression:
+            if any(map(is_correlated, call.expressions)):
+                raise clause.source.unsupported(
+                    node,
+                    "a window function of columns of the enclosing query",
+                    "name these columns in WHERE only",
+                )
+            if call not in self._calls:
+                self._calls.append(call)
+            return Column(FIRST_WINDOW + self._calls.index(call), call.type)
+
+        return self._read_call(inner, node, register)
 
     def check_all_used(self, source: SqlSource) -> None:
         """Refuse a window that no function uses, because its names have not been checked."""
@@ -187,9 +195,13 @@ class Windows:
             call.number,
             call.ignore_nulls,
             call.distinct,
+            order_columns(call.within, values),
+            call.options,
         )
 
-    def _read_call(self, clause: Clause, node: exp.Window) -> _Call:
+    def _read_call(
+        self, clause: Clause, node: exp.Window, register: Callable[[_Call], Expression]
+    ) -> Expression:
         source = clause.source
         partition_by, order_by, spec = self.parts(clause, node)
         partition = tuple(clause.read(key) for key in partition_by)
@@ -211,19 +223,21 @@ class Windows:
         if name is None:
             if spec is None and not order:
                 frame = WHOLE_PARTITION
-            call = read_aggregate_call(clause, node.this)
-            arguments = () if call.argument is None else (call.argument,)
-            return _Call(
-                partition,
-                order,
-                call.function,
-                arguments,
-                call.type,
-                frame,
-                1,
-                False,
-                call.distinct,
-            )
+            base = _Call(partition, order, "", (), pa.null(), frame, 1, False, False)
+
+            def register_term(term: AggregateTerm) -> Expression:
+                call = replace(
+                    base,
+                    function=term.function,
+                    arguments=term.arguments,
+                    type=term.type,
+                    distinct=term.distinct,
+                    within=term.order,
+                    options=term.options,
+                )
+                return register(call)
+
+            return read_aggregate(clause, node.this, register_term)
         parts = self._parts(clause, function)
         if name in RANKING:
             number = 1
@@ -234,14 +248,11 @@ class Windows:
             if ignore_nulls:
                 raise source.unsupported(function, f"IGNORE NULLS of {name}()")
             type_ = pa.float64() if name in ("percent_rank", "cume_dist") else pa.int64()
-            return _Call(partition, order, name, (), type_, WHOLE_PARTITION, number, False, False)
-        return self._read_value_call(
-            clause,
-            function,
-            name,
-            parts,
-            _Call(partition, order, name, (), pa.null(), frame, 1, ignore_nulls, False),
-        )
+            return register(
+                _Call(partition, order, name, (), type_, WHOLE_PARTITION, number, False, False)
+            )
+        call = _Call(partition, order, name, (), pa.null(), frame, 1, ignore_nulls, False)
+        return register(self._read_value_call(clause, function, name, parts, call))
 
     def _read_value_call(
         self, clause: Clause, node: exp.Expr, name: str, parts: list[exp.Expr], call: _Call

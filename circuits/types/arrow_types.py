@@ -8,8 +8,9 @@
     SQL_TYPES           name in a CAST -> type
 
 To add a type, add one row here, and if its family is new also a coding, which maps its values to
-int64 codes (`circuits.types.codecs.codec`). A type without a row, such as a list, cannot be the
-type of a column.
+int64 codes (`circuits.types.codecs.codec`). A type without a row, such as a union, cannot be the
+type of a column. Lists, structs and maps contain other types (`part_types`); their conversions are
+those of the parts (`with_parts`).
 
 Several rows may have one type id, for example timestamps with different units: the first row
 decides the properties, and every row has its own names. The names of DDL are those of Spark,
@@ -22,7 +23,7 @@ This package must not import Spark. `streaming.sources.change_feeds.physical_typ
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -36,8 +37,11 @@ __all__ = [
     "Family",
     "TypeRow",
     "family_of",
+    "is_nested",
+    "part_types",
     "type_row",
     "value_type",
+    "with_parts",
 ]
 
 
@@ -56,6 +60,7 @@ class Family(Enum):
     TIMESTAMP = "timestamp"
     DURATION = "duration"
     DICTIONARY = "dictionary"
+    NESTED = "nested"
     UNSUPPORTED = "unsupported"
 
 
@@ -112,6 +117,14 @@ def _lake_decimal(type: pa.DataType) -> pa.DataType:
 
 def _lake_timestamp(type: pa.DataType) -> pa.DataType:
     return pa.timestamp("us", None if type.tz is None else "UTC")
+
+
+def _plain_parts(type: pa.DataType) -> pa.DataType:
+    return with_parts(type, [type_row(part).plain(part) for part in part_types(type)])
+
+
+def _lake_parts(type: pa.DataType) -> pa.DataType:
+    return with_parts(type, [type_row(part).lake(part) for part in part_types(type)])
 
 
 _TEXT, _BYTES, _DAY = _always(pa.string()), _always(pa.binary()), _always(pa.date32())
@@ -195,7 +208,7 @@ _ROWS: Final = (
         "i8",
         lake=_lake_timestamp,
         ddl=("timestamp", "timestamp_ltz", "timestamptz"),
-        sql=("TIMESTAMPTZ",),
+        sql=("TIMESTAMPTZ", "TIMESTAMPLTZ"),
     ),
     _timestamp(pa.timestamp("us"), "timestamp_ntz", "TIMESTAMP", "TIMESTAMPNTZ"),
     _timestamp(pa.timestamp("s"), "timestamp_s", "TIMESTAMP_S"),
@@ -207,6 +220,16 @@ _ROWS: Final = (
     TypeRow(pa.decimal128(38, 0), Family.DECIMAL, lake=_lake_decimal),
     TypeRow(pa.decimal256(76, 0), Family.DECIMAL, lake=_lake_decimal),
     TypeRow(pa.null(), Family.NULL, lake=_TEXT),
+    *(
+        TypeRow(type, Family.NESTED, plain=_plain_parts, lake=_lake_parts)
+        for type in (
+            pa.list_(pa.null()),
+            pa.large_list(pa.null()),
+            pa.list_(pa.null(), 1),
+            pa.struct([]),
+            pa.map_(pa.string(), pa.null()),
+        )
+    ),
     TypeRow(
         pa.dictionary(pa.int32(), pa.string()),
         Family.DICTIONARY,
@@ -236,7 +259,7 @@ def family_of(type: pa.DataType) -> Family:
     """Return the family of a type; `Family.UNSUPPORTED` if no column can have the type.
 
     >>> family_of(pa.large_string()).value, family_of(pa.list_(pa.int8())).value
-    ('string', 'unsupported')
+    ('string', 'nested')
     """
     return type_row(type).family
 
@@ -250,3 +273,34 @@ def value_type(type: pa.DataType) -> pa.DataType:
     while family_of(type) is Family.DICTIONARY:
         type = type.value_type
     return type
+
+
+def is_nested(type: pa.DataType) -> bool:
+    """Return True for a list, a struct or a map."""
+    return family_of(type) is Family.NESTED
+
+
+def part_types(type: pa.DataType) -> list[pa.DataType]:
+    """Return the types in a nested type: of the elements, of the fields, or of keys and values.
+
+    >>> part_types(pa.map_(pa.string(), pa.list_(pa.int8())))
+    [DataType(string), ListType(list<item: int8>)]
+    """
+    if pa.types.is_struct(type):
+        return [field.type for field in type]
+    if pa.types.is_map(type):
+        return [type.key_type, type.item_type]
+    return [type.value_type]
+
+
+def with_parts(type: pa.DataType, parts: Sequence[pa.DataType]) -> pa.DataType:
+    """Return a nested type of the same kind with other parts, in its usual layout.
+
+    >>> with_parts(pa.large_list(pa.int8()), [pa.int64()])
+    ListType(list<item: int64>)
+    """
+    if pa.types.is_struct(type):
+        return pa.struct(list(zip((field.name for field in type), parts, strict=True)))
+    if pa.types.is_map(type):
+        return pa.map_(*parts)
+    return pa.list_(*parts)

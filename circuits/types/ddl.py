@@ -4,8 +4,9 @@ The type names are in `circuits.types.arrow_types`. They are those of Spark's DD
 without a JVM: ``TIMESTAMP`` is a timestamp in UTC, ``TIMESTAMP_NTZ`` has no time zone, and
 ``DECIMAL`` without numbers is ``DECIMAL(10, 0)``. Arrow's own names (``int64``, ``uint8``,
 ``float64``) and DuckDB's names of unsigned integers are accepted as well. The length in
-``VARCHAR(n)`` is accepted and ignored. Relations have flat columns only, so there are no nested
-types.
+``VARCHAR(n)`` is accepted and ignored. Nested types are written as in Spark (``ARRAY<INT>``,
+``STRUCT<a: INT, b: STRING>``, ``MAP<STRING, INT>``) or as in DuckDB (``INT[]``,
+``STRUCT(a INT, b VARCHAR)``, ``MAP(VARCHAR, INT)``).
 
 The type names in a CAST of a query depend on the dialect of the query (`circuits.sql.types`).
 """
@@ -26,14 +27,26 @@ _DECIMALS: Final = ("decimal", "dec", "numeric")
 # Arrow's decimal128 has at most this many digits.
 _MAX_PRECISION: Final = 38
 
-_TYPE: Final = r"""(?P<type>\w+)
-        (?:\s*\(\s*(?P<precision>\d+)\s*(?:,\s*(?P<scale>\d+)\s*)?\))?
-        (?:\s+(?P<required>not\s+)?null)?\s*"""
 _FLAGS: Final = re.VERBOSE | re.IGNORECASE
-_COLUMN: Final = re.compile(
-    rf"\s*(?:`(?P<quoted>[^`]+)`|(?P<name>\w+))\s*:?\s+{_TYPE}(?:,|$)", _FLAGS
+_NAME: Final = r"(?:`(?P<quoted>[^`]+)`|(?P<name>\w+))"
+_COLUMN: Final = re.compile(rf"\s*{_NAME}\s*(?::\s*|\s)\s*(?P<type>\S.*?)\s*$", _FLAGS | re.DOTALL)
+_NULLABLE: Final = re.compile(
+    r"(?P<type>.*?)(?:\s+(?P<required>not\s+)?null)?\s*$", _FLAGS | re.DOTALL
 )
-_ONE_TYPE: Final = re.compile(rf"\s*{_TYPE}$", _FLAGS)
+_FLAT_TYPE: Final = re.compile(
+    r"""\s*(?P<type>\w+)
+        (?:\s*\(\s*(?P<precision>\d+)\s*(?:,\s*(?P<scale>\d+)\s*)?\))?\s*$""",
+    _FLAGS,
+)
+_LIST_SUFFIX: Final = re.compile(
+    r"(?P<type>.*\S)\s*\[\s*(?P<size>\d*)\s*\]\s*$", _FLAGS | re.DOTALL
+)
+_NESTED_TYPE: Final = re.compile(
+    r"\s*(?P<kind>array|struct|map)\s*(?P<open>[<(])(?P<inner>.*)(?P<close>[>)])\s*$",
+    _FLAGS | re.DOTALL,
+)
+_BRACKETS: Final = {"<": ">", "(": ")", "[": "]"}
+_MAX_DEPTH: Final = 64
 
 
 def schema_of_ddl(text: str) -> pa.Schema:
@@ -46,17 +59,19 @@ def schema_of_ddl(text: str) -> pa.Schema:
     nr: int64 not null
     price: decimal128(9, 2)
     the item: string
+    >>> schema_of_ddl("tags ARRAY<STRING>, at STRUCT<x: INT, y: INT>, n MAP<STRING, INT>").types
+    [ListType(list<item: string>), StructType(struct<x: int32, y: int32>), \
+MapType(map<string, int32>)]
     """
-    position, fields = 0, []
-    while position < len(text):
-        column = _COLUMN.match(text, position)
+    fields = []
+    for part in _split(text):
+        column = _COLUMN.match(part)
         if column is None:
             raise SchemaError(
-                f"schema {text!r}: invalid column {text[position:].strip()!r}; write NAME TYPE, "
+                f"schema {text!r}: invalid column {part.strip()!r}; write NAME TYPE, "
                 "NAME TYPE, as in 'src long, dst long'"
             )
-        fields.append(_field(text, column["quoted"] or column["name"], column))
-        position = column.end()
+        fields.append(_field(text, column["quoted"] or column["name"], column["type"]))
     if not fields:
         raise SchemaError(f"schema {text!r} has no columns; write NAME TYPE, NAME TYPE")
     return pa.schema(fields)
@@ -71,20 +86,75 @@ def field_of(name: str, text: str) -> pa.Field:
     >>> field_of("price", "decimal(9, 2)"), field_of("nr", "BIGINT NOT NULL")
     (pyarrow.Field<price: decimal128(9, 2)>, pyarrow.Field<nr: int64 not null>)
     """
-    match = _ONE_TYPE.match(text)
+    return _field(text, name, text, f"column {name!r}: invalid type {text!r}")
+
+
+def _field(text: str, name: str, type: str, problem: str = "", depth: int = 0) -> pa.Field:
+    match = _NULLABLE.match(type)
+    assert match is not None
+    problem = problem or f"schema {text!r}: invalid column {f'{name} {type}'!r}"
+    found = _type(text, match["type"], problem, depth)
+    return pa.field(name, found, nullable=match["required"] is None)
+
+
+def _type(text: str, written: str, problem: str, depth: int) -> pa.DataType:
+    """Return the type of a text: flat, or nested as in Spark or DuckDB."""
+    if depth > _MAX_DEPTH:
+        raise SchemaError(f"{problem}; the type is nested more than {_MAX_DEPTH} levels deep")
+    suffix = _LIST_SUFFIX.match(written)
+    if suffix is not None:
+        element = _type(text, suffix["type"], problem, depth + 1)
+        return pa.list_(element, int(suffix["size"])) if suffix["size"] else pa.list_(element)
+    nested = _NESTED_TYPE.match(written)
+    if nested is not None and _BRACKETS[nested["open"]] == nested["close"]:
+        return _nested_type(text, nested, problem, depth + 1)
+    match = _FLAT_TYPE.match(written)
     if match is None:
         raise SchemaError(
-            f"column {name!r}: invalid type {text!r}; write the name of a type, as in 'bigint' or "
-            "'decimal(9, 2)'"
+            f"{problem}; write the name of a type, as in 'bigint', 'decimal(9, 2)', 'array<int>', "
+            "'struct<a: int, b: string>' or 'map<string, int>'"
         )
-    return _field(text, name, match)
+    return _flat_type(text, match)
 
 
-def _field(text: str, name: str, match: re.Match[str]) -> pa.Field:
-    return pa.field(name, _type(text, match), nullable=match["required"] is None)
+def _nested_type(text: str, match: re.Match[str], problem: str, depth: int) -> pa.DataType:
+    kind, parts = match["kind"].lower(), _split(match["inner"])
+    if kind == "struct":
+        fields = []
+        for part in parts:
+            column = _COLUMN.match(part)
+            if column is None:
+                raise SchemaError(f"{problem}; write a field as NAME: TYPE, not {part.strip()!r}")
+            name = column["quoted"] or column["name"]
+            fields.append(_field(text, name, column["type"], problem, depth))
+        return pa.struct(fields)
+    if len(parts) != (2 if kind == "map" else 1):
+        example = "map<string, int>" if kind == "map" else "array<int>"
+        raise SchemaError(f"{problem}; {kind} has {len(parts)} types; write it as in {example!r}")
+    types = [_type(text, part, problem, depth) for part in parts]
+    return pa.map_(*types) if kind == "map" else pa.list_(*types)
 
 
-def _type(text: str, match: re.Match[str]) -> pa.DataType:
+def _split(text: str) -> list[str]:
+    """Split a list at the commas that are not within brackets or backquotes."""
+    parts, start, depth, quoted = [], 0, 0, False
+    for position, character in enumerate(text):
+        if character == "`":
+            quoted = not quoted
+        elif quoted:
+            continue
+        elif character in _BRACKETS:
+            depth += 1
+        elif character in _BRACKETS.values():
+            depth -= 1
+        elif character == "," and not depth:
+            parts.append(text[start:position])
+            start = position + 1
+    last = text[start:]
+    return [*parts, last] if last.strip() else parts
+
+
+def _flat_type(text: str, match: re.Match[str]) -> pa.DataType:
     name = match["type"].lower()
     if name in _DECIMALS:
         precision, scale = int(match["precision"] or 10), int(match["scale"] or 0)
@@ -97,7 +167,7 @@ def _type(text: str, match: re.Match[str]) -> pa.DataType:
     if name not in DDL_TYPES:
         raise SchemaError(
             f"schema {text!r}: unknown type {match['type']!r}; types: "
-            f"{', '.join(DDL_TYPES)}, decimal(p, s)"
+            f"{', '.join(DDL_TYPES)}, decimal(p, s), array<t>, struct<name: t>, map<k, v>"
         )
     if match["precision"] is not None and (name != "varchar" or match["scale"] is not None):
         raise SchemaError(

@@ -15,6 +15,7 @@ date, time, duration   another unit, if all values fit; a date also a timestamp 
 timestamp              another unit, if all values fit; another zone, but a time without a zone
                        never gets one, and none is removed
 dictionary of T        the types to which T is cast
+list, struct, map      the same kind, if the parts are cast; a struct also gets more fields, as NULL
 null                   anything
 =====================  =======================================================================
 """
@@ -28,8 +29,9 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from circuits.errors import SchemaError
-from circuits.types.arrow_types import NUMBERS, Family, family_of, value_type
+from circuits.types.arrow_types import NUMBERS, Family, family_of, is_nested, part_types, value_type
 from circuits.types.codecs.arrow_buffers import plain
+from circuits.types.codecs.nested import list_array, list_parts, struct_array
 
 __all__ = ["lossless"]
 
@@ -89,6 +91,8 @@ def _is_allowed(source: pa.DataType, target: pa.DataType) -> bool:
     source_family, target_family = family_of(source), family_of(target)
     if source == target or source_family is Family.NULL:
         return True
+    if source_family is Family.NESTED and target_family is Family.NESTED:
+        return _is_same_kind(source, target)
     if target_family not in _TARGETS.get(source_family, ()):
         return False
     if target_family is Family.FLOAT:
@@ -105,6 +109,8 @@ def _is_allowed(source: pa.DataType, target: pa.DataType) -> bool:
 def _cast(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
     """Apply Arrow's safe cast, in several steps if Arrow has no direct cast."""
     target = value_type(type)
+    if is_nested(target) and is_nested(column.type):
+        return pa.chunked_array([_cast_parts(chunk, target) for chunk in column.chunks], target)
     if types.is_dictionary(column.type):
         pieces = [plain(chunk) for chunk in column.chunks]
         column = pa.chunked_array(pieces or [pa.array([], value_type(column.type))])
@@ -116,6 +122,39 @@ def _cast(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
         column = _of_width(column, target)
     column = column.cast(target)
     return column if target == type else pc.dictionary_encode(column).cast(type)
+
+
+def _is_same_kind(source: pa.DataType, target: pa.DataType) -> bool:
+    """Return True if both are structs, maps or lists, and the parts of one can be cast."""
+    if types.is_struct(source) or types.is_struct(target):
+        if not (types.is_struct(source) and types.is_struct(target)):
+            return False
+        return all(
+            target.get_field_index(field.name) >= 0
+            and _is_allowed(value_type(field.type), value_type(target.field(field.name).type))
+            for field in source
+        )
+    if types.is_map(source) != types.is_map(target):
+        return False
+    pairs = zip(part_types(source), part_types(target), strict=True)
+    return all(_is_allowed(value_type(part), value_type(other)) for part, other in pairs)
+
+
+def _cast_parts(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Cast the parts of nested values; fields of a struct are found by name."""
+    valid = None if array.null_count == 0 else array.is_valid().to_numpy(zero_copy_only=False)
+    if types.is_struct(target):
+        columns = dict(zip((field.name for field in array.type), array.flatten(), strict=True))
+        missing = pa.nulls(len(array))
+        parts = [_cast_part(columns.get(field.name, missing), field.type) for field in target]
+        return struct_array(target, parts, valid, len(array))
+    counts, columns_of = list_parts(array)
+    pairs = zip(columns_of, part_types(target), strict=True)
+    return list_array(target, counts, [_cast_part(*pair) for pair in pairs], valid)
+
+
+def _cast_part(array: pa.Array, type: pa.DataType) -> pa.Array:
+    return pa.concat_arrays(lossless(pa.chunked_array([array]), type).chunks)
 
 
 def _of_width(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:

@@ -7,9 +7,10 @@ relation. `plan_term` returns a `TermPlan`, which has
 - the variable order: the join binds one variable after the other. First come the variables that
   equal a constant, then those of the delta, so that the work is in proportion to the change. Each
   later variable shares a factor with a bound one, if possible, which avoids cross products. Among
-  several such variables the planner takes the one with the fewest expected extensions, if it has
-  statistics; then the one in the most factors that have a bound variable; then one of the head. In
-  a ring (see `is_ring`) the join could follow the ring in both directions from the delta. It
+  several such variables the planner takes one that bound variables limit from below and from
+  above, as the time in an interval join; then the one with the fewest expected extensions, if it
+  has statistics; then the one in the most factors that have a bound variable; then one of the head.
+  In a ring (see `is_ring`) the join could follow the ring in both directions from the delta. It
   follows first the direction of the new relations: their rows of this step are read from separate
   lists, and this costs least where there are few prefixes;
 - the column order of each factor: its bound variables in the order in which they are bound, then
@@ -326,6 +327,8 @@ class VariableRank(NamedTuple):
 
     Attributes:
         is_unconnected: True if the variable is in no connected factor.
+        is_unlimited: False if bound variables limit the variable from below and from above, as in
+            ``a <= x, x <= b``: the join then reads a range of its values only.
         log_extensions: The binary logarithm of the expected number of extensions; 0 if there are
             no statistics.
         minus_connected_factors: The number of connected factors of the variable, negated.
@@ -335,6 +338,7 @@ class VariableRank(NamedTuple):
     """
 
     is_unconnected: bool
+    is_unlimited: bool
     log_extensions: int
     minus_connected_factors: int
     is_not_in_head: bool
@@ -382,6 +386,16 @@ class _VariableOrderer:
                 left, right = comparison.variables[0], comparison.right.name
                 self._equal_variables[left].add(right)
                 self._equal_variables[right].add(left)
+        # For each variable the variables that are its lower bounds, and those that are its upper.
+        self._limits: dict[str, tuple[set[str], set[str]]] = {
+            name: (set(), set()) for name in self._variables
+        }
+        for comparison in comparisons:
+            if comparison.op in ("<", "<=", ">", ">=") and len(comparison.variables) == 2:
+                left, right = comparison.variables
+                is_upper = comparison.op in ("<", "<=")
+                self._limits[left][is_upper].add(right)
+                self._limits[right][not is_upper].add(left)
 
     def order(self, first: Sequence[str]) -> tuple[str, ...]:
         """Return all needed variables in the order in which the join binds them.
@@ -429,6 +443,8 @@ class _VariableOrderer:
         for equal in self._equal_variables[name]:
             heappush(self._equal_to_bound, self._positions[equal])
         changed: dict[str, None] = {}
+        for limits in self._limits[name]:
+            changed.update(dict.fromkeys(sorted(limits)))
         for factor in self._factors_of[name]:
             if not self._is_connected[factor] or self._count_distinct is not None:
                 self._is_connected[factor] = True
@@ -443,6 +459,7 @@ class _VariableOrderer:
         connected = [factor for factor in factors if self._is_connected[factor]]
         rank = VariableRank(
             is_unconnected=not connected,
+            is_unlimited=not self._is_limited(name),
             log_extensions=self._log_extensions(name),
             minus_connected_factors=-len(connected),
             is_not_in_head=name not in self._head,
@@ -451,6 +468,10 @@ class _VariableOrderer:
         )
         self._ranks[name] = rank
         heappush(self._heap, (rank, self._positions[name]))
+
+    def _is_limited(self, name: str) -> bool:
+        """Return True if bound variables limit a variable from below and from above."""
+        return all(any(limit in self._bound for limit in limits) for limits in self._limits[name])
 
     def _log_extensions(self, name: str) -> int:
         """The binary logarithm of the expected number of extensions, rounded.

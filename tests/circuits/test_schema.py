@@ -88,7 +88,10 @@ def test_a_schema_shows_names_fields_arity_and_what_to_table_gives():
     [
         ([("weight", pa.int64())], "'weight' is reserved for the weight of a row"),
         ([("a", pa.int64()), ("a", pa.int8())], "occurs twice"),
-        ([("a", pa.list_(pa.int8()))], "relation 'r': column 'a': a column cannot be of type list"),
+        (
+            [("a", pa.list_view(pa.int8()))],
+            "relation 'r': column 'a': a column cannot be of type list_view",
+        ),
     ],
 )
 def test_a_schema_that_no_relation_can_have_is_refused(fields, words):

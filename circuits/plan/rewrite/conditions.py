@@ -20,7 +20,17 @@ from __future__ import annotations
 from functools import reduce
 from typing import Final
 
-from circuits.plan.expressions import Call, Column, Expression, columns_of, conjuncts, substitute
+import pyarrow as pa
+
+from circuits.plan.expressions import (
+    Call,
+    Column,
+    Expression,
+    Literal,
+    columns_of,
+    conjuncts,
+    substitute,
+)
 from circuits.plan.nodes import PlanNode
 from circuits.plan.rewrite.nullability import is_nullable
 from circuits.plan.rewrite.projection import push_filter
@@ -96,7 +106,11 @@ class Conditions:
         if predicate.function in ("eq", "same"):
             self.equalities.append(sides)
         else:
-            self.comparisons.append((sides[0], COMPARISONS[predicate.function], sides[1]))
+            operator = COMPARISONS[predicate.function]
+            self.comparisons.append((sides[0], operator, sides[1]))
+            moved = _move_duration(*sides)
+            if moved is not None and operator != "!=":
+                self.comparisons.append((moved[0], operator, moved[1]))
 
     def _sides(self, predicate: Expression) -> Pair | None:
         """Return both sides of a comparison of two atoms on codes; None for other predicates."""
@@ -123,6 +137,24 @@ def _not_null_operand(predicate: Expression) -> Expression | None:
         (inner,) = predicate.arguments
         if isinstance(inner, Call) and inner.function == "is_null" and columns_of(inner):
             return inner.arguments[0]
+    return None
+
+
+def _move_duration(left: Expression, right: Expression) -> Pair | None:
+    """Return ``y - d`` and ``x`` for ``y`` and ``x + d``: the same comparison, for the other side.
+
+    With both, a join can start at either side of ``x <= y and y <= x + d`` and reads a range of the
+    other, not all its values up to a bound. None if no side is a timestamp plus a duration.
+    """
+    if isinstance(left, Call) and left.function == "date_add":
+        moved = _move_duration(right, left)
+        return None if moved is None else (moved[1], moved[0])
+    match right:
+        case Call("date_add", (Column(_, of) as time, Literal(0), Literal(days), Literal(us))):
+            is_same = isinstance(left, Column) and left.type == of == right.type
+            if is_same and pa.types.is_timestamp(of) and of.tz is None:
+                amounts = (Literal(-part, pa.int64()) for part in (0, days, us))
+                return call("date_add", left, *amounts), time
     return None
 
 

@@ -57,6 +57,7 @@ from circuits.plan.nodes import (
     Union,
     columns,
 )
+from circuits.plan.unnest import Unnest
 from circuits.types.functions import call
 
 __all__ = ["add_iterations", "is_recursive"]
@@ -64,7 +65,16 @@ __all__ = ["add_iterations", "is_recursive"]
 FIRST_ITERATION = Literal(0, pa.int64())
 
 # The nodes over recursive rows that may compute the keys that an antijoin looks up.
-_KEYS_OF_ALL_ITERATIONS = (CrossJoin, Union, Semijoin, OuterJoin, Map, Filter, Distinct)
+_KEYS_OF_ALL_ITERATIONS = (
+    CrossJoin,
+    Union,
+    Semijoin,
+    OuterJoin,
+    Map,
+    Filter,
+    Distinct,
+    Unnest,
+)
 
 
 def add_iterations(body: PlanNode, mode: DistinctMode) -> PlanNode:
@@ -133,6 +143,17 @@ class _IterationRewriter:
             case Map(input, expressions):
                 inner = self.with_iterations(input)
                 return _map_with_iteration(inner, expressions, columns(inner)[-1], plan)
+            case Unnest(input):
+                # The list stays the last column; the iteration is moved behind its elements.
+                inner = columns(self.with_iterations(input))
+                width = len(input.fields) - 1
+                names = (*(f.name for f in input.fields[:-1]), "iteration", input.fields[-1].name)
+                moved = (*inner[:width], inner[-1], inner[width])
+                unnested = replace(plan, input=Map(self.with_iterations(input), moved, names))
+                made = columns(unnested)
+                return _map_with_iteration(
+                    unnested, (*made[:width], *made[width + 1 :]), made[width], plan
+                )
             case Union(inputs):
                 return Union(tuple(map(self.with_iterations, inputs)))
             case Distinct(input):

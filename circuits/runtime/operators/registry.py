@@ -32,6 +32,7 @@ from circuits.plan.nodes import (
     Values,
 )
 from circuits.plan.time_windows import HoppingWindows, LatestTime, SessionBound
+from circuits.plan.unnest import Unnest
 from circuits.plan.window import Window
 from circuits.runtime.operators.aggregate import AggregateOperator
 from circuits.runtime.operators.distinct import DistinctOperator, to_bag, to_set
@@ -55,6 +56,7 @@ from circuits.runtime.operators.recursive_min_max import RecursiveMinMaxOperator
 from circuits.runtime.operators.session_bound import SessionBoundOperator
 from circuits.runtime.operators.temporal_filter import TemporalFilterOperator
 from circuits.runtime.operators.top_k import TopKOperator
+from circuits.runtime.operators.unnest import UnnestOperator
 from circuits.runtime.operators.values import ValuesOperator
 from circuits.runtime.operators.window import WindowOperator
 from circuits.types.codecs.codec import Codecs
@@ -196,6 +198,7 @@ _FACTORIES: dict[type[PlanNode], OperatorFactory] = {
     Window: lambda plan, context: WindowOperator(plan, context.codecs),
     PartialAggregate: lambda plan, context: PartialAggregateOperator(plan, context.codecs),
     FinalAggregate: lambda plan, context: FinalAggregateOperator(plan, context.codecs),
+    Unnest: lambda plan, context: UnnestOperator(plan, context.codecs),
     RowIdEncode: _row_id_encode,
     RowIdDecode: _row_id_decode,
     Join: _join,

@@ -26,7 +26,7 @@ that closes or opens a gap changes the rows of the session behind the gap.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from circuits.plan.time_windows import SessionBound
 from circuits.runtime.operators.latest_marks import MarkedRows, sum_by_prefix
 from circuits.runtime.operators.operator import Result, StepContext
 from circuits.types.codecs.arrow_buffers import BoolArray
-from circuits.types.codecs.codec import NULL, Codecs
+from circuits.types.codecs.codec import NULL, Codec, Codecs
 from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.storage.nearest import NearestRows
 from dbsp_wcoj.storage.trace import Staged, StagedGroup
@@ -66,7 +66,10 @@ class SessionBoundOperator:
         has_more = self._rows.rows.arity > self._width
         self._times = Trace(self._width) if has_more else self._rows.rows
         self.traces: tuple[Trace, ...] = (self._rows.rows, self._rows.marks)
-        self.coded_columns = (self._rows.coded_rows, self._rows.coded_marks)
+        self.coded_columns: tuple[Mapping[int, Codec], ...] = (
+            self._rows.coded_rows,
+            self._rows.coded_marks,
+        )
         if has_more:
             self.traces += (self._times,)
             self.coded_columns += (self._rows.coded_marks,)

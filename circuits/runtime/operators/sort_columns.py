@@ -27,7 +27,8 @@ from typing import Final
 import numpy as np
 import pyarrow.compute as pc
 
-from circuits.types.codecs.arrow_buffers import plain
+from circuits.types.arrow_types import is_nested
+from circuits.types.codecs.arrow_buffers import NULL, plain
 from circuits.types.codecs.codec import Codec
 from dbsp_wcoj.zset import Int64Array
 
@@ -74,6 +75,11 @@ class SortColumn:
 
     def ranks(self, codes: Int64Array) -> Int64Array:
         """Return integers in the order of the values of these codes; sorts the values."""
+        if is_nested(self.codec.type):
+            # Arrow cannot sort nested values.
+            order_of = self.codec.ranks(codes) ^ (-1 if self.descending else 0)
+            end = NULL if self.nulls_first else ~NULL
+            return np.where(codes == NULL, end, order_of)
         distinct_codes, positions = np.unique(codes, return_inverse=True)
         order = pc.array_sort_indices(
             plain(self.codec.decode(distinct_codes)),

@@ -16,7 +16,7 @@ Sparse table: Bender, Farach-Colton. The LCA Problem Revisited. LATIN 2000, sect
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
@@ -213,7 +213,7 @@ class WindowFunctions:
     def _sum(self, call: WindowCall) -> Callable[[_Rows], Int64Array]:
         column = call.arguments[0]
         exact = ExactSum(self._columns[column])
-        aggregate = AggregateCall(call.function, column, call.type, call.name)  # type: ignore[arg-type]
+        aggregate = AggregateCall(call.function, column, call.type, call.name)
         encoder = SumEncoder(aggregate, exact, self._codecs.codec(call.type))
 
         def compute(rows: _Rows) -> Int64Array:
@@ -246,13 +246,16 @@ class WindowFunctions:
     def _aggregate_by_frame(self, call: WindowCall) -> Callable[[_Rows], Int64Array]:
         """Any aggregate: group the rows of each distinct frame by the number of the frame."""
         fields = (Field("frame", _INT64, nullable=False), *self._plan.input.fields)
-        argument = call.arguments[0] + 1 if call.arguments else None
+        arguments = [column + 1 for column in call.arguments]
         aggregate = AggregateCall(
-            call.function,  # type: ignore[arg-type]
-            argument,
+            call.function,
+            arguments[0] if arguments else None,
             call.type,
             call.name,
             call.distinct,
+            tuple(arguments[1:]),
+            tuple(replace(part, column=part.column + 1) for part in call.within),
+            call.options,
         )
         operator = AggregateOperator(
             Aggregate(Values(fields, ()), (0,), (aggregate,)), self._codecs

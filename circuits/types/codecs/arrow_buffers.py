@@ -22,6 +22,7 @@ __all__ = [
     "Bytes",
     "Int64Array",
     "array_of",
+    "bitmap_of",
     "bits_of",
     "missing_code_error",
     "numbers_of",
@@ -99,7 +100,7 @@ def array_of(type: pa.DataType, values: npt.NDArray[Any], valid: BoolArray | Non
     """Return a fixed-width array of numbers or booleans; it may share memory with ``values``."""
     rows = len(values)
     data = np.packbits(values, bitorder="little") if values.dtype == np.bool_ else values
-    buffers = [_bitmap(valid), pa.py_buffer(np.ascontiguousarray(data))]
+    buffers = [bitmap_of(valid), pa.py_buffer(np.ascontiguousarray(data))]
     return pa.Array.from_buffers(type, rows, buffers)
 
 
@@ -131,7 +132,7 @@ def strings_array(
                 f"declare the column as {layout}"
             )
         layout, layout_offsets = type, offsets.astype(np.int32)
-    buffers = [_bitmap(valid), pa.py_buffer(layout_offsets), pa.py_buffer(data)]
+    buffers = [bitmap_of(valid), pa.py_buffer(layout_offsets), pa.py_buffer(data)]
     array = pa.Array.from_buffers(layout, rows, buffers)
     return array if layout == type else array.cast(type)
 
@@ -163,7 +164,8 @@ def _bits(buffer: pa.Buffer | None, offset: int, rows: int) -> BoolArray:
     return np.unpackbits(packed, bitorder="little", count=shift + rows)[shift:].view(np.bool_)
 
 
-def _bitmap(valid: BoolArray | None) -> pa.Buffer | None:
+def bitmap_of(valid: BoolArray | None) -> pa.Buffer | None:
+    """Return a mask as Arrow's bitmap of the values that are not NULL."""
     return None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 

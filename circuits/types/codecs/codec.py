@@ -9,6 +9,7 @@ floats                         order-preserving bits (`dbsp_wcoj.values.bitcast`
 decimals up to 18 digits       the unscaled integer (`circuits.types.codecs.decimals`)  ordered
 wider decimals                 0, 1, 2, … from a dictionary per scale         not
 strings, binaries              0, 1, 2, … from one dictionary each            not
+lists, structs, maps           0, 1, 2, … from one dictionary for all         not
 =============================  =============================================  =======
 
 NULL is the code ``-2**63`` in every column: it groups with itself and sorts first by code.
@@ -39,10 +40,11 @@ import pyarrow as pa
 from pyarrow import types
 
 from circuits.errors import SchemaError
-from circuits.types.arrow_types import Family, family_of, value_type
+from circuits.types.arrow_types import Family, family_of, is_nested, part_types, value_type
 from circuits.types.codecs.arrow_buffers import NULL, BoolArray, Int64Array, plain, valid_of
 from circuits.types.codecs.decimals import MAX_NARROW_DIGITS, NarrowDecimals, WideDecimals
 from circuits.types.codecs.dictionaries import Dictionaries
+from circuits.types.codecs.nested import Nested, ranks
 from circuits.types.codecs.numbers import number_coding
 from circuits.types.codecs.strings import Strings
 from dbsp_wcoj.errors import ColumnTypeError
@@ -173,7 +175,7 @@ class Codec:
         ([2, 0, 1], True)
         """
         flip = -1 if descending else 0  # x ^ -1 is ~x
-        if isinstance(self.coding, Strings | WideDecimals):
+        if isinstance(self.coding, Strings | WideDecimals | Nested):
             keys = [key ^ flip for key in self.coding.keys(codes)]
             is_null = codes == NULL
             if is_null.any():
@@ -184,6 +186,20 @@ class Codec:
         if nulls_first == descending:  # move NULL to the other end: int64 wraps around
             keys[0] = keys[0] + (1 if descending else -1)
         return keys, True
+
+    def ranks(self, codes: Int64Array) -> Int64Array:
+        """Return integers in the order of the values of these codes; NULL is the greatest.
+
+        Complexity:
+            O(bytes * log): it decodes and sorts the values.
+
+        >>> names = Codecs().codec(pa.string())
+        >>> names.ranks(names.encode(pa.array(["eve", None, "ann"]))).tolist()
+        [1, 3, 0]
+        """
+        distinct, positions = np.unique(codes, return_inverse=True)
+        result: Int64Array = ranks(self.decode(distinct), Codecs())[positions]
+        return result
 
     def _encode(self, array: pa.Array | pa.ChunkedArray, *, adding: bool) -> Int64Array:
         if array.type != self.type:
@@ -242,7 +258,7 @@ class Codecs:
         """Return the codec of a type.
 
         Raises:
-            SchemaError: The type is nested, or a column cannot have it.
+            SchemaError: A column cannot have the type.
         """
         codec = self._codecs.get(type)
         if codec is None:
@@ -280,6 +296,8 @@ class Codecs:
         return Codecs(self._dictionaries.overlay(lengths))
 
     def _coding(self, type: pa.DataType) -> Coding:
+        if type != value_type(type) and is_nested(value_type(type)):
+            raise SchemaError(f"a column cannot be of type {type}: declare {value_type(type)}")
         type = value_type(type)
         coding = number_coding(type)
         if coding is not None:
@@ -293,9 +311,10 @@ class Codecs:
                 return Strings(type, self._dictionaries.text, "text")
             case Family.BINARY:
                 return Strings(type, self._dictionaries.binary, "binary")
-        is_nested = types.is_struct(type) or types.is_list(type) or types.is_map(type)
-        fix = "make its fields columns" if is_nested else "cast it to a supported type"
-        raise SchemaError(f"a column cannot be of type {type}: {fix}")
+            case Family.NESTED:
+                parts = tuple(map(self.codec, part_types(type)))
+                return Nested(type, self._dictionaries.nested(), parts)
+        raise SchemaError(f"a column cannot be of type {type}: cast it to a supported type")
 
 
 def dictionary_columns(codecs: Sequence[Codec]) -> dict[int, Codec]:

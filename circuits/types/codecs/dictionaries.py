@@ -1,9 +1,9 @@
 """The dictionaries of a circuit's codecs, by name.
 
-There is one dictionary of strings, one of binaries, and one of wide decimals per scale, which is
-created when a column first needs it. Stored state identifies them by name: ``text``, ``binary``,
-``decimal 2`` for scale 2. Decimals are stored as rows of four words
-(`circuits.types.codecs.decimals`).
+There is one dictionary of strings, one of binaries, one of nested values, and one of wide decimals
+per scale. The last two are created when a column first needs them. Stored state identifies them by
+name: ``text``, ``binary``, ``nested``, ``decimal 2`` for scale 2. Decimals are stored as rows of
+four words (`circuits.types.codecs.decimals`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dbsp_wcoj.values.overlay import InternerOverlay
 __all__ = ["Dictionaries"]
 
 _DECIMAL: Final = "decimal "
+_NESTED: Final = "nested"
 
 
 class Dictionaries:
@@ -43,6 +44,10 @@ class Dictionaries:
         """Return the dictionary of the wide decimals of a scale."""
         return self.named.setdefault(f"{_DECIMAL}{scale}", Interner(words=WORDS))
 
+    def nested(self) -> Interner:
+        """Return the dictionary of lists, structs and maps."""
+        return self.named.setdefault(_NESTED, Interner())
+
     def dictionary(self, name: str) -> Interner:
         """Return the dictionary with a name; create one of decimals for a scale without one.
 
@@ -52,9 +57,12 @@ class Dictionaries:
         scale = name.removeprefix(_DECIMAL)
         if scale != name and scale.removeprefix("-").isdecimal():
             return self.decimals(int(scale))
+        if name == _NESTED:
+            return self.nested()
         if name not in self.named:
             raise SchemaError(
-                f"no dictionary {name!r}: the dictionaries are text, binary and decimal <scale>; "
+                f"no dictionary {name!r}: the dictionaries are text, binary, nested and "
+                "decimal <scale>; "
                 "use one of these names"
             )
         return self.named[name]

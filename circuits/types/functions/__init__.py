@@ -18,12 +18,19 @@ from typing import Final
 
 from circuits.types.functions.calls import call
 from circuits.types.functions.registry import TABLE
+from circuits.types.functions.signatures import Signature
 from circuits.types.functions.type_rules import aggregate_type, common_type
 
-__all__ = ["FUNCTIONS", "aggregate_type", "call", "common_type"]
+__all__ = ["FUNCTIONS", "Signature", "aggregate_type", "call", "common_type", "signature_of"]
 
 FUNCTIONS: Final[Mapping[str, str]] = {
     **{name: function.description for name, function in TABLE.items()},
     "if": "b if the condition a is true, else c",
     "nullif": "NULL if a equals b, else a",
 }
+
+
+def signature_of(name: str) -> Signature | None:
+    """Return the signature of a function; None if its type rule is a function of its own."""
+    rule = TABLE[name].rule if name in TABLE else None
+    return rule if isinstance(rule, Signature) else None

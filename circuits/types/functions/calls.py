@@ -15,12 +15,15 @@ import pyarrow as pa
 
 from circuits.errors import FunctionError
 from circuits.plan.expressions import Call, Expression, Literal
+from circuits.types.arrow_types import is_nested
 from circuits.types.functions.function import Arguments, Function, Values
 from circuits.types.functions.registry import TABLE
 from circuits.types.functions.type_rules import plain
 
 __all__ = ["call"]
 
+# Functions of texts that are other functions for lists.
+_OVERLOADED = {"length": "list_length", "reverse": "list_reverse", "contains": "list_contains"}
 _SHORTHANDS = ("if", "nullif")
 
 
@@ -48,6 +51,8 @@ def call(name: str, *arguments: Expression, type: pa.DataType | None = None) -> 
         value, other = arguments
         equal = call("eq", value, other)
         return call("case", equal, Literal(None, value.type), value)
+    if arguments and name in _OVERLOADED:
+        name = _overload(name, arguments[0].type)
     function = TABLE.get(name)
     if function is None:
         raise _unknown(name, len(arguments))
@@ -58,6 +63,13 @@ def call(name: str, *arguments: Expression, type: pa.DataType | None = None) -> 
     if name in ("cast", "try_cast") and typed[0].type == result:
         return typed[0]
     return _fold(function, typed, result) or Call(name, typed, result)
+
+
+def _overload(name: str, of: pa.DataType) -> str:
+    """Return the function of lists or maps for a function that also takes texts."""
+    if pa.types.is_map(of) and name == "length":
+        return "map_size"
+    return _OVERLOADED[name] if is_nested(of) else name
 
 
 def _unknown(name: str, count: int) -> FunctionError:
@@ -73,7 +85,8 @@ def _unknown(name: str, count: int) -> FunctionError:
 
 def _fold(function: Function, arguments: Arguments, result: pa.DataType) -> Literal | None:
     """Evaluate a call of literals; None if an argument is not a literal or evaluation fails."""
-    if function.kernel is None:
+    # A literal is a hashable Python value, which lists, structs and maps are not.
+    if function.kernel is None or is_nested(result):
         return None
     values: list[Values] = []
     for argument in arguments:

@@ -22,6 +22,8 @@ from pyarrow import types as arrow
 from circuits.errors import EvaluationError, FunctionError
 from circuits.excerpt import shorten
 from circuits.plan.expressions import Literal
+from circuits.types.arrow_types import is_nested, part_types
+from circuits.types.codecs.nested import list_array, list_parts, struct_array
 from circuits.types.functions.argument_rows import fit_precision, relabel_scale, unscaled_digits
 from circuits.types.functions.function import (
     Arguments,
@@ -52,6 +54,8 @@ def convert(values: pa.Array, target: pa.DataType) -> pa.Array:
         return values
     if arrow.is_null(source):
         return pa.nulls(len(values), target)
+    if is_nested(source) and is_nested(target):
+        return _convert_parts(values, target)
     if is_text(source):
         return read_text(values, target)
     if is_text(target):
@@ -73,6 +77,20 @@ def convert(values: pa.Array, target: pa.DataType) -> pa.Array:
     if arrow.is_floating(target):
         return _to_float(values, target)
     return pc.cast(values, target, safe=not (arrow.is_time(target) or arrow.is_duration(target)))
+
+
+def _convert_parts(values: pa.Array, target: pa.DataType) -> pa.Array:
+    """Cast the parts of nested values of one kind; fields are matched by position."""
+    valid = None
+    if values.null_count:
+        valid = values.is_valid().to_numpy(zero_copy_only=False)
+    if arrow.is_struct(target):
+        pairs = zip(values.flatten(), target, strict=True)
+        columns = [convert(column, field.type) for column, field in pairs]
+        return struct_array(target, columns, valid, len(values))
+    counts, parts = list_parts(values)
+    columns = [convert(*pair) for pair in zip(parts, part_types(target), strict=True)]
+    return list_array(target, counts, columns, valid)
 
 
 def _to_float(values: pa.Array, target: pa.DataType) -> pa.Array:
@@ -214,10 +232,25 @@ def _cast_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed
     if of is None:
         raise argument_error(name, arguments, "it needs the target type, as type=...")
     source, target = plain(arguments[0].type), plain(of)
-    allowed = any(test(source) and other(target) for test, other in _ALLOWED_CASTS)
-    if not allowed and source != target:
-        raise FunctionError(f"a {arguments[0].type} cannot be cast to {of}; cast to string first")
+    if not _is_allowed(source, target):
+        fix = "cast their parts" if is_nested(source) else "cast to string first"
+        raise FunctionError(f"a {arguments[0].type} cannot be cast to {of}; {fix}")
     return arguments, of
+
+
+def _is_allowed(source: pa.DataType, target: pa.DataType) -> bool:
+    if source == target or any(test(source) and other(target) for test, other in _ALLOWED_CASTS):
+        return True
+    if arrow.is_null(source):
+        return True
+    if not (is_nested(source) and is_nested(target)):
+        return False
+    if arrow.is_map(source) != arrow.is_map(target):
+        return False
+    if arrow.is_struct(source) != arrow.is_struct(target):
+        return False
+    parts, others = part_types(source), part_types(target)
+    return len(parts) == len(others) and all(map(_is_allowed, parts, others))
 
 
 _Test = Callable[[pa.DataType], bool]

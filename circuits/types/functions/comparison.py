@@ -14,6 +14,9 @@ import pyarrow.compute as pc
 from pyarrow import types as arrow
 
 from circuits.plan.expressions import Column, Expression, Literal
+from circuits.types.arrow_types import is_nested
+from circuits.types.codecs.codec import Codecs
+from circuits.types.codecs.nested import ranks
 from circuits.types.functions.casts import convert
 from circuits.types.functions.coercion import adapt, cast_to
 from circuits.types.functions.function import (
@@ -34,8 +37,8 @@ def _rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArgum
     require(name, arguments, 2, 2)
     left, right = _type_nulls(adapt(arguments))
     target = common_type((left.type, right.type))
-    if arrow.is_nested(target):
-        raise argument_error(name, arguments, "nested values are not compared; compare their parts")
+    if name in ("lt", "le", "gt", "ge") and "map<" in str(target):
+        raise argument_error(name, arguments, "maps have no order; compare their parts")
     return tuple(_cast_unless_same_codes(side, target) for side in (left, right)), pa.bool_()
 
 
@@ -95,6 +98,8 @@ def compare(name: str, left: Values, right: Values) -> Values:
         return pc.invert(compare("eq", left, right))
     if name == "le":
         return pc.invert(compare("lt", right, left))
+    if is_nested(left.type):
+        return _compare_nested(name, left, right)
     result = (pc.equal if name == "eq" else pc.less)(left, right)
     if not arrow.is_floating(left.type):
         return result
@@ -103,6 +108,18 @@ def compare(name: str, left: Values, right: Values) -> Values:
     right_nan, left_nan = pc.is_nan(right), pc.is_nan(left)
     nan_result = pc.and_(right_nan, left_nan if name == "eq" else pc.invert(left_nan))
     return pc.or_(result, nan_result)
+
+
+def _compare_nested(name: str, left: Values, right: Values) -> Values:
+    """Evaluate eq or lt of lists, structs or maps; NULL in them is a value, the greatest one."""
+    rows = max(len(side) for side in (left, right) if isinstance(side, pa.Array))
+    sides = [pa.repeat(v, rows) if isinstance(v, pa.Scalar) else v for v in (left, right)]
+    both = pa.concat_arrays(sides)
+    codes = Codecs().codec(both.type).encode(both) if name == "eq" else ranks(both, Codecs())
+    first, second = codes[:rows], codes[rows:]
+    unknown = pc.or_(sides[0].is_null(), sides[1].is_null())
+    result = pa.array(first == second if name == "eq" else first < second)
+    return pc.if_else(unknown, None, result)
 
 
 def same(left: Values, right: Values) -> Values:

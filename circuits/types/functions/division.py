@@ -18,7 +18,7 @@ from circuits.types.functions.arithmetic import arithmetic_rule, as_numbers
 from circuits.types.functions.coercion import cast_to
 from circuits.types.functions.function import Arguments, Function, TypedArguments, Values
 
-__all__ = ["FUNCTIONS"]
+__all__ = ["FUNCTIONS", "int_divide", "modulo"]
 
 
 def _divide_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
@@ -43,14 +43,16 @@ def _divide(arguments: Sequence[Values], of: pa.DataType) -> Values:
     return pc.divide(left, _nonzero(right))
 
 
-def _int_divide(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def int_divide(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    """Kernel of the whole part of a quotient."""
     left, right = arguments
     if arrow.is_floating(of):
         return pc.trunc(pc.divide(left, _nonzero(right)))
     return pc.divide_checked(left, _nonzero(right))
 
 
-def _modulo(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def modulo(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    """Kernel of the remainder of a quotient."""
     left, right = arguments
     if not arrow.is_decimal(of):
         return pc.remainder(left, _nonzero(right))
@@ -61,12 +63,12 @@ def _modulo(arguments: Sequence[Values], of: pa.DataType) -> Values:
 FUNCTIONS = (
     Function("divide", "a / b as a float64, NULL where b is 0", _divide_rule, _divide),
     Function(
-        "int_divide", "the integer part of a / b, NULL where b is 0", _int_divide_rule, _int_divide
+        "int_divide", "the integer part of a / b, NULL where b is 0", _int_divide_rule, int_divide
     ),
     Function(
         "modulo",
         "the remainder of a / b, with the sign of a; NULL where b is 0",
         arithmetic_rule,
-        _modulo,
+        modulo,
     ),
 )

@@ -4,7 +4,6 @@
 
     time_bucket(t, size, offset)      offset + the greatest multiple of size at or below t - offset
     month_bucket(t, months, offset)   the same, in months since January 1970
-    time_shift(t, by)                 t + by
 
 All amounts are literals, in the unit of the values: days of a date, ticks of a timestamp, and 1 of
 an integer. The buckets of timestamps with a time zone are those of UTC. An infinite moment remains
@@ -64,15 +63,6 @@ def _month_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Type
     return (value, size, offset), value.type
 
 
-def _shift_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
-    (by,) = _amounts(name, arguments, 1)
-    value = arguments[0]
-    if arrow.is_integer(value.type):
-        return (cast_to(value, pa.int64()), by), pa.int64()
-    value = as_moment(name, arguments, value)
-    return (value, by), value.type
-
-
 def _rows(arguments: Sequence[Values]) -> pa.Array:
     """Return the first argument as an array."""
     rows = next(len(values) for values in arguments if isinstance(values, pa.Array))
@@ -128,17 +118,6 @@ def _months(arguments: Sequence[Values], of: pa.DataType) -> Values:
     return _with_ticks(values, starts, ticks)
 
 
-def _shift(arguments: Sequence[Values], of: pa.DataType) -> Values:
-    values = _rows(arguments)
-    (by,) = _literals(arguments[1:])
-    if arrow.is_integer(values.type):
-        return pc.add_checked(values, pa.scalar(by, pa.int64()))
-    ticks = ticks_of(values)
-    finite = np.where(_infinite(values, ticks), 0, ticks)
-    moved = np.asarray(pc.add_checked(pa.array(finite), by).to_numpy(zero_copy_only=False))
-    return _with_ticks(values, moved, ticks)
-
-
 FUNCTIONS = (
     Function(
         "time_bucket",
@@ -152,5 +131,4 @@ FUNCTIONS = (
         _month_rule,
         _months,
     ),
-    Function("time_shift", "a plus b, in the unit of a", _shift_rule, _shift),
 )

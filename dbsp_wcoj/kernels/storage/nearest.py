@@ -65,10 +65,8 @@ def find_nearest(runs, keys, arity, backwards, inclusive, values, exists):
                 load(run, LEVEL_HEADERS + LEVEL_HEADER_WORDS * (arity - 1) + LEVEL_VALUES) << 3
             )
             # The most frequent search is behind the last value of the prefix.
-            if load(leaves, last - 1) < target:
-                place = last
-            else:
-                place = seek(leaves, first, last, target)
+            is_behind = load(leaves, last - 1) < target
+            place = last if is_behind else seek(leaves, first, last, target)
             if inclusive == backwards and place < last and load(leaves, place) == target:
                 place += 1
             cursors[r] = place - 1 if backwards else place

@@ -1,7 +1,8 @@
 """Compile the query of a command.
 
 A query in SQL can declare its inputs (CREATE TABLE): a source then has these columns, unless its
-``schema=`` gives them, and this primary key, unless its ``keys=`` gives one.
+``schema=`` gives them, this primary key, unless its ``keys=`` gives one, and this watermark, unless
+its ``lateness=`` gives one.
 """
 
 from __future__ import annotations
@@ -89,7 +90,16 @@ def with_declarations(
     for name, source in sources.items():
         table = tables.get(name.casefold())
         if table is not None:
-            source = replace(source, declared=table.schema, keys=source.keys or table.keys)
+            settings = dict(source.settings)
+            if table.lateness is not None:
+                column, bound = table.lateness
+                settings.setdefault("lateness", f"{column} {bound}")
+            source = replace(
+                source,
+                declared=table.schema,
+                keys=source.keys or table.keys,
+                settings=settings,
+            )
         found[name] = source
     return found
 

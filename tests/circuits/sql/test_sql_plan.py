@@ -189,7 +189,6 @@ def test_limit_without_order_takes_some_rows(databases):
 
 
 SPARK = {
-    "SELECT a / b AS n FROM s": "SELECT a / b AS n FROM s",
     "SELECT year(d) AS n FROM t": "SELECT year(d) AS n FROM t",
     # CAST fails, as in Spark 4, and cuts fractions off.
     "SELECT CAST(x AS INT) AS n FROM s": "SELECT CAST(x AS INT) AS n FROM s",
@@ -223,13 +222,27 @@ def test_a_text_of_spark_is_planned_as_its_twin_of_duckdb(text):
 
 
 @pytest.mark.parametrize(
+    ("text", "function"),
+    [
+        ("SELECT a / b AS n FROM s", "divide_ansi"),
+        ("SELECT CAST(f AS STRING) AS n FROM t", "java_float"),
+        ("SELECT c || f AS n FROM t", "java_float"),
+    ],
+)
+def test_dialect_spark_has_functions_of_its_own(text, function):
+    fields = {
+        name: tuple(Field(column.name, column.type) for column in schema)
+        for name, schema in TABLES.items()
+    }
+    assert function in repr(plan_sql(text, fields, dialect="spark"))
+
+
+@pytest.mark.parametrize(
     ("text", "words"),
     [
         ("SELECT CAST('1.5' AS INT) AS n", "'1.5' is not a valid int32"),
         ("SELECT CAST('x' AS DATE) AS n", "'x' is not a valid date32"),
         ("SELECT CAST(300 AS TINYINT) AS n", "300 is not a valid int8"),
-        ("SELECT CAST(f AS STRING) AS n FROM t", "a float as text"),
-        ("SELECT c || f AS n FROM t", "a float as text"),
     ],
 )
 def test_a_cast_that_fails_in_spark_or_reads_otherwise_there_is_an_error(text, words):

@@ -10,10 +10,10 @@ import pytest
 from circuits import (
     Circuit,
     InputOptions,
+    Lateness,
     SchemaError,
     SqlError,
     SqlNotice,
-    UnsupportedSqlError,
     compile_sql,
 )
 from circuits.compile import plans_of
@@ -189,7 +189,7 @@ REFUSED = [
     ("CREATE TABLE t (a INT)", 1, 1, "the text has no view"),
     ("CREATE SOURCE t (a INT) FROM KAFKA", 1, 1, "CREATE SOURCE is not supported; write CREATE"),
     ("CREATE SINK s FROM v", 1, 1, "CREATE SINK is not supported; write CREATE VIEW"),
-    ("CREATE FUNCTION f(a INT) RETURNS INT", 1, 1, "pass the function to compile_sql"),
+    ("CREATE FUNCTION f(a INT) RETURNS INT", 1, 1, "write its expression in the views"),
     ("SET x = 3", 1, 1, "SET is not supported; pass options"),
     ("SELECT 1 AS a; DROP TABLE t", 1, 8, "a SELECT before other statements"),
     ("DROP TABLE t", 1, 1, "DROP is not supported; leave it out"),
@@ -224,10 +224,37 @@ def test_a_sink_cannot_also_be_given_as_an_input():
         compile_sql("CREATE TABLE s (a INT); INSERT INTO s SELECT 1 AS a", {"s": "a int"})
 
 
-def test_watermarks_are_refused_with_advice():
-    for part in (
-        "ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL '5 minutes'",
-        "ts TIMESTAMP NOT NULL LATENESS INTERVAL 4 SECONDS",
-    ):
-        with pytest.raises(UnsupportedSqlError, match="Retention"):
-            compile_sql(f"CREATE TABLE t ({part}); SELECT ts FROM t")
+@pytest.mark.parametrize(
+    ("part", "lateness"),
+    [
+        ("ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL '5 minutes'", "5 minutes"),
+        ("ts TIMESTAMP(3), WATERMARK FOR TS AS ts - INTERVAL '5' SECOND", "5 seconds"),
+        ("ts TIMESTAMP, WATERMARK FOR ts AS ts", "0 seconds"),
+        ("ts BIGINT, WATERMARK FOR ts AS ts", 0),
+        ("ts TIMESTAMP NOT NULL LATENESS INTERVAL 4 SECONDS", "4 seconds"),
+        ("ts TIMESTAMP NOT NULL LATENESS INTERVAL '1' DAY", "1 day"),
+        ("ts BIGINT LATENESS 7", 7),
+    ],
+)
+def test_a_watermark_is_the_lateness_of_the_input(part, lateness):
+    circuit = compile_sql(f"CREATE TABLE t ({part}); SELECT ts FROM t")
+    options = circuit.spec.input_options["t"]
+    assert options == InputOptions(lateness=Lateness("ts", lateness))
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ("ts TIMESTAMP, WATERMARK FOR x AS x - INTERVAL '5' SECOND", "unknown column 'x' in WATER"),
+        (
+            "ts TIMESTAMP, u TIMESTAMP, WATERMARK FOR ts AS u - INTERVAL '5' SECOND",
+            "the same column",
+        ),
+        ("ts TIMESTAMP, WATERMARK FOR ts AS ts + INTERVAL '5' SECOND", "this watermark is not"),
+        ("ts TIMESTAMP LATENESS INTERVAL '1' MONTH", "invalid duration"),
+        ("ts TIMESTAMP LATENESS INTERVAL '1' DAY, WATERMARK FOR ts AS ts", "two watermarks"),
+    ],
+)
+def test_a_watermark_that_is_no_lateness_is_refused(part, words):
+    with pytest.raises(SqlError, match=words):
+        compile_sql(f"CREATE TABLE t ({part}); SELECT ts FROM t")

@@ -9,12 +9,14 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
+from circuits import InputOptions, Lateness
 from streaming.cli.app import app
 from streaming.cli.arguments.checks import Checks
 from streaming.cli.arguments.run_options import RunOptions
 
 PROGRAM = """\
-CREATE TABLE pay (nr BIGINT PRIMARY KEY, src TEXT NOT NULL, amount DECIMAL(9, 2))
+CREATE TABLE pay (nr BIGINT PRIMARY KEY, src TEXT NOT NULL, amount DECIMAL(9, 2),
+    ts TIMESTAMP LATENESS INTERVAL '5' SECOND)
 WITH ('connector' = 'kafka');
 CREATE VIEW totals AS SELECT src, sum(amount) AS total FROM pay GROUP BY src;
 """
@@ -36,12 +38,12 @@ def test_a_program_is_explained_without_sources(program: Path) -> None:
     status, out, errors = explain(program)
     assert status == 0
     assert "totals" in out and "sum" in out
-    assert "note: line 2, column 7: property 'connector' of the table has no effect" in errors
+    assert "note: line 3, column 7: property 'connector' of the table has no effect" in errors
 
 
 def test_a_declared_table_gives_the_types_of_a_file(program: Path, tmp_path: Path) -> None:
     rows = tmp_path / "pay.csv"
-    rows.write_text("nr,src,amount\n1,a,2.50\n2,a,1\n")
+    rows.write_text("nr,src,amount,ts\n1,a,2.50,2026-01-01\n2,a,1,2026-01-01\n")
     status, out, _ = explain(program, "--source", f"pay={rows}", "--analyze", "--json")
     assert status == 0
     assert json.loads(out)["views"]
@@ -67,9 +69,12 @@ def test_a_run_takes_columns_and_keys_of_the_program(program: Path) -> None:
             pa.field("nr", pa.int64(), nullable=False),
             pa.field("src", pa.string(), nullable=False),
             ("amount", pa.decimal128(9, 2)),
+            ("ts", pa.timestamp("us")),
         ]
     )
-    assert source.keys == ("nr",)
+    assert source.input_options() == InputOptions(
+        keys=("nr",), lateness=Lateness("ts", "5 seconds")
+    )
     assert ["connector" in warning for warning in checks.warnings] == [True]
 
 
@@ -80,17 +85,17 @@ def test_a_check_lists_every_obstacle_with_its_place(tmp_path: Path) -> None:
     )
     status, out, _ = explain(path, "--check")
     assert status == 1
-    assert "line 5, column 8, v: function frob() is not supported" in out
-    assert "line 5, column 24, v: unknown column 'zz'" in out
-    assert "line 6, column 1, statement 4: DROP is not supported" in out
+    assert "line 6, column 8, v: function frob() is not supported" in out
+    assert "line 6, column 24, v: unknown column 'zz'" in out
+    assert "line 7, column 1, statement 4: DROP is not supported" in out
     assert "3 obstacles" in out
     status, out, _ = explain(path, "--check", "--json")
     assert status == 1
     found = json.loads(out)["obstacles"]
     assert [(one["line"], one["statement"], one["is_supported"]) for one in found] == [
-        (5, "v", False),
-        (5, "v", True),
-        (6, "statement 4", False),
+        (6, "v", False),
+        (6, "v", True),
+        (7, "statement 4", False),
     ]
 
 

@@ -1,0 +1,64 @@
+"""Unnest: one row per element of a list or map; the plan node of UNNEST, explode and posexplode.
+
+::
+
+    unnest(Z)[x, e, i]  =  Σ over lists l with element e at position i of Z[x, l]
+
+It is linear: a row maps to its elements, whatever the other rows are. The list is the last column
+of the input, and its elements (for a map: keys and values) replace it. So the columns before it
+stay where they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import pyarrow as pa
+
+from circuits.plan.columns import Field, Fields
+from circuits.plan.node import UnaryNode
+from circuits.types.arrow_types import part_types
+
+__all__ = ["Unnest"]
+
+
+@dataclass(frozen=True)
+class Unnest(UnaryNode):
+    """The rows of the input, once per element of the list or map in its last column.
+
+    Attributes:
+        names: The names of the new columns: the element, or key and value; then the position.
+        first: The position of the first element; None if there is no column of positions.
+        outer: True if a row without elements stays, with NULL for the element and its position.
+    """
+
+    names: tuple[str, ...]
+    first: int | None = None
+    outer: bool = False
+
+    is_linear: ClassVar[bool] = True
+
+    @cached_property
+    def fields(self) -> Fields:
+        *kept, last = self.input.fields
+        types = part_types(last.type)
+        if self.first is not None:
+            types.append(pa.int64())
+        return (*kept, *(Field(*pair) for pair in zip(self.names, types, strict=True)))
+
+    def key(self) -> tuple[object, ...]:
+        return self.first, self.outer
+
+    def label(self) -> str:
+        kind = "outer unnest" if self.outer else "unnest"
+        position = "" if self.first is None else f" with position from {self.first}"
+        return f"{kind} {self.input.fields[-1].name}{position}"
+
+    def _may_be_null(self, column: int) -> bool:
+        kept = len(self.input.fields) - 1
+        if column < kept:
+            return self.input.is_nullable(column)
+        is_position = self.first is not None and column == len(self.fields) - 1
+        return self.outer or not is_position

@@ -1,0 +1,352 @@
+"""Codes of lists, structs and maps: rows of the codes of their parts, in one dictionary.
+
+::
+
+    list    [x, y, z]             the codes of its elements
+    struct  {a: x, b: y}          the codes of its fields
+    map     {k: v, l: w}          the codes of its entries, key after key: k, v, l, w
+
+The parts are encoded first, with the codec of their own type, so types nest to any depth. The codes
+of the parts are 64-bit words, and the bytes of these words are the value in the dictionary. Equal
+values have equal parts in the same order, and so equal bytes. NULL is equal to NULL within a value,
+as in DuckDB and Spark. Maps are equal if they have the same entries in the same order.
+
+All nested types share one dictionary. Codes are compared only between columns of one ``space``, so
+two types may use the same bytes for different values.
+
+Codes do not have the order of the values. The sort key of a value is that of its first part, and
+ORDER BY compares values with equal keys as a whole (`ranks`): part by part, a list before its
+continuations, NULL after every value, as in DuckDB.
+
+Cost: to encode, the cost of the parts and one hash per value; to decode, one copy of the words and
+the cost of the parts. Both work on whole columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from circuits.errors import SchemaError
+from circuits.types.codecs.arrow_buffers import NULL, BoolArray, Int64Array, bitmap_of
+from dbsp_wcoj.values.interner import ABSENT, Interner
+
+if TYPE_CHECKING:
+    from circuits.types.codecs.codec import Codec
+
+__all__ = ["Lists", "Nested", "list_array", "list_parts", "ranks", "struct_array"]
+
+WORD_BYTES: Final = 8
+_INT32_MAX: Final = 2**31 - 1
+# No key of a value is an extreme of int64, because NULL has these.
+_LEAST: Final = NULL + 1
+_GREATEST: Final = -NULL - 2
+
+
+@dataclass(frozen=True)
+class Nested:
+    """The coding of a nested type.
+
+    Args:
+        type: A list, fixed-size list, struct or map.
+        dictionary: The dictionary of all nested types.
+        parts: The codecs of the elements, of the fields, or of the keys and values.
+    """
+
+    type: pa.DataType
+    dictionary: Interner
+    parts: tuple[Codec, ...]
+    exact: bool = False
+    ordered: bool = False
+
+    @property
+    def space(self) -> Hashable:
+        """Names of fields are not part of the space: structs are compared by position."""
+        kind = "struct" if self.is_struct else "map" if types.is_map(self.type) else "list"
+        return (kind, *(part.space for part in self.parts))
+
+    @property
+    def is_struct(self) -> bool:
+        return bool(types.is_struct(self.type))
+
+    def encode(self, array: pa.Array, valid: BoolArray | None, *, adding: bool) -> Int64Array:
+        """Return codes; -1 if not valid, or if not in the dictionary and not adding."""
+        if self.is_struct:
+            columns: Sequence[pa.Array] = array.flatten()
+            counts = np.full(len(array), 1, np.int64)
+        else:
+            counts, columns = list_parts(array)
+        rows = int(counts.sum())
+        words = np.empty((rows, len(self.parts)), np.int64)
+        known = np.ones(rows, np.bool_)
+        for place, (part, column) in enumerate(zip(self.parts, columns, strict=True)):
+            codes = part.encode(column) if adding else part.find(column)
+            words[:, place] = codes
+            if not adding and not part.ordered:
+                known &= codes != ABSENT
+        offsets = _offsets(counts)
+        if not known.all():
+            # A part that is in no dictionary makes the value unknown: leave the value out.
+            missing = np.concatenate(([0], np.cumsum(~known)))
+            known_rows = missing[offsets[1:]] == missing[offsets[:-1]]
+            valid = known_rows if valid is None else valid & known_rows
+        look_up = self.dictionary.intern if adding else self.dictionary.find
+        data = words.reshape(-1).view(np.uint8)
+        return look_up(offsets * (WORD_BYTES * len(self.parts)), data, valid)
+
+    def decode(self, codes: Int64Array, valid: BoolArray | None) -> pa.Array:
+        """Return the values of codes.
+
+        Raises:
+            SchemaError: A code is not in the dictionary, or the elements do not fit the type.
+        """
+        unknown = codes < 0 if valid is None else (codes < 0) & valid
+        if unknown.any():
+            size = len(self.dictionary)
+            raise SchemaError(
+                f"code {codes[unknown][0]} is outside [0, {size - 1}] of {self.type}: "
+                "decode with the codec that encoded"
+            )
+        counts, words = self.words(codes)
+        if self.is_struct:
+            rows = np.full((len(codes), len(self.parts)), NULL, np.int64)
+            rows[slice(None) if valid is None else valid] = words
+            columns = [
+                part.decode(np.ascontiguousarray(rows[:, place]))
+                for place, part in enumerate(self.parts)
+            ]
+            return struct_array(self.type, columns, valid, len(codes))
+        columns = [
+            part.decode(np.ascontiguousarray(words[:, place]))
+            for place, part in enumerate(self.parts)
+        ]
+        return list_array(self.type, counts, columns, valid)
+
+    def keys(self, codes: Int64Array) -> list[Int64Array]:
+        """Return a column in the order of the first parts; it never has an extreme of int64."""
+        if not self.parts:
+            return [np.zeros(len(codes), np.int64)]
+        counts, words = self.words(codes)
+        filled = np.flatnonzero(counts)
+        firsts = np.ascontiguousarray(words[_offsets(counts)[:-1][filled], 0])
+        keys = np.full(len(codes), _LEAST, np.int64)
+        keys[filled] = np.clip(self.parts[0].sort_keys(firsts)[0][0], _LEAST, _GREATEST)
+        return [keys]
+
+    def words(self, codes: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Return the number of rows of words of each value, and all rows, one after another."""
+        offsets, data = self.dictionary.gather(codes)
+        width = len(self.parts)
+        if not width:
+            return np.zeros(len(codes), np.int64), np.empty((int((codes >= 0).sum()), 0), np.int64)
+        words = data.view(np.int64).reshape(-1, width)
+        return np.diff(offsets) // (WORD_BYTES * width), words
+
+
+@dataclass(frozen=True)
+class Lists:
+    """A column of lists as numpy and Arrow arrays.
+
+    Attributes:
+        counts: The number of elements of each list; 0 for NULL.
+        values: The elements of all lists, one after another.
+        valid: A mask of the lists that are not NULL; None if no list is NULL.
+    """
+
+    counts: Int64Array
+    values: pa.Array
+    valid: BoolArray | None
+
+    @classmethod
+    def of(cls, array: pa.Array) -> Lists:
+        """Read an array of lists, or of maps as lists of entries."""
+        if types.is_map(array.type):
+            array = array.cast(entries_type(array.type))
+        counts, (values,) = list_parts(array)
+        valid = None if array.null_count == 0 else _mask(array.is_valid())
+        return cls(counts, values, valid)
+
+    @property
+    def starts(self) -> Int64Array:
+        """The position of the first element of each list in ``values``."""
+        return _offsets(self.counts)[:-1]
+
+    @property
+    def rows(self) -> Int64Array:
+        """The number of the list that each element is in."""
+        return np.repeat(np.arange(len(self.counts)), self.counts)
+
+    @property
+    def places(self) -> Int64Array:
+        """The position of each element in its list, from 0."""
+        return np.arange(len(self.values)) - np.repeat(self.starts, self.counts)
+
+    def array(self, type: pa.DataType) -> pa.Array:
+        """Return the lists as an Arrow array."""
+        return list_array(type, self.counts, [self.values], self.valid)
+
+
+def entries_type(type: pa.DataType) -> pa.DataType:
+    """Return the type of a list of the entries of a map: structs of ``key`` and ``value``."""
+    return pa.list_(pa.struct([pa.field("key", type.key_type), pa.field("value", type.item_type)]))
+
+
+def list_parts(array: pa.Array) -> tuple[Int64Array, list[pa.Array]]:
+    """Return the number of elements of each list or map, and the elements: keys and values of maps.
+
+    A NULL has no elements, whatever its offsets are.
+    """
+    is_map = types.is_map(array.type)
+    if is_map:
+        array = array.cast(entries_type(array.type))
+    lengths = pc.fill_null(pc.list_value_length(array), 0)
+    counts = lengths.cast(pa.int64()).to_numpy()
+    values = array.flatten()
+    return counts, values.flatten() if is_map else [values]
+
+
+def list_array(
+    type: pa.DataType, counts: Int64Array, columns: Sequence[pa.Array], valid: BoolArray | None
+) -> pa.Array:
+    """Return an array of lists or maps of exactly ``type``.
+
+    Args:
+        type: A list or map; ``columns`` are the elements, or the keys and the values.
+        counts: The number of elements of each list, 0 where it is not valid.
+        columns: The elements, one after another.
+        valid: A mask of the lists that are not NULL; None if no list is NULL.
+
+    Raises:
+        SchemaError: There are more elements than the type can hold, or a list of fixed size has
+            another size.
+    """
+    if types.is_fixed_size_list(type):
+        return _fixed_size_array(type, counts, columns[0], valid)
+    offsets: npt.NDArray[Any] = _offsets(counts)
+    if not types.is_large_list(type):
+        if offsets[-1] > _INT32_MAX:
+            raise SchemaError(
+                f"{offsets[-1]} elements in {len(counts)} lists are more than {type} holds "
+                f"({_INT32_MAX}): give fewer rows in a step"
+            )
+        offsets = offsets.astype(np.int32)
+    if types.is_map(type):
+        fields = [type.key_field, type.item_field]
+        child = pa.StructArray.from_arrays(list(columns), fields=fields)
+    else:
+        child = columns[0]
+    buffers = [bitmap_of(valid), pa.py_buffer(offsets)]
+    return pa.Array.from_buffers(type, len(counts), buffers, children=[child])
+
+
+def struct_array(
+    type: pa.DataType, columns: Sequence[pa.Array], valid: BoolArray | None, rows: int
+) -> pa.Array:
+    """Return an array of structs of exactly ``type``."""
+    return pa.Array.from_buffers(type, rows, [bitmap_of(valid)], children=list(columns))
+
+
+def _fixed_size_array(
+    type: pa.DataType, counts: Int64Array, values: pa.Array, valid: BoolArray | None
+) -> pa.Array:
+    size = type.list_size
+    sizes = counts if valid is None else counts[valid]
+    if (sizes != size).any():
+        wrong = sizes[sizes != size][0]
+        raise SchemaError(f"a list of {wrong} elements is not of type {type}: declare a list")
+    if valid is not None:
+        places = np.zeros((len(counts), size), np.int64)
+        places[valid] = np.arange(len(values)).reshape(-1, size)
+        missing = np.repeat(~valid, size)
+        values = values.take(pa.array(places.reshape(-1), mask=missing))
+    return pa.Array.from_buffers(type, len(counts), [bitmap_of(valid)], children=[values])
+
+
+def ranks(array: pa.Array, codecs: Any) -> Int64Array:
+    """Return integers in the order of the values, equal for equal values; NULL is the greatest.
+
+    Lists are refined position by position: only lists that agree so far and have more elements are
+    compared further, so the work is O(elements * log).
+
+    Args:
+        array: An array of any type.
+        codecs: Gives the codecs of the types of the parts.
+    """
+    type = array.type
+    if types.is_struct(type):
+        order = [ranks(column, codecs) for column in array.flatten()]
+        result = _dense(order) if order else np.zeros(len(array), np.int64)
+    elif types.is_nested(type):
+        lists = Lists.of(array)
+        result = _list_ranks(lists.counts, ranks(lists.values, codecs))
+    else:
+        codec = codecs.codec(type)
+        codes = codec.encode(array)
+        if codec.ordered:
+            result = _dense([codes])
+        else:
+            distinct, inverse = np.unique(codes, return_inverse=True)
+            order_of = pc.array_sort_indices(_sortable(codec.decode(distinct))).to_numpy()
+            rank_of = np.empty(len(distinct), np.int64)
+            rank_of[order_of] = np.arange(len(distinct))
+            result = rank_of[inverse]
+    if array.null_count:
+        result[_mask(array.is_null())] = len(array)
+    return result
+
+
+def _sortable(array: pa.Array) -> pa.Array:
+    if isinstance(array, pa.DictionaryArray):
+        array = array.dictionary_decode()
+    if array.type == pa.string_view():
+        return array.cast(pa.large_string())
+    return array.cast(pa.large_binary()) if array.type == pa.binary_view() else array
+
+
+def _list_ranks(counts: Int64Array, element_ranks: Int64Array) -> Int64Array:
+    starts, groups = _offsets(counts)[:-1], np.zeros(len(counts), np.int64)
+    place, active = 0, np.arange(len(counts))
+    while len(active):
+        longer = counts[active] > place
+        elements = np.full(len(active), -1, np.int64)
+        elements[longer] = element_ranks[starts[active[longer]] + place]
+        # Lists of one group are all active or all decided, so a column of zeros for the others
+        # keeps their groups.
+        refined = np.zeros(len(counts), np.int64)
+        refined[active] = elements
+        groups = _dense([groups, refined])
+        sizes = np.bincount(groups)
+        place += 1
+        active = active[longer]
+        active = active[sizes[groups[active]] > 1]
+    return groups
+
+
+def _dense(columns: Sequence[Int64Array]) -> Int64Array:
+    """Return the ranks 0, 1, 2, … of rows in lexicographic order; equal rows have equal ranks."""
+    order = np.lexsort(tuple(reversed(columns)))
+    changes = np.zeros(len(order), np.bool_)
+    for column in columns:
+        in_order = column[order]
+        changes[1:] |= in_order[1:] != in_order[:-1]
+    result = np.empty(len(order), np.int64)
+    result[order] = np.cumsum(changes)
+    return result
+
+
+def _offsets(counts: Int64Array) -> Int64Array:
+    offsets = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    return offsets
+
+
+def _mask(values: pa.Array) -> BoolArray:
+    mask: BoolArray = values.to_numpy(zero_copy_only=False)
+    return mask

@@ -1,0 +1,406 @@
+"""Dates as formatted text and back, with patterns of Java (Spark) or of C (DuckDB, PostgreSQL).
+
+Both kinds of pattern become the same list of fields and literal texts, and one formatter and one
+parser read that list. Each distinct value is formatted or parsed once, in Python; years are 1 to
+9999. Names of months and days are English.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from functools import lru_cache
+from typing import Any, Final
+
+import pyarrow as pa
+
+from circuits.types.functions.function import Function
+from circuits.types.functions.signatures import Signature, per_distinct_row
+
+__all__ = ["FUNCTIONS"]
+
+MONTHS: Final = (
+    *("January", "February", "March", "April", "May", "June", "July", "August", "September"),
+    *("October", "November", "December"),
+)
+DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+
+
+@dataclass(frozen=True)
+class Field:
+    """A part of a format: a field of the date with its least width, or a literal text."""
+
+    name: str
+    width: int = 0
+    optional: bool = False
+
+
+def _java_field(letter: str, count: int, pattern: str) -> Field:
+    match letter:
+        case "y" | "u":
+            return Field("year2", 2) if count == 2 else Field("year", count)
+        case "M" | "L":
+            return Field(("month", "month", "month_short", "month_name")[min(count, 4) - 1], count)
+        case "E":
+            return Field("day_name" if count == 4 else "day_short")
+        case "S":
+            return Field("fraction", count)
+        case "X" | "x" | "Z" | "V" | "z" | "O":
+            return Field(f"zone{letter}", count)
+        case "G":
+            return Field("era")
+        case _ if letter in _JAVA_FIELDS:
+            return Field(_JAVA_FIELDS[letter], count)
+    raise ValueError(f"the letter {letter!r} in the date format {pattern!r} is not supported")
+
+
+_JAVA_FIELDS: Final = {
+    "d": "day",
+    "D": "day_of_year",
+    "H": "hour",
+    "h": "hour12",
+    "K": "hour0_11",
+    "k": "hour1_24",
+    "m": "minute",
+    "s": "second",
+    "a": "half",
+    "q": "quarter",
+    "Q": "quarter",
+    "F": "week_of_month",
+}
+
+
+@lru_cache(maxsize=256)
+def java_format(pattern: str) -> tuple[Field, ...]:
+    """Return the fields of a pattern of Java's DateTimeFormatter; ValueError if it is none."""
+    fields: list[Field] = []
+    index, optional = 0, False
+    while index < len(pattern):
+        character = pattern[index]
+        if character == "'":
+            end = pattern.find("'", index + 1)
+            if end < 0:
+                raise ValueError(f"the quote in the date format {pattern!r} is not closed")
+            literal = pattern[index + 1 : end] or "'"
+            fields.append(Field("text:" + literal, 0, optional))
+            index = end + 1
+        elif character in "[]":
+            optional = character == "["
+            index += 1
+        elif character.isascii() and character.isalpha():
+            end = index
+            while end < len(pattern) and pattern[end] == character:
+                end += 1
+            field = _java_field(character, end - index, pattern)
+            fields.append(Field(field.name, field.width, optional))
+            index = end
+        else:
+            fields.append(Field("text:" + character, 0, optional))
+            index += 1
+    return tuple(fields)
+
+
+_C_FIELDS: Final = {
+    "Y": Field("year", 1),
+    "y": Field("year2", 2),
+    "m": Field("month", 2),
+    "-m": Field("month", 1),
+    "b": Field("month_short"),
+    "B": Field("month_name"),
+    "d": Field("day", 2),
+    "-d": Field("day", 1),
+    "j": Field("day_of_year", 3),
+    "-j": Field("day_of_year", 1),
+    "a": Field("day_short"),
+    "A": Field("day_name"),
+    "w": Field("day_of_week"),
+    "u": Field("iso_day_of_week"),
+    "G": Field("iso_year", 4),
+    "V": Field("iso_week", 2),
+    "H": Field("hour", 2),
+    "-H": Field("hour", 1),
+    "I": Field("hour12", 2),
+    "-I": Field("hour12", 1),
+    "M": Field("minute", 2),
+    "-M": Field("minute", 1),
+    "S": Field("second", 2),
+    "-S": Field("second", 1),
+    "f": Field("fraction", 6),
+    "g": Field("fraction", 3),
+    "n": Field("fraction", 9),
+    "p": Field("half"),
+    "z": Field("offset"),
+    "Z": Field("zone_name"),
+    "U": Field("week_from_sunday", 2),
+    "W": Field("week_from_monday", 2),
+    "%": Field("text:%"),
+}
+
+
+@lru_cache(maxsize=256)
+def c_format(pattern: str) -> tuple[Field, ...]:
+    """Return the fields of a pattern of C's strftime; ValueError if it is none."""
+    pattern = re.sub(
+        "%([cxX])",
+        lambda found: {"c": "%Y-%m-%d %H:%M:%S", "x": "%Y-%m-%d", "X": "%H:%M:%S"}[found[1]],
+        pattern,
+    )
+    fields = []
+    for match in re.finditer(r"%(-?.)|([^%]+)|%", pattern, re.DOTALL):
+        if match[2] is not None:
+            fields.append(Field("text:" + match[2]))
+        elif match[1] in _C_FIELDS:
+            fields.append(_C_FIELDS[match[1]])
+        else:
+            raise ValueError(f"{match[0]!r} in the date format {pattern!r} is not supported")
+    return tuple(fields)
+
+
+def _padded(number: int, field: Field) -> str:
+    return f"{number:0{max(field.width, 1)}d}"
+
+
+_NUMBERS: Final[dict[str, Callable[[datetime], int]]] = {
+    "year": lambda moment: moment.year,
+    "year2": lambda moment: moment.year % 100,
+    "month": lambda moment: moment.month,
+    "day": lambda moment: moment.day,
+    "day_of_year": lambda moment: moment.timetuple().tm_yday,
+    "day_of_week": lambda moment: moment.isoweekday() % 7,
+    "iso_day_of_week": lambda moment: moment.isoweekday(),
+    "iso_year": lambda moment: moment.isocalendar()[0],
+    "iso_week": lambda moment: moment.isocalendar()[1],
+    "hour": lambda moment: moment.hour,
+    "hour12": lambda moment: moment.hour % 12 or 12,
+    "hour0_11": lambda moment: moment.hour % 12,
+    "hour1_24": lambda moment: moment.hour or 24,
+    "minute": lambda moment: moment.minute,
+    "second": lambda moment: moment.second,
+    "week_of_month": lambda moment: (moment.day - 1) // 7 + 1,
+    "week_from_sunday": lambda moment: int(moment.strftime("%U")),
+    "week_from_monday": lambda moment: int(moment.strftime("%W")),
+}
+
+
+def _format_field(moment: datetime, field: Field) -> str:
+    name = field.name
+    if name.startswith("text:"):
+        return name[5:]
+    if name in _NUMBERS:
+        return _padded(_NUMBERS[name](moment), field)
+    match name:
+        case "month_short":
+            return MONTHS[moment.month - 1][:3]
+        case "month_name":
+            return MONTHS[moment.month - 1]
+        case "day_short":
+            return DAYS[moment.weekday()][:3]
+        case "day_name":
+            return DAYS[moment.weekday()]
+        case "half":
+            return "AM" if moment.hour < 12 else "PM"
+        case "fraction":
+            return f"{moment.microsecond:06d}000"[: field.width]
+        case "quarter":
+            number = (moment.month + 2) // 3
+            return str(number) if field.width == 1 else _quarter_text(number, field.width)
+        case "era":
+            return "AD"
+        case "offset":
+            return "+00"
+        case "zone_name":
+            return ""
+        case _:
+            return _utc_text(name, field.width)
+
+
+def _quarter_text(number: int, width: int) -> str:
+    ordinal = ("1st", "2nd", "3rd", "4th")[number - 1]
+    return {2: f"0{number}", 3: f"Q{number}", 4: f"{ordinal} quarter"}[min(width, 4)]
+
+
+def _utc_text(name: str, width: int) -> str:
+    match name[-1]:
+        case "X":
+            return "Z"
+        case "x":
+            return ("+00", "+0000", "+00:00")[min(width, 3) - 1]
+        case "Z":
+            return {4: "GMT", 5: "Z"}.get(width, "+0000")
+        case "V":
+            return "Etc/UTC"
+        case "O":
+            return "GMT"
+        case _:
+            return "UTC" if width < 4 else "Coordinated Universal Time"
+
+
+def _formatter(compile_format: Callable[[str], tuple[Field, ...]]) -> Callable[..., str]:
+    def write(moment: datetime, pattern: str) -> str:
+        return "".join(_format_field(moment, field) for field in compile_format(pattern))
+
+    return write
+
+
+_NAMES_PATTERN: Final = {
+    "month_short": "|".join(name[:3] for name in MONTHS),
+    "month_name": "|".join(MONTHS),
+    "day_short": "|".join(name[:3] for name in DAYS),
+    "day_name": "|".join(DAYS),
+    "half": "AM|PM",
+    "era": "AD|BC",
+}
+
+
+def _field_expression(field: Field, strict: bool, adjacent: bool) -> str:
+    name, width = field.name, field.width
+    if name.startswith("text:"):
+        return re.escape(name[5:])
+    group = name
+    if name in _NAMES_PATTERN:
+        body = f"(?i:{_NAMES_PATTERN[name]})"
+    elif name == "fraction":
+        body = rf"\d{{{width}}}" if strict else rf"\d{{1,{max(width, 9)}}}"
+    elif name.startswith("zone") or name == "offset":
+        group, body = "zone", r"Z|[+-]\d{2}(?::?\d{2})?(?::?\d{2})?|[A-Za-z][\w/+-]*"
+    elif name == "year2":
+        body = r"\d{2}"
+    elif name == "year":
+        body = (
+            r"\d{4}"
+            if adjacent and width in (1, 4)
+            else (rf"[+-]?\d{{{width},{max(4, width)}}}" if strict else r"[+-]?\d{1,4}")
+        )
+    else:
+        most = 3 if name == "day_of_year" else 2
+        least = min(width, most) if strict and width > 1 else 1
+        body = rf"\d{{{least},{most}}}"
+    return f"(?P<{group}>{body})"
+
+
+@lru_cache(maxsize=256)
+def _parser_expression(fields: tuple[Field, ...], strict: bool) -> re.Pattern[str]:
+    parts = []
+    for index, field in enumerate(fields):
+        following = fields[index + 1] if index + 1 < len(fields) else Field("text:")
+        part = _field_expression(field, strict, not following.name.startswith("text:"))
+        parts.append(f"(?:{part})?" if field.optional else part)
+    try:
+        return re.compile("".join(parts))
+    except re.error as error:
+        raise ValueError(f"the date format has a field twice: {error}") from None
+
+
+def _zone_offset(text: str) -> timedelta:
+    match = re.fullmatch(r"([+-])(\d{2}):?(\d{2})?:?(\d{2})?", text)
+    if match:
+        hours, minutes, seconds = (int(part or 0) for part in match.groups()[1:])
+        offset = timedelta(hours=hours, minutes=minutes, seconds=seconds)
+        return -offset if match[1] == "-" else offset
+    if text.upper() in ("Z", "UTC", "GMT", "ETC/UTC"):
+        return timedelta()
+    raise ValueError(f"the zone {text!r} is not an offset")
+
+
+def _parse_fields(fields: tuple[Field, ...], text: str, strict: bool) -> datetime:
+    match = _parser_expression(fields, strict).fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} does not match the date format")
+    found = {name: value for name, value in match.groupdict().items() if value is not None}
+    year = int(found.get("year", 1970 if strict else 1900))
+    if "year2" in found:
+        two = int(found["year2"])
+        year = 2000 + two if strict or two < 69 else 1900 + two
+    month = int(found.get("month", 1))
+    for name in ("month_short", "month_name"):
+        if name in found:
+            month = 1 + [m[:3].lower() for m in MONTHS].index(found[name][:3].lower())
+    hour = int(found.get("hour", 0))
+    if "hour1_24" in found:
+        hour = int(found["hour1_24"]) % 24
+    for name in ("hour12", "hour0_11"):
+        if name in found:
+            if int(found[name]) > 12:
+                raise ValueError(f"{found[name]} is no hour of 12")
+            hour = int(found[name]) % 12 + 12 * (found.get("half", "AM").upper() == "PM")
+    micros = int(f"{found.get('fraction', '0'):0<6}"[:6])
+    moment = datetime(
+        year,
+        month,
+        int(found.get("day", 1)),
+        hour,
+        int(found.get("minute", 0)),
+        int(found.get("second", 0)),
+        micros,
+    )
+    if "day_of_year" in found:
+        day = date(year, 1, 1) + timedelta(days=int(found["day_of_year"]) - 1)
+        if day.year != year:
+            raise ValueError(f"{found['day_of_year']} is no day of {year}")
+        moment = moment.replace(month=day.month, day=day.day)
+    if "zone" in found:
+        moment -= _zone_offset(found["zone"])
+    return moment
+
+
+def _java_parser(*, lenient: bool) -> Callable[[str, str], datetime | None]:
+    def parse(text: str, pattern: str) -> datetime | None:
+        fields = java_format(pattern)
+        try:
+            return _parse_fields(fields, text, strict=True)
+        except (ValueError, OverflowError):
+            if lenient:
+                return None
+            raise
+
+    return parse
+
+
+def _c_parser(*, lenient: bool) -> Callable[[str, str], datetime | None]:
+    def parse(text: str, pattern: str) -> datetime | None:
+        fields = c_format(pattern)
+        try:
+            return _parse_fields(fields, text.strip(), strict=False)
+        except (ValueError, OverflowError):
+            if lenient:
+                return None
+            raise
+
+    return parse
+
+
+_MOMENT: Final = pa.timestamp("us")
+_WRITE: Final = Signature("mt", pa.string())
+_READ: Final = Signature("tt", _MOMENT)
+
+
+def _function(name: str, description: str, rule: Any, python: Callable[..., Any]) -> Function:
+    return Function(name, description, rule, per_distinct_row(python))
+
+
+FUNCTIONS = (
+    _function(
+        "date_format",
+        "a in the format b of Java: yyyy-MM-dd HH:mm:ss",
+        _WRITE,
+        _formatter(java_format),
+    ),
+    _function(
+        "date_parse",
+        "the moment in the text a of format b of Java",
+        _READ,
+        _java_parser(lenient=False),
+    ),
+    _function(
+        "try_date_parse", "as date_parse; NULL for another text", _READ, _java_parser(lenient=True)
+    ),
+    _function(
+        "strftime", "a in the format b of C: %Y-%m-%d %H:%M:%S", _WRITE, _formatter(c_format)
+    ),
+    _function(
+        "strptime", "the moment in the text a of format b of C", _READ, _c_parser(lenient=False)
+    ),
+    _function("try_strptime", "as strptime; NULL for another text", _READ, _c_parser(lenient=True)),
+)

@@ -1,0 +1,63 @@
+"""Errors that a query raises by itself, and ``try``, which turns errors into NULL.
+
+``try`` has no kernel: the evaluator restricts its argument to ever fewer rows until it finds those
+that fail (`circuits.runtime.evaluation`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from circuits.types.functions.argument_rows import fill_rows
+from circuits.types.functions.function import (
+    Arguments,
+    Function,
+    TypedArguments,
+    Values,
+    require,
+)
+from circuits.types.functions.signatures import Signature, row_count
+
+__all__ = ["FUNCTIONS"]
+
+
+def _try_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+    require(name, arguments, 1, 1)
+    return arguments, arguments[0].type
+
+
+def _raise(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    rows = row_count(arguments)
+    if rows:
+        message = fill_rows(arguments[0], rows)[0].as_py()
+        raise pa.ArrowInvalid(str(message))
+    return pa.nulls(0, of)
+
+
+def _assert_true(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    rows = row_count(arguments)
+    condition, message = (fill_rows(values, rows) for values in arguments)
+    false = pc.invert(pc.fill_null(condition, False))
+    if pc.any(false, min_count=0).as_py():
+        raise pa.ArrowInvalid(str(message.filter(false)[0].as_py()))
+    return pa.nulls(rows, of)
+
+
+FUNCTIONS = (
+    Function("try", "a; NULL for the rows for which a fails", _try_rule),
+    Function(
+        "raise_error",
+        "fails with the message a for every row that reaches it",
+        Signature("t", pa.string()),
+        _raise,
+    ),
+    Function(
+        "assert_true",
+        "NULL; fails with the message b if a is not true",
+        Signature("bt", pa.bool_()),
+        _assert_true,
+    ),
+)

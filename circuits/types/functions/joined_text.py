@@ -1,0 +1,44 @@
+"""``concat_ws``: texts joined by a separator, without those that are NULL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from circuits.types.functions.function import Function, Values
+from circuits.types.functions.length_limits import (
+    MAX_STRING_BYTES,
+    byte_lengths,
+    check_lengths,
+    upper_bound,
+)
+from circuits.types.functions.signatures import Signature, row_count
+
+__all__ = ["FUNCTIONS"]
+
+
+def _join(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    separator, *parts = arguments
+    if not parts:
+        return pc.if_else(pc.is_valid(separator), pa.scalar("", of), pa.scalar(None, of))
+    rows = row_count(arguments)
+    separators = len(parts) * upper_bound(separator, rows)
+    if separators + sum(upper_bound(part, rows) for part in parts) > MAX_STRING_BYTES:
+        lengths = [byte_lengths(part, rows) for part in parts]
+        lengths.append(len(parts) * byte_lengths(separator, rows))
+        check_lengths(np.sum(lengths, axis=0))
+    parts = [pc.cast(part, of) for part in parts]
+    return pc.binary_join_element_wise(*parts, pc.cast(separator, of), null_handling="skip")
+
+
+FUNCTIONS = (
+    Function(
+        "concat_ws",
+        "the other arguments that are not NULL, joined by a",
+        Signature("t|t*", pa.string()),
+        _join,
+    ),
+)

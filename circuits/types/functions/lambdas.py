@@ -1,0 +1,114 @@
+"""Functions of lists with an expression over each element: transform, filter, exists, all, reduce.
+
+::
+
+    list_transform(a, body, …)     the values of the body, in the order of the elements
+    list_filter(a, body, …)        the elements for which the body is true
+    list_exists(a, body, …)        true if the body is true for an element
+    list_forall(a, body, …)        true if the body is true for all elements
+    list_reduce(a, body, start, …) start, replaced by the body's value for each element in turn
+
+The body is a literal whose value is an expression: over the element as column 0, its position as
+column 1, and the arguments after the body from column 2 on. So a rule that replaces columns of the
+row replaces these arguments, and leaves the body alone. The evaluator computes the body over the
+elements of all lists at once (`circuits.runtime.evaluation`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from circuits.errors import FunctionError
+from circuits.plan.expressions import Call, Column, Expression, Literal, substitute
+from circuits.types.codecs.nested import Lists, list_array
+from circuits.types.functions.coercion import cast_to
+from circuits.types.functions.function import Arguments, Function, TypedArguments, argument_error
+from circuits.types.functions.lists import is_list
+
+__all__ = ["FUNCTIONS", "LAMBDA_FUNCTIONS", "apply_lambda", "lambda_call"]
+
+_DESCRIPTIONS: Final = {
+    "list_transform": "the list of the values of b for the elements of the list a",
+    "list_filter": "the elements of the list a for which b is true",
+    "list_exists": "true if b is true for an element of the list a",
+    "list_forall": "true if b is true for all elements of the list a",
+    "list_reduce": "the value c, replaced by the value of b for each element of the list a",
+}
+LAMBDA_FUNCTIONS: Final = frozenset(_DESCRIPTIONS)
+
+
+def lambda_call(
+    name: str,
+    values: Expression,
+    body: Expression,
+    parameters: tuple[int, ...],
+    start: Expression | None = None,
+) -> Expression:
+    """Return the call of a function with a lambda.
+
+    Args:
+        name: The function.
+        values: The list.
+        body: The expression, with the parameters as columns of these numbers; all other columns
+            are those of the row.
+        parameters: The numbers of the columns that stand for the parameters.
+        start: The first value of `list_reduce`.
+
+    Raises:
+        FunctionError: The argument is no list, or the body has the wrong type.
+    """
+    if not is_list(values.type):
+        raise FunctionError(f"{name}({values.type}, ...) does not exist: it takes a list")
+    captured: dict[Column, int] = {}
+
+    def place(column: Column) -> Column:
+        if column.index in parameters:
+            return Column(parameters.index(column.index), column.type)
+        return Column(2 + captured.setdefault(column, len(captured)), column.type)
+
+    body = substitute(body, place)
+    result = pa.list_(body.type)
+    if name == "list_filter":
+        result = pa.list_(values.type.value_type)
+    elif name in ("list_exists", "list_forall"):
+        result = pa.bool_()
+    elif start is not None:
+        result = start.type
+        body = cast_to(body, result)
+    if name in ("list_filter", "list_exists", "list_forall"):
+        if pa.types.is_null(body.type):
+            body = Literal(None, pa.bool_())
+        if not pa.types.is_boolean(body.type):
+            raise FunctionError(f"{name} needs a condition, not a value of type {body.type}")
+    others = [*([start] if start is not None else []), *captured]
+    return Call(name, (values, Literal(body, pa.null()), *others), result)
+
+
+def apply_lambda(name: str, lists: Lists, values: pa.Array, of: pa.DataType) -> pa.Array:
+    """Return the results of a function, from the values of its body for all elements."""
+    if name == "list_transform":
+        made = values if values.type == of.value_type else pc.cast(values, of.value_type)
+        return list_array(of, lists.counts, [made], lists.valid)
+    true = pc.fill_null(values, False).to_numpy(zero_copy_only=False)
+    if name == "list_filter":
+        counts = np.bincount(lists.rows[true], minlength=len(lists.counts))
+        return list_array(of, counts, [lists.values.filter(pa.array(true))], lists.valid)
+    deciding = name == "list_exists"
+    unknown = values.is_null().to_numpy(zero_copy_only=False)
+    hits = true if deciding else ~true & ~unknown
+    found = np.bincount(lists.rows[hits], minlength=len(lists.counts)) > 0
+    undecided = ~found & (np.bincount(lists.rows[unknown], minlength=len(lists.counts)) > 0)
+    if lists.valid is not None:
+        undecided |= ~lists.valid
+    return pa.array(found == deciding, mask=undecided)
+
+
+def _rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+    raise argument_error(name, arguments, "its second argument is written as x -> expression")
+
+
+FUNCTIONS = tuple(Function(name, text, _rule) for name, text in _DESCRIPTIONS.items())

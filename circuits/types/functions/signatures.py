@@ -1,0 +1,211 @@
+"""Type rules by signature, and kernels that call Python once per distinct row of arguments.
+
+A signature has one letter per parameter; parameters after ``|`` are optional, and ``*`` repeats the
+last one::
+
+    t text        i integer     f number, computed as a float64     n number, of its own kind
+    b bool        y bytes       d date                              m timestamp without zone
+    v any value
+
+Literals adapt to a parameter; a column is cast only if its type can represent all its values. Text
+and bytes are one for ``y``: a text means its UTF-8 bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types as arrow
+
+from circuits.plan.expressions import Expression, Literal
+from circuits.types.functions.argument_rows import fill_rows
+from circuits.types.functions.coercion import cast_to
+from circuits.types.functions.function import (
+    Arguments,
+    Kernel,
+    TypedArguments,
+    Values,
+    argument_error,
+    require,
+)
+from circuits.types.functions.type_rules import is_binary, is_number, is_temporal, is_text, plain
+
+__all__ = ["Signature", "column_kernel", "per_distinct_row", "row_count"]
+
+_NULL_TYPES = {
+    "t": pa.string(),
+    "i": pa.int64(),
+    "f": pa.float64(),
+    "n": pa.int64(),
+    "b": pa.bool_(),
+    "y": pa.binary(),
+    "d": pa.date32(),
+    "m": pa.timestamp("us"),
+    "v": pa.bool_(),
+}
+_NAMES = {
+    "t": "text",
+    "i": "an integer",
+    "f": "a number",
+    "n": "a number",
+    "b": "a condition",
+    "y": "text or bytes",
+    "d": "a date",
+    "m": "a date or a timestamp",
+}
+
+
+@dataclass(frozen=True)
+class Signature:
+    """A type rule: the parameters as letters of the module docstring, and the type of the result.
+
+    Args:
+        parameters: The letters.
+        result: The type of the result; None for the type of the first argument.
+    """
+
+    parameters: str
+    result: pa.DataType | None = None
+
+    @property
+    def most(self) -> int | None:
+        """The greatest number of arguments; None if there is no limit."""
+        return None if self.parameters.endswith("*") else len(self.parameters.replace("|", ""))
+
+    def kinds(self, count: int) -> str:
+        """Return the letters of the parameters of a call with ``count`` arguments."""
+        letters = self.parameters.replace("|", "")
+        if letters.endswith("*"):
+            letters = letters[:-1]
+            letters += letters[-1] * max(0, count - len(letters))
+        return letters[:count]
+
+    def __call__(
+        self, name: str, arguments: Arguments, of: pa.DataType | None = None
+    ) -> TypedArguments:
+        """Return the arguments cast to the kinds of their parameters, and the type of the result.
+
+        Raises:
+            FunctionError: An argument has another kind, or there are too few or too many.
+        """
+        required, _, _ = self.parameters.partition("|")
+        letters = self.parameters.replace("|", "").rstrip("*")
+        many = self.parameters.endswith("*")
+        require(name, arguments, len(required.rstrip("*")), None if many else len(letters))
+        kinds = self.kinds(len(arguments))
+        typed = tuple(
+            _fit(name, arguments, argument, kind)
+            for argument, kind in zip(arguments, kinds, strict=True)
+        )
+        return typed, self.result or plain(typed[0].type)
+
+
+def _fit(name: str, arguments: Arguments, argument: Expression, kind: str) -> Expression:
+    of = argument.type
+    if arrow.is_null(of):
+        return cast_to(argument, _NULL_TYPES[kind])
+    is_text_literal = isinstance(argument, Literal) and is_text(of)
+    match kind:
+        case "v":
+            return argument
+        case "t" if is_text(of):
+            return argument
+        case "y" if is_text(of) or is_binary(of):
+            return argument
+        case "i" if arrow.is_integer(of):
+            return cast_to(argument, pa.int64())
+        case "f" if is_number(of):
+            return cast_to(argument, pa.float64())
+        case "n" if is_number(of):
+            return argument
+        case "b" if arrow.is_boolean(of):
+            return argument
+        case "d" if is_temporal(of) or is_text_literal:
+            return cast_to(argument, pa.date32())
+        case "m" if is_temporal(of) or is_text_literal:
+            return cast_to(argument, pa.timestamp("us"))
+        case _:
+            position = arguments.index(argument) + 1
+            raise argument_error(
+                name, arguments, f"argument {position} is {_NAMES[kind]}; cast it to that"
+            )
+
+
+def row_count(arguments: Sequence[Values]) -> int:
+    """Return the number of rows of the arguments of a kernel."""
+    return max(len(values) for values in arguments if isinstance(values, pa.Array))
+
+
+def column_kernel(function: Callable[..., pa.Array]) -> Kernel:
+    """Return a kernel that calls ``function`` with all arguments as columns of equal length."""
+
+    def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+        rows = row_count(arguments)
+        found = function(*(fill_rows(values, rows) for values in arguments))
+        return found if found.type == of else pc.cast(found, of)
+
+    return kernel
+
+
+def per_distinct_row(function: Callable[..., Any], *, nulls: bool = False) -> Kernel:
+    """Return a kernel that calls a Python function once per distinct combination of arguments.
+
+    A ValueError of the function is the error of its row. For functions that Arrow and numpy do not
+    have; the cost is a call per distinct row, and array operations besides.
+
+    Args:
+        function: A pure function of Python values.
+        nulls: Whether the function gets NULLs as None; otherwise NULL gives NULL.
+    """
+
+    def call(*values: Any) -> Any:
+        if not nulls and any(value is None for value in values):
+            return None
+        return function(*values)
+
+    def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+        rows = row_count(arguments)
+        if rows == 0:
+            return pa.nulls(0, of)
+        scalars = [None if isinstance(a, pa.Array) else a.as_py() for a in arguments]
+        columns = [_encode(a) if isinstance(a, pa.Array) else None for a in arguments]
+        encoded = [column for column in columns if column is not None]
+        which, firsts = _distinct_rows([column[0] for column in encoded])
+        lists = [
+            [scalar] * len(firsts)
+            if column is None
+            else column[1].take(pa.array(column[0][firsts])).to_pylist()
+            for scalar, column in zip(scalars, columns, strict=True)
+        ]
+        try:
+            found = pa.array([call(*values) for values in zip(*lists, strict=True)], of)
+        except pa.ArrowException:
+            raise
+        except (ValueError, OverflowError, ArithmeticError) as error:
+            raise pa.ArrowInvalid(str(error)) from error
+        return found.take(pa.array(which))
+
+    return kernel
+
+
+def _encode(values: pa.Array) -> tuple[np.ndarray[Any, Any], pa.Array]:
+    """Return codes and the values that they stand for."""
+    encoded = pc.dictionary_encode(values, "encode")
+    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), encoded.dictionary
+
+
+def _distinct_rows(
+    codes: list[np.ndarray[Any, Any]],
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return for each row the number of its distinct row, and the first row of each of these."""
+    combined = codes[0]
+    for more in codes[1:]:
+        _, combined = np.unique(combined, return_inverse=True)
+        combined = combined * (int(more.max()) + 1) + more
+    _, firsts, which = np.unique(combined, return_index=True, return_inverse=True)
+    return which, firsts

@@ -1,0 +1,139 @@
+"""How different two texts are, and how a text sounds. Each pair is computed once.
+
+``levenshtein`` counts characters, as Spark does; the other distances count bytes, as DuckDB does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import pyarrow as pa
+
+from circuits.types.functions.function import Function
+from circuits.types.functions.signatures import Signature, per_distinct_row
+
+__all__ = ["FUNCTIONS"]
+
+_SOUNDS: Final = dict(zip("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "01230127022455012623010202", strict=True))
+_SILENT: Final = "HW"
+
+
+def _levenshtein(left: str, right: str, limit: int = -1) -> int:
+    previous = list(range(len(right) + 1))
+    for row, character in enumerate(left, 1):
+        current = [row]
+        for column, other in enumerate(right, 1):
+            same = previous[column - 1] + (character != other)
+            current.append(min(previous[column] + 1, current[-1] + 1, same))
+        previous = current
+    return -1 if 0 <= limit < previous[-1] else previous[-1]
+
+
+def _damerau_levenshtein(left: str, right: str) -> int:
+    """Count insertions, deletions, substitutions and transpositions (unrestricted)."""
+    last_row: dict[str, int] = {}
+    bound = len(left) + len(right)
+    table = {(-1, -1): bound}
+    for i in range(len(left) + 1):
+        table[i, -1], table[i, 0] = bound, i
+    for j in range(len(right) + 1):
+        table[-1, j], table[0, j] = bound, j
+    for i in range(1, len(left) + 1):
+        last_column = 0
+        for j in range(1, len(right) + 1):
+            row, column = last_row.get(right[j - 1], 0), last_column
+            cost = left[i - 1] != right[j - 1]
+            if not cost:
+                last_column = j
+            table[i, j] = min(
+                table[i - 1, j - 1] + cost,
+                table[i, j - 1] + 1,
+                table[i - 1, j] + 1,
+                table[row - 1, column - 1] + (i - row - 1) + 1 + (j - column - 1),
+            )
+        last_row[left[i - 1]] = i
+    return table[len(left), len(right)]
+
+
+def _hamming(left: str, right: str) -> int:
+    if len(left) != len(right):
+        raise ValueError("the texts have different lengths")
+    if not left:
+        raise ValueError("the texts are empty")
+    return sum(a != b for a, b in zip(left, right, strict=True))
+
+
+def _jaccard(left: str, right: str) -> float:
+    if not left or not right:
+        raise ValueError("a text is empty")
+    return len(set(left) & set(right)) / len(set(left) | set(right))
+
+
+def _of_bytes(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function of the bytes of two texts: each byte is a character."""
+
+    def apply(left: str, right: str) -> Any:
+        return function(left.encode().decode("latin-1"), right.encode().decode("latin-1"))
+
+    return apply
+
+
+def _soundex(text: str) -> str:
+    """Return the Soundex code of the text; a text without a leading letter is returned as it is."""
+    if not text or text[0].upper() not in _SOUNDS:
+        return text
+    code, last = text[0].upper(), _SOUNDS[text[0].upper()]
+    for character in text[1:].upper():
+        sound = _SOUNDS.get(character)
+        if sound is None:
+            last = "0"
+            continue
+        if character in _SILENT:
+            continue
+        if sound not in ("0", last):
+            code += sound
+            if len(code) == 4:
+                break
+        last = sound
+    return code.ljust(4, "0")
+
+
+FUNCTIONS = (
+    Function(
+        "levenshtein",
+        "the number of edits from a to b; -1 if there are more than c",
+        Signature("tt|i", pa.int64()),
+        per_distinct_row(_levenshtein),
+    ),
+    Function(
+        "levenshtein_of_bytes",
+        "the number of edits from the bytes of a to those of b",
+        Signature("tt", pa.int64()),
+        per_distinct_row(_of_bytes(_levenshtein)),
+    ),
+    Function(
+        "damerau_levenshtein",
+        "as levenshtein, and swapped neighbours are one edit",
+        Signature("tt", pa.int64()),
+        per_distinct_row(_of_bytes(_damerau_levenshtein)),
+    ),
+    Function(
+        "hamming",
+        "the number of positions where texts of equal length differ",
+        Signature("tt", pa.int64()),
+        per_distinct_row(_of_bytes(_hamming)),
+    ),
+    Function(
+        "jaccard",
+        "the share of characters that both texts have",
+        Signature("tt", pa.float64()),
+        per_distinct_row(_of_bytes(_jaccard)),
+    ),
+    Function(
+        "soundex",
+        "the Soundex code of a word",
+        Signature("t", pa.string()),
+        per_distinct_row(_soundex),
+    ),
+)

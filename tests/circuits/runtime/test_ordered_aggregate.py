@@ -1,0 +1,142 @@
+"""Aggregates of ordered rows and of bits: the law of operators, against a naive reading."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from circuits.plan.nodes import Aggregate, AggregateCall, Field, Order, Scan
+from circuits.runtime.operators.aggregate import AggregateOperator
+from circuits.runtime.operators.operator import StepContext
+from circuits.types.codecs.codec import Codecs
+from circuits.types.functions import aggregate_type
+from dbsp_wcoj import Relations, ZSet
+from tests.generators.group_streams import DOMAINS, decoded, encoded, run_stream, streams
+
+TYPES = st.sampled_from(list(DOMAINS))
+
+
+@st.composite
+def plans(draw):
+    types = draw(st.lists(TYPES, min_size=1, max_size=3))
+    columns = range(len(types))
+    keys = draw(st.permutations(columns))[: draw(st.integers(0, 1))]
+    calls = []
+    for number in range(draw(st.integers(1, 3))):
+        argument = draw(st.sampled_from(columns))
+        plain = types[argument]
+        functions = ["first", "mode", "quantile_disc"]
+        if pa.types.is_signed_integer(plain):
+            functions += ["bit_and", "bit_or", "bit_xor"]
+        if pa.types.is_string(plain):
+            functions.append("string_agg")
+        function = draw(st.sampled_from(functions))
+        order = tuple(
+            Order(column, draw(st.booleans()), draw(st.booleans()))
+            for column in draw(st.lists(st.sampled_from(columns), max_size=2, unique=True))
+        )
+        others = ()
+        if function == "first":
+            others = tuple(draw(st.lists(st.sampled_from(columns), max_size=1)))
+        elif function in ("mode", "quantile_disc"):
+            order = tuple(part for part in order if part.column == argument)
+        options = {"quantile_disc": (draw(st.sampled_from([0.0, 0.25, 0.5, 1.0])),)}
+        options["string_agg"] = (draw(st.sampled_from(["", ", "])),)
+        distinct = draw(st.booleans()) and all(part.column == argument for part in order)
+        distinct = distinct and function != "mode"
+        calls.append(
+            AggregateCall(
+                function,
+                argument,
+                aggregate_type(function, plain),
+                f"a{number}",
+                distinct,
+                others,
+                () if function.startswith("bit_") else order,
+                options.get(function, ()),
+            )
+        )
+    fields = tuple(Field(f"c{i}", t) for i, t in enumerate(types))
+    return Aggregate(Scan("r", fields), tuple(keys), tuple(calls))
+
+
+@given(plans(), st.data())
+@settings(max_examples=300)
+def test_ordered_aggregates_follow_insertions_and_deletions(plan, data):
+    stream = data.draw(streams([field.type for field in plan.input.fields]))
+    run_stream(AggregateOperator, plan, stream)
+
+
+FLOATS = st.sampled_from([None, -1.5, 0.1, 0.2, 0.3, 1e9, 1e9 + 1, 1e-9, 1e150, 2.0**-40, 7.0])
+
+
+def exact_comoment(rows):
+    """Σ (x - mean x) (y - mean y) over pairs with weights, as a fraction."""
+    pairs = [
+        (Fraction(x), Fraction(y), weight) for (x, y), weight in rows.items() if None not in (x, y)
+    ]
+    n = sum(weight for *_, weight in pairs)
+    if n == 0:
+        return None
+    sum_x = sum(x * w for x, _, w in pairs)
+    sum_y = sum(y * w for _, y, w in pairs)
+    return sum(x * y * w for x, y, w in pairs) - sum_x * sum_y / n
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(st.tuples(FLOATS, FLOATS), st.integers(0, 3)), max_size=6), max_size=5
+    ),
+    st.booleans(),
+)
+@settings(max_examples=200)
+def test_a_comoment_is_exact_up_to_one_rounding(stream, of_one_column):
+    types = [pa.float64(), pa.float64()]
+    fields = tuple(Field(name, t) for name, t in zip("xy", types, strict=True))
+    other = 0 if of_one_column else 1
+    call = AggregateCall("comoment", 0, pa.float64(), "m", others=(other,))
+    codecs = Codecs()
+    operator = AggregateOperator(Aggregate(Scan("r", fields), (), (call,)), codecs)
+    total, output = ZSet.empty(2), ZSet.empty(1)
+    for number, changes in enumerate(stream):
+        # Each step inserts rows, and deletes half of those of the step before.
+        pairs = [((None, None) if None in row else row, weight) for row, weight in changes]
+        delta = encoded(pairs, types, codecs)
+        gone = total.columns[0] % 2 == 0
+        delta = delta + ZSet.from_columns([c[gone] for c in total.columns], -total.weights[gone])
+        change, step = operator.prepare([delta], StepContext(number == 0, Relations().stage({})))
+        if step is not None:
+            step.commit()
+        total, output = total + delta, output + change
+        assert output == operator.evaluate([total])
+        rows = decoded(total, types, codecs)
+        if of_one_column:
+            rows_x = {}
+            for (x, _), weight in rows.items():
+                rows_x[x, x] = rows_x.get((x, x), 0) + weight
+            rows = rows_x
+        ((found,),) = decoded(output, [pa.float64()], codecs)
+        expected = exact_comoment(rows)
+        if expected is None:
+            assert found is None
+        elif expected == 0:
+            assert found == 0
+        else:
+            assert math.isclose(found, float(expected), rel_tol=2.0**-50)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 10])
+def test_the_variance_of_equal_values_is_exactly_zero(size):
+    codecs = Codecs()
+    call = AggregateCall("comoment", 0, pa.float64(), "m", others=(0,))
+    plan = Aggregate(Scan("r", (Field("x", pa.float64()),)), (), (call,))
+    values = codecs.codec(pa.float64()).encode(pa.array([0.1]))
+    rows = ZSet.from_columns([values], np.array([size]))
+    result = AggregateOperator(plan, codecs).evaluate([rows])
+    assert codecs.codec(pa.float64()).decode(result.columns[0]).to_pylist() == [0.0]

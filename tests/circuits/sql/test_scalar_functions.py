@@ -1,0 +1,172 @@
+"""Scalar functions of both dialects over edge values, with DuckDB and Spark as oracles.
+
+All expressions of a dialect are columns of one view, compared after an insert and after a delete.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections import Counter
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from circuits import compile_sql
+from circuits.errors import SqlError
+
+SCHEMA = pa.schema(
+    [
+        ("k", pa.int64()),
+        ("s", pa.string()),
+        ("p", pa.string()),
+        ("i", pa.int64()),
+        ("j", pa.int64()),
+        ("f", pa.float64()),
+        ("m", pa.decimal128(9, 2)),
+        ("d", pa.date32()),
+        ("ts", pa.timestamp("us")),
+        ("ts2", pa.timestamp("us")),
+    ]
+)
+COLUMNS = SCHEMA.names
+CONVERSIONS: list[Any] = [
+    *(int, str, str, int, int, float, Decimal),
+    *(dt.date.fromisoformat, dt.datetime.fromisoformat, dt.datetime.fromisoformat),
+]
+CELLS = [
+    (0, "Hello World", "o", 5, 3, 2.5, "12.35", "2024-02-29", "2024-02-29T13:45:30.123456",
+     "2023-01-31"),
+    (1, "", "", 0, 1, 0.0, "0.00", "1970-01-01", "1970-01-01", "1970-01-01T00:00:01"),
+    (2, "häuser_日本%x", "ä", -17, 5, -1.5, "-7.05", "1969-12-31",
+     "1969-12-31T23:59:59.999999", "2000-02-29"),
+    (3, None, None, None, None, None, None, None, None, None),
+    (4, "a,b,,c", ",", 255, 2, 0.125, "1234.50", "2000-12-31",
+     "2000-12-31T01:02:03", "2001-01-01T01:02:03"),
+    (5, "100-200 foo", "\\d+", 12, 4, 1e10, "0.50", "2021-01-03",
+     "2021-01-03T12:00", "2021-03-31T11:59"),
+    (6, "Tom's 'x'", "x", -3, 7, -0.75, "-0.01", "2010-07-04",
+     "2010-07-04T04:05:06", "2011-07-03T04:05:06"),
+]  # fmt: skip
+ROWS = [
+    tuple(
+        None if item is None else convert(item)
+        for item, convert in zip(row, CONVERSIONS, strict=True)
+    )
+    for row in CELLS
+]
+
+
+def expressions(name: str) -> list[str]:
+    """The expressions of a file beside this one, one a line."""
+    return (Path(__file__).parent / f"functions_of_{name}.txt").read_text().splitlines()
+
+
+def value(found: Any) -> Any:
+    """A value in a form in which the engines agree: numbers as numbers, moments without zone."""
+    if isinstance(found, dt.datetime):
+        return found.replace(tzinfo=None)
+    if isinstance(found, bytearray):
+        return bytes(found)
+    if isinstance(found, Decimal | float | int) and not isinstance(found, bool):
+        number = float(found)
+        return "nan" if math.isnan(number) else number
+    return found
+
+
+def same(left: Any, right: Any) -> bool:
+    left, right = value(left), value(right)
+    if isinstance(left, float) and isinstance(right, float):
+        return math.isclose(left, right, rel_tol=1e-12, abs_tol=1e-15)
+    return bool(left == right)
+
+
+def table(rows: list[tuple[Any, ...]]) -> pa.Table:
+    return pa.Table.from_pylist([dict(zip(COLUMNS, row, strict=True)) for row in rows], SCHEMA)
+
+
+def difference(
+    texts: list[str], ours: dict[int, tuple[Any, ...]], theirs: dict[int, tuple[Any, ...]]
+) -> list[Any]:
+    assert ours.keys() == theirs.keys()
+    return [
+        (texts[at], "row", key, "ours", mine, "theirs", their)
+        for key in sorted(ours)
+        for at, (mine, their) in enumerate(zip(ours[key], theirs[key], strict=True))
+        if not same(mine, their)
+    ]
+
+
+def maintained(texts: list[str], dialect: str) -> tuple[dict[int, Any], dict[int, Any]]:
+    """The rows of the view by key after all inserts, and after the deletes."""
+    columns = ", ".join(f"{text} AS x{at}" for at, text in enumerate(texts))
+    circuit = compile_sql(f"SELECT k, {columns} FROM t", {"t": SCHEMA}, dialect=dialect)
+    view: Counter[Any] = Counter()
+    states = []
+    for rows, weight in ((ROWS, 1), (ROWS[2:5], -1)):
+        weights = pa.array([weight] * len(rows))
+        delta = circuit.step({"t": table(rows).append_column("weight", weights)})["view"]
+        for row in delta.to_pylist():
+            change = row.pop("weight")
+            key = tuple("nan" if value != value else value for value in row.values())
+            view[key] += change
+        states.append({row[0]: row[1:] for row, count in view.items() if count})
+    return states[0], states[1]
+
+
+def test_the_functions_of_duckdb_agree_with_it_after_inserts_and_deletes():
+    texts = expressions("duckdb")
+    first, second = maintained(texts, "duckdb")
+    duck = duckdb.connect()
+    duck.execute("SET TimeZone = 'UTC'")
+    duck.register("t", table(ROWS))
+    columns = ", ".join(texts)
+    theirs = {row[0]: row[1:] for row in duck.execute(f"SELECT k, {columns} FROM t").fetchall()}
+
+    assert difference(texts, first, theirs) == []
+    kept = {key: row for key, row in theirs.items() if key not in (2, 3, 4)}
+    assert difference(texts, second, kept) == []
+
+
+@pytest.mark.spark
+def test_the_functions_of_spark_agree_with_it_after_inserts_and_deletes(spark):
+    texts = expressions("spark")
+    first, second = maintained(texts, "spark")
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    names = "k long, s string, p string, i long, j long, f double, m decimal(9,2), d date, "
+    frame = spark.createDataFrame(ROWS, names + "ts timestamp_ntz, ts2 timestamp_ntz")
+    frame.createOrReplaceTempView("functions_of_spark")
+    columns = ", ".join(f"{text} AS x{at}" for at, text in enumerate(texts))
+    rows = spark.sql(f"SELECT k, {columns} FROM functions_of_spark").collect()
+    theirs = {row[0]: tuple(row)[1:] for row in rows}
+
+    assert difference(texts, first, theirs) == []
+    kept = {key: row for key, row in theirs.items() if key not in (2, 3, 4)}
+    assert difference(texts, second, kept) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("SELECT levenstein(s, 'a') AS n FROM t", "did you mean .*levenshtein"),
+        ("SELECT regexp_lik(s, 'a') AS n FROM t", "line 1, column 8.*did you mean regexp_like"),
+        ("SELECT md5(s, s) AS n FROM t", "md5.*takes 1 arguments, not 2"),
+        ("SELECT gcd(s, 2) AS n FROM t", "argument 1 is an integer"),
+        ("SELECT INTERVAL 1 MONTH AS n FROM t", "INTERVAL of months or years as a value"),
+        ("SELECT ts + i * INTERVAL 1 DAY * 2 AS n FROM t", "not supported|does not exist"),
+    ],
+)
+def test_a_call_that_no_function_takes_is_an_error(text, words):
+    with pytest.raises(SqlError, match=words):
+        compile_sql(text, {"t": SCHEMA})
+
+
+@pytest.mark.parametrize("text", ["1 / i", "1 % i", "1 div i", "m / 0", "pmod(1, i)"])
+def test_division_by_zero_fails_in_dialect_spark(text):
+    circuit = compile_sql(f"SELECT {text} AS n FROM t", {"t": SCHEMA}, dialect="spark")
+    with pytest.raises(Exception, match="division by zero"):
+        circuit.step({"t": table(ROWS[1:2])})

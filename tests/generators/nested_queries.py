@@ -1,0 +1,182 @@
+"""Queries over lists, structs, maps and JSON, and rows of a table ``t`` for them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+__all__ = ["DUCKDB_QUERIES", "RECURSIVE_QUERIES", "ROWS", "SPARK_QUERIES"]
+
+_NUMBERS = pa.list_(pa.int64())
+
+#: Rows of the table, with NULLs at every level, empty values and duplicates.
+ROWS = pa.table(
+    {
+        "id": pa.array([1, 2, 3, 4, 4, 5], pa.int64()),
+        "a": pa.array([[1, 2, 2], None, [], [3, None], [3, None], [5]], _NUMBERS),
+        "b": pa.array([[2], [5], None, [3, 4], [3, 4], [None]], _NUMBERS),
+        "i": pa.array([1, -1, 0, 2, 2, None], pa.int64()),
+        "w": pa.array([["x", "y"], ["z", None], None, [], [], ["ä,"]], pa.list_(pa.string())),
+        "s": pa.array(
+            [
+                {"x": 1, "y": "q"},
+                None,
+                {"x": None, "y": "r"},
+                {"x": 3, "y": None},
+                {"x": 3, "y": None},
+                {"x": None, "y": None},
+            ],
+            pa.struct([("x", pa.int64()), ("y", pa.string())]),
+        ),
+        "m": pa.array(
+            [[("k", 1), ("l", 2)], None, [], [("k", None)], [("k", None)], [("", 7)]],
+            pa.map_(pa.string(), pa.int64()),
+        ),
+        "n": pa.array([[[1], [2, 3]], None, [None, [4]], [], [], [[]]], pa.list_(_NUMBERS)),
+        "t": pa.array(["a,b", "", None, "c", "c", "äß"]),
+        "j": pa.array(
+            [
+                '{"a": 1, "b": [1, {"c": "x"}]}',
+                "[1,2,3]",
+                None,
+                '{"a": "s", "b": null}',
+                '{"a": "s", "b": null}',
+                '{"a": {"é": 1.5}, "b": true}',
+            ]
+        ),
+    }
+)
+
+#: Queries that mean the same here and in DuckDB.
+DUCKDB_QUERIES = """
+SELECT id, a, s, m, n FROM t
+SELECT id, a[1], a[i], a[-1], a[0], m['k'], m['zz'] FROM t
+SELECT id, s.x, t.s.y, s['x'], (s).y FROM t
+SELECT s.* FROM t
+SELECT id, x FROM t, unnest(a) AS u(x)
+SELECT id, x, o FROM t CROSS JOIN UNNEST(a) WITH ORDINALITY AS u(x, o)
+SELECT id, x FROM t LEFT JOIN UNNEST(a) AS u(x) ON true
+SELECT r.id, x FROM t AS r JOIN unnest(r.a) AS u(x) ON x > 1
+SELECT id, a, x FROM t, unnest(t.b) AS u(x) WHERE x = a[1]
+SELECT id, x FROM t, LATERAL (SELECT unnest(a) AS x)
+SELECT u.x, o.id FROM t, unnest(a) AS u(x) JOIN t AS o ON o.id = u.x
+SELECT id, unnest(a) AS x FROM t WHERE id > 1
+SELECT id, unnest(a) + 1 AS x, unnest(w) AS y FROM t
+SELECT DISTINCT unnest(a) AS x FROM t
+SELECT x, count(*) FROM t, unnest(a) AS u(x) GROUP BY x
+SELECT id, e.q FROM (SELECT id, unnest([{'q': 1}, {'q': 2}]) AS e FROM t)
+SELECT id, k FROM t, unnest(map_keys(m)) AS u(k) WHERE k <> 'l'
+SELECT id, r FROM t, range(3) AS u(r)
+SELECT a, count(*) FROM t GROUP BY a
+SELECT s, sum(id) FROM t GROUP BY s
+SELECT m, count(*) FROM t GROUP BY m
+SELECT DISTINCT n FROM t
+SELECT b, count(DISTINCT a) FROM t GROUP BY b
+SELECT a FROM t UNION SELECT b FROM t
+SELECT a FROM t EXCEPT SELECT b FROM t
+SELECT t.id, u.id FROM t JOIN t AS u ON t.a = u.a
+SELECT t.id, u.id FROM t JOIN t AS u ON t.s = u.s AND t.id < u.id + 1
+SELECT t.id, u.a, u.s, u.m FROM t LEFT JOIN t AS u ON t.id = u.i
+SELECT id % 2 AS g, max(s), min(a), max(a), min(n) FROM t GROUP BY g
+SELECT id, a FROM t ORDER BY a NULLS LAST, id LIMIT 3
+SELECT id, a, s FROM t ORDER BY s DESC NULLS LAST, id LIMIT 3
+SELECT id FROM t WHERE a = [1, 2, 2]
+SELECT id FROM t WHERE a < b
+SELECT id FROM t WHERE a IN ([1, 2, 2], b)
+SELECT id, a IS NULL, s = {'x': 1, 'y': 'q'}, a <> b, s < {'x': 2, 'y': 'q'} FROM t
+SELECT id, a IS DISTINCT FROM b FROM t
+SELECT id, [id, 2], {'p': id, 'q': s}, [], MAP {'a': id}, map([id], [t]) FROM t
+SELECT id, [1, NULL, 2.5], ['x', t], [a, b], list_value(1, 2)[1], struct_pack(p := id).p FROM t
+SELECT id, coalesce(a, b), CASE WHEN id = 1 THEN a ELSE [9] END FROM t
+SELECT id, a::INT[], s::STRUCT(x INT, y VARCHAR), CAST(m AS MAP(VARCHAR, DOUBLE)) FROM t
+SELECT id, list_contains(a, 2), list_contains(a, i), list_contains(a, NULL) FROM t
+SELECT id, len(a), array_length(a), length(a), cardinality(m), len(t) FROM t
+SELECT id, list_sort(a), list_sort(a, 'DESC'), list_sort(w), list_sort(n) FROM t
+SELECT id, list_sort(a, 'ASC', 'NULLS FIRST'), list_sort(a, 'DESC', 'NULLS FIRST') FROM t
+SELECT id, list_reverse_sort(a), list_sort(list_distinct(a)) FROM t
+SELECT id, list_concat(a, b), a || b, array_concat(a, b), list_concat(a, [i]) FROM t
+SELECT id, list_slice(a, 1, 2), a[1:2], a[2:], a[:-1], a[-2:], list_slice(a, i, 2) FROM t
+SELECT id, a[0:1], a[5:6], a[-9:2] FROM t
+SELECT id, array_to_string(w, ','), array_to_string(a, '-') FROM t
+SELECT id, list_min(a), list_max(a), list_avg(a), list_max(w), list_min(n) FROM t
+SELECT id, list_sum(a)::BIGINT, list_aggregate(a, 'max') FROM t
+SELECT id, flatten(n), list_append(a, i), list_prepend(i, a), array_append(a, NULL) FROM t
+SELECT id, list_reverse(a), list_extract(a, 1), struct_extract(s, 'x') FROM t
+SELECT id, range(i), range(1, i), generate_series(1, i), generate_series(3, 1, -1) FROM t
+SELECT id, range(0, 10, 3), generate_series(i, 4) FROM t
+SELECT id, string_split(t, ','), str_split(t, ''), regexp_split_to_array(t, '[,]') FROM t
+SELECT id, map_keys(m), map_values(m), map_entries(m), element_at(m, 'k') FROM t
+SELECT id, map_contains(m, 'k'), map_from_entries([{'k': id, 'v': t}]) FROM t
+SELECT id, list_position(a, 2), list_position(a, NULL), list_indexof(a, 9) FROM t
+SELECT id, list_has_any(a, b), list_has_all(a, b), list_intersect(a, b) FROM t
+SELECT id, list_transform(a, lambda x: x + i), list_filter(a, lambda x: x > 1) FROM t
+SELECT id, list_transform(a, lambda x, k: k), [x * 2 for x in a if x > 1] FROM t
+SELECT id, list_reduce(a, lambda x, y: coalesce(x, 0) + coalesce(y, 0), 0) FROM t
+SELECT id, list_transform(n, lambda x: list_transform(x, lambda y: y + i)) FROM t
+SELECT id, list_transform([{'q': id}], lambda x: x.q) FROM t
+SELECT j->'a', j->>'a', json_extract(j, '$.a'), json_extract_string(j, '$.b[1].c') FROM t
+SELECT j->'b', j->>'b', j->0, j->'$.b[0]', json_type(j), json_keys(j) FROM t
+SELECT json_array_length(j), json_array_length(j, '$.b'), json_valid(j), json_valid(t) FROM t
+SELECT to_json(s), to_json(a), to_json(w), to_json(m), to_json(id) FROM t
+SELECT from_json(j, '{"b":"VARCHAR"}'), coalesce(j->>'a', 'z') FROM t
+""".strip().splitlines()
+
+#: Recursions whose rows contain lists, or which unnest lists.
+RECURSIVE_QUERIES = """
+WITH RECURSIVE r(id, p) AS (SELECT id, [id] FROM t WHERE id = 1 UNION SELECT t.id, \
+list_append(r.p, t.id) FROM r, t WHERE t.id = r.id + 1) SELECT * FROM r
+WITH RECURSIVE r(x) AS (SELECT id FROM t WHERE id = 1 UNION SELECT u.y FROM r, t, \
+unnest(t.b) AS u(y) WHERE t.id = r.x) SELECT * FROM r
+""".strip().splitlines()
+
+#: Queries that mean the same here, in dialect spark, and in Spark.
+SPARK_QUERIES = (
+    """
+SELECT id, x FROM t LATERAL VIEW explode(a) u AS x
+SELECT id, p, x, k, v FROM t LATERAL VIEW OUTER posexplode(a) u AS p, x \
+LATERAL VIEW OUTER explode(m) w AS k, v
+SELECT explode(a) AS x, id FROM t
+SELECT id, posexplode(a) AS (p, x) FROM t
+SELECT explode(m), id FROM t
+SELECT explode_outer(a), id FROM t
+SELECT id, inline(array(struct(id AS q, t AS r))) FROM t
+SELECT id, u.* FROM t LATERAL VIEW json_tuple(j, 'a', 'b') u AS x, y
+SELECT * FROM t, LATERAL explode(b) AS u(x) WHERE x > 2
+SELECT a[0], get(a, 5), get(a, -1), try_element_at(a, 1), element_at(m, 'k'), m['zz'] FROM t \
+WHERE id IN (1, 4)
+SELECT id, try_element_at(a, -1), size(a), cardinality(a), array_size(a), size(m) FROM t
+SELECT id, array_contains(a, 2), array_contains(a, 9), array_contains(b, i) FROM t
+SELECT id, sort_array(a), sort_array(a, false), array_sort(a), array_distinct(a) FROM t
+SELECT id, concat(a, b), a || b, slice(a, 1, 2), slice(a, -1, 1) FROM t
+SELECT id, array_join(w, ','), array_join(w, ',', 'N') FROM t
+SELECT id, array_max(a), array_min(a), array_union(a, b), array_except(a, b) FROM t
+SELECT id, array_intersect(a, b), arrays_overlap(a, b), flatten(n) FROM t
+SELECT id, array_remove(a, 2), array_append(a, 9), array_prepend(a, 9), array_compact(a) FROM t
+SELECT id, array_repeat(id, 2), reverse(a), array(), array(1, NULL), array('a', t) FROM t
+SELECT id, sequence(1, i), sequence(i, 4), sequence(1, 10, 3), sequence(4, 1) FROM t
+SELECT id, split(t, ','), split(t, '[a]'), map_keys(m), map_values(m), map_entries(m) FROM t
+SELECT id, map_contains_key(m, 'k'), map_concat(m, map('zz', 5)), map() FROM t
+SELECT id, map_from_arrays(array('q'), array(id)), map('a', id, 'b', 0) FROM t
+SELECT id, map_from_entries(array(struct(1, 'a'))), named_struct('x', id), struct(id, t) FROM t
+SELECT id, transform(a, x -> x + 1), transform(a, (x, k) -> k + i), filter(a, x -> x > 1) FROM t
+SELECT id, exists(a, x -> x > 2), forall(a, x -> x > 0) FROM t
+SELECT id, aggregate(a, 0L, (x, y) -> x + coalesce(y, 0L)) FROM t
+SELECT id, aggregate(a, 1L, (x, y) -> x + 1, x -> x * 10) FROM t
+SELECT id, transform_values(m, (k, v) -> v + 1), map_filter(m, (k, v) -> v > 1) FROM t
+SELECT id, transform_keys(m, (k, v) -> concat(k, 'x')) FROM t
+SELECT id, array_position(a, 2), array_position(a, 9) FROM t
+SELECT get_json_object(j, '$.a'), get_json_object(j, '$.b'), get_json_object(j, '$[0]') FROM t
+SELECT get_json_object(j, '$.b[1].c'), json_array_length(j), json_object_keys(j) FROM t
+SELECT from_json(j, 'b STRING') FROM t
+SELECT to_json(s), to_json(a), to_json(m) FROM t
+SELECT a, count(*) FROM t GROUP BY a
+SELECT s, count(*) FROM t GROUP BY s
+SELECT id FROM t WHERE exists(a, x -> x > 2)
+SELECT s.x, s.* FROM t
+SELECT id, a = b, s = named_struct('x', 1L, 'y', 'q') FROM t
+SELECT id, CAST(a AS ARRAY<STRING>), CAST(s AS STRUCT<p: STRING, q: STRING>) FROM t
+SELECT DISTINCT a FROM t
+SELECT x, count(*) FROM t LATERAL VIEW explode(split(t, ',')) u AS x GROUP BY x
+""".strip()
+    .replace("\\\n", "")
+    .splitlines()
+)
