@@ -28,6 +28,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from html import escape
 from itertools import chain, pairwise
@@ -214,6 +215,7 @@ class Circuit:
         tables: Mapping[str, Rows],
         watermarks: Mapping[str, Any] | None = None,
         *,
+        now: datetime | pa.TimestampScalar | None = None,
         timeout: float | None = None,
     ) -> dict[str, pa.Table]:
         """Apply one step of changes and return the delta of every output.
@@ -224,6 +226,7 @@ class Circuit:
                 frame (of pandas, polars or DuckDB: anything with ``__arrow_c_stream__``), or a
                 list of dicts, in which a missing key is NULL (`circuits.inputs.tables`).
             watermarks: As for `prepare`.
+            now: As for `prepare`.
             timeout: As for `prepare`.
 
         Returns:
@@ -256,7 +259,7 @@ class Circuit:
         circuits.errors.SchemaError: relation 'p': the table has surplus or repeated \
 columns 'nmae'; the relation needs name, age and may have weight
         """
-        prepared = self.prepare(tables, watermarks, timeout=timeout)
+        prepared = self.prepare(tables, watermarks, now=now, timeout=timeout)
         for rejected in chain.from_iterable(prepared.rejected.values()):
             if rejected.reason == MISSING:
                 prepared.abandon()
@@ -269,6 +272,7 @@ columns 'nmae'; the relation needs name, age and may have weight
         tables: Mapping[str, Rows],
         watermarks: Mapping[str, Any] | None = None,
         *,
+        now: datetime | pa.TimestampScalar | None = None,
         timeout: float | None = None,
     ) -> CircuitStep:
         """Validate and compute a step; the state does not change before ``commit``.
@@ -282,6 +286,9 @@ columns 'nmae'; the relation needs name, age and may have weight
             watermarks: For inputs with lateness or retention, the watermark of the source, of the
                 type of the event time column. With lateness, rows before it are late from the next
                 step on; without, rows before it, less the duration of the retention, expire.
+            now: The time of the step, the value of ``now()`` in all views. It is needed if a view
+                reads it (`reads_now`), and ignored otherwise. A time without a zone is in UTC. An
+                earlier time than that of the step before counts as the same time.
             timeout: Seconds to wait for the step of another thread; 0 does not wait, None waits
                 without a limit.
 
@@ -290,19 +297,46 @@ columns 'nmae'; the relation needs name, age and may have weight
                 and retention.
             BusyCircuitError: Another thread still makes a step when ``timeout`` is over, or this
                 thread is already in a step.
-            CircuitError: As `step`, except `MissingRowError`: these rows are in ``rejected``.
+            CircuitError: ``now`` is missing; or as `step`, except `MissingRowError`: these rows are
+                in ``rejected``.
         """
         self._check_readable()
+        time = self._decode_now(now)
         turn = self._turns.take(timeout)
         try:
             given = {} if watermarks is None else watermarks
-            return self._turns.run_exclusively(self._prepare, tables, given, turn)
+            return self._turns.run_exclusively(self._prepare, tables, given, time, turn)
         except BaseException:
             self._turns.end(turn)
             raise
 
+    @property
+    def reads_now(self) -> bool:
+        """True if a view compares with ``now()``, so that `prepare` and `step` need a time."""
+        return self.graph.reads_now
+
+    def _decode_now(self, now: datetime | pa.TimestampScalar | None) -> int | None:
+        """Return the time of a step in microseconds since 1970; None if no view reads it."""
+        if not self.reads_now:
+            return None
+        if now is None:
+            raise CircuitError(
+                "a view compares with now(): give the time of the step, "
+                "as in step(tables, now=datetime.now(UTC))"
+            )
+        check_type("now", now, datetime | pa.TimestampScalar, "a datetime or an Arrow timestamp")
+        scalar = pa.scalar(now) if isinstance(now, datetime) else now
+        time = scalar.cast(pa.timestamp("us", scalar.type.tz), safe=False).value
+        if time is None:
+            raise CircuitError("now=NULL: give the time of the step")
+        return int(time)
+
     def _prepare(
-        self, tables: Mapping[str, Rows], watermarks: Mapping[str, Any], turn: WriterTurn
+        self,
+        tables: Mapping[str, Rows],
+        watermarks: Mapping[str, Any],
+        now: int | None,
+        turn: WriterTurn,
     ) -> CircuitStep:
         self._check_writable()
         known, previous_watermarks = self._trim_dictionaries(), self.graph.watermarks
@@ -312,7 +346,7 @@ columns 'nmae'; the relation needs name, age and may have weight
             with bounded(self.graph, budget):
                 encoded = self._encode(tables, watermarks, self.codecs, self.graph.checked_inputs)
                 times.append(self._clock())
-                step = self.graph.prepare(encoded.zsets, encoded.watermarks, budget)
+                step = self.graph.prepare(encoded.zsets, encoded.watermarks, budget, now)
                 times.append(self._clock())
                 outputs = {}
                 for name in self.outputs:

@@ -91,6 +91,7 @@ if TYPE_CHECKING:
         WeightedFeed,
         find_feed,
     )
+    from streaming.sources.heartbeat import heartbeat
     from streaming.sources.tagged_union import merge
     from streaming.targets.console import ConsoleTarget
     from streaming.targets.delta import DeltaTarget
@@ -171,6 +172,7 @@ __all__ = [
     "compile_sql",
     "find_feed",
     "find_java",
+    "heartbeat",
     "merge",
     "observe",
     "start_session",
@@ -257,6 +259,7 @@ _NAMES_OF_MODULES: Final = {
         "WeightedFeed",
         "find_feed",
     ),
+    "streaming.sources.heartbeat": ("heartbeat",),
     "streaming.sources.tagged_union": ("merge",),
     "streaming.targets.console": ("ConsoleTarget",),
     "streaming.targets.delta": ("DeltaTarget",),

@@ -17,6 +17,7 @@ The rules, by plan node::
     Aggregate, TopK, Window, …         accepted if all rows of a group expire together
     Semi, anti, outer joins            accepted if only the left input reads kept inputs: a right
                                        row that expires changes the results of left rows that stay
+    TemporalFilter                     not accepted: it deletes results as time advances
     Fixpoint                           not accepted: a derived row may have several derivations, and
                                        only one of them may have expired
 
@@ -69,6 +70,7 @@ from circuits.plan.nodes import (
     Positive,
     Scan,
     Semijoin,
+    TemporalFilter,
     TopK,
     Union,
     Values,
@@ -248,6 +250,8 @@ class _FinalityCheck:
                 return self._group(input, range(len(input.fields)), clause)
             case Positive(input):
                 return self._group(input, range(len(input.fields)), "EXCEPT or INTERSECT")
+            case TemporalFilter(input):
+                return self._check_temporal(input)
             case HoppingWindows(input):
                 return self.branches(input)
             case SessionBound(input):
@@ -299,6 +303,11 @@ class _FinalityCheck:
         if inputs:
             why = "a row of it that expires would change results of rows that stay"
             self._raise_error(clause, inputs, why, f"join it with JOIN, or {_USE_RETRACT}")
+
+    def _check_temporal(self, input: PlanNode) -> Branches:
+        why = "time deletes results, and those of expired rows would stay"
+        self._check_none(input, "a comparison with now()", why)
+        return self.branches(input)
 
     def _check_none(self, input: PlanNode, clause: str, why: str) -> None:
         inputs = _input_names(self.branches(input))

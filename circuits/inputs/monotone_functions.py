@@ -17,7 +17,7 @@ from pyarrow import types
 from circuits.plan.expressions import Call, Column, Expression, Literal
 from circuits.types.arrow_types import NUMBERS, Family, family_of
 
-__all__ = ["monotone_argument"]
+__all__ = ["adds_months_to_times", "monotone_argument"]
 
 
 def monotone_argument(expression: Expression) -> Column | None:
@@ -37,6 +37,21 @@ def monotone_argument(expression: Expression) -> Column | None:
             if column is not None:
                 return column
     return None
+
+
+def adds_months_to_times(expression: Expression) -> bool:
+    """Return True if an expression adds months to values that are not whole days.
+
+    Such a sum can decrease: one month after 30 January 23:00 is 29 February 23:00, but one month
+    after 31 January 01:00 is 29 February 01:00.
+    """
+    if not isinstance(expression, Call):
+        return False
+    match expression:
+        case Call("date_add", (inner, months, *_)) if not _is_whole_day(inner):
+            if not (isinstance(months, Literal) and months.value == 0):
+                return True
+    return any(map(adds_months_to_times, expression.arguments))
 
 
 def _is_constant(expression: Expression) -> bool:
@@ -89,6 +104,18 @@ def _interval_sum(call: Call) -> Expression | None:
     """A date or timestamp plus a constant duration; or the start of its bucket."""
     inner, *amounts = call.arguments
     return inner if all(map(_is_constant, amounts)) and not _is_local(inner.type) else None
+
+
+def _is_whole_day(expression: Expression) -> bool:
+    """Return True if the values are dates, or timestamps at midnight."""
+    if types.is_date(expression.type):
+        return True
+    match expression:
+        case Call("cast", (inner,)):
+            return bool(types.is_date(inner.type))
+        case Call("date_trunc", (Literal(unit), _)):
+            return unit in ("day", "week", "month", "quarter", "year")
+    return False
 
 
 def _sum(call: Call) -> Expression | None:

@@ -27,10 +27,13 @@ class PlanNode(ABC):
     Attributes:
         is_linear: True if the node computes f(a + b) = f(a) + f(b) in all inputs together.
         is_commutative: True if the order of the inputs does not affect the rows.
+        reads_now: True if the rows depend on the time of the step, so that they can change in a
+            step without changed inputs.
     """
 
     is_linear: ClassVar[bool] = False
     is_commutative: ClassVar[bool] = False
+    reads_now: ClassVar[bool] = False
 
     if TYPE_CHECKING:  # some nodes have properties of these names, others dataclass fields
 

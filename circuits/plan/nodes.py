@@ -22,6 +22,7 @@ Distinct           weight 1 where the weight is positive
 Positive           the rows of positive weight (EXCEPT ALL is Positive of a + Negate of b)
 Aggregate          per key one row: the key, then the aggregates; without keys always one row
 TopK               per key the first rows in an order
+TemporalFilter     the rows that a comparison with the current time selects
 Fixpoint           a solution of recursive equations (`circuits.plan.fixpoint`)
 RecursiveReference the rows of a recursive relation within its own recursion
 Join               physical plans only: an N-way join, by shared variables
@@ -61,6 +62,7 @@ from circuits.plan.expressions import (
 )
 from circuits.plan.fixpoint import Fixpoint, RecursiveDistinct, RecursiveReference
 from circuits.plan.node import BinaryNode, LeafNode, NaryNode, PlanNode, UnaryNode
+from circuits.plan.temporal_filter import TemporalFilter
 
 __all__ = [
     "Aggregate",
@@ -86,6 +88,7 @@ __all__ = [
     "RowIdEncode",
     "Scan",
     "Semijoin",
+    "TemporalFilter",
     "TopK",
     "Union",
     "Values",

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
 from operator import add
+from typing import Final
 
 from circuits.inputs.checked_input import CheckedDelta, CheckedInput
 from circuits.inputs.missing_deletions import DeletionWitnesses
@@ -57,9 +58,12 @@ from dbsp_wcoj.observer import observed
 from dbsp_wcoj.planning.formula_candidates import parse_formula
 from dbsp_wcoj.storage.trace import Staged, TraceStep
 
-__all__ = ["Graph", "GraphStep", "watermark_of"]
+__all__ = ["NOW", "Graph", "GraphStep", "watermark_of"]
 
 Clock = Callable[[], float]
+
+#: The name under which the state stores the time of the last step.
+NOW: Final = "now"
 
 # The digits of a structural hash in the name of state: 64 bits.
 _HASH_DIGITS = 16
@@ -121,7 +125,8 @@ class Graph:
         views: The position in ``nodes`` of each view, by its name.
         relations: The traces of the nodes that joins read.
         steps: The number of committed steps.
-        watermarks: The watermark of each input with an event time, by `watermark_of`.
+        watermarks: The watermark of each input with an event time, by `watermark_of`, and the
+            time of the last step, by `NOW`, if a node reads it.
         checked_inputs: The inputs that check their rows, by name.
         retained: The positions of the `Integrate` nodes that contain only the unexpired rows of an
             input, because expired rows are deleted without a published deletion.
@@ -306,6 +311,7 @@ class Graph:
         inputs: Mapping[str, ZSet],
         source_watermarks: Mapping[str, int] | None = None,
         budget: Budget | None = None,
+        now: int | None = None,
     ) -> GraphStep:
         """Compute all deltas of one step; no state changes until it is committed.
 
@@ -314,6 +320,8 @@ class Graph:
             source_watermarks: The watermark of each input with an event time, computed from the
                 rows of the step.
             budget: The limits of the step; no limits by default.
+            now: The time of the step in microseconds since 1970, if a node reads it. An earlier
+                time than that of the step before counts as the same time.
 
         Raises:
             LimitError: The step exceeds a limit; ``budget.operator`` is the node that did.
@@ -323,7 +331,10 @@ class Graph:
         watermarks = dict(self.watermarks)
         rejected: dict[str, Sequence[RejectedCodes]] = {}
         shared = self.relations.stage({})
-        context = StepContext(self.steps == 0, shared, budget)
+        previous_now = watermarks.get(NOW)
+        if now is not None:
+            now = watermarks[NOW] = max(now, previous_now or now)
+        context = StepContext(self.steps == 0, shared, budget, now, previous_now)
         deltas: list[ZSet] = []
         changes: list[Staged] = [shared]
         seconds = []
@@ -337,9 +348,11 @@ class Graph:
             if node.is_nested:
                 delta = node.empty
             elif node.operator is not None:
-                if not context.first and not any([len(deltas[i]) for i in node.inputs]):
+                is_fixed = not context.first and not node.plan.reads_now
+                if is_fixed and not any([len(deltas[i]) for i in node.inputs]):
                     # Without a change of its inputs a result does not change. Constants are an
-                    # exception: they have no inputs, and the first step inserts them.
+                    # exception: they have no inputs, and the first step inserts them. Another
+                    # exception are results that depend on the time of the step.
                     delta = node.empty
                 else:
                     input_deltas = [deltas[i] for i in node.inputs]
@@ -427,6 +440,11 @@ class Graph:
             keyed = [name for name, input in self.checked_inputs.items() if input.options.keys]
             self._cached_witnesses = DeletionWitnesses.of(self.nodes, self.relations.traces, keyed)
         return self._cached_witnesses
+
+    @property
+    def reads_now(self) -> bool:
+        """True if the rows of a node depend on the time of the step."""
+        return any(node.plan.reads_now for node in self.nodes)
 
     def views_of(self) -> list[tuple[str, ...]]:
         """Return, for each node, the views that depend on it: O(nodes · views)."""

@@ -94,6 +94,14 @@ NO_GENERATOR: Final = _refuse(
 )
 
 
+def _refuse_now(clause: Clause, node: exp.Expr) -> Expression:
+    """Raise an error: the clause does not support the current time."""
+    is_named = isinstance(node, exp.Anonymous)
+    name = f"function {node.name}()" if is_named else node.sql().lower()
+    advice = "compare it in WHERE, as in WHERE ts > now() - INTERVAL '1 hour'"
+    raise clause.source.unsupported(node, f"{name} in {clause.name}", advice)
+
+
 @dataclass(frozen=True)
 class Clause:
     """A clause that contains expressions.
@@ -106,6 +114,7 @@ class Clause:
         read_aggregate: Returns the value of a call of an aggregate function.
         read_scalar: Returns the value of a subquery that has one row and one column.
         read_window: Returns the value of a window function.
+        read_now: Returns the current time.
         read_generator: Returns the value of a function that makes several rows of one.
         parameters: The columns that stand for the parameters of lambdas, by lower-case name.
     """
@@ -117,6 +126,7 @@ class Clause:
     read_aggregate: Reader = NO_AGGREGATE
     read_scalar: Reader = NO_SCALAR
     read_window: Reader = NO_WINDOW
+    read_now: Reader = _refuse_now
     read_generator: Reader = NO_GENERATOR
     parameters: Mapping[str, Column] = field(default_factory=dict)
 

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 from circuits.sql import (
     casts,
+    current_time,
     date_units,
     dates,
     duckdb_functions,
@@ -50,6 +51,7 @@ READERS: Final = ReaderTable(
         predicates.READERS,
         scalar_functions.READERS,
         dates.READERS,
+        current_time.READERS,
         operators.READERS,
         time_buckets.READERS,
         nested.READERS,
@@ -57,6 +59,7 @@ READERS: Final = ReaderTable(
     by_name=_merge([
         scalar_functions.READERS_BY_NAME,
         dates.READERS_BY_NAME,
+        current_time.READERS_BY_NAME,
         duckdb_functions.READERS_BY_NAME,
         time_buckets.READERS_BY_NAME,
         nested.READERS_BY_NAME,

@@ -53,6 +53,7 @@ DESCRIPTIONS: Final = {
     "OuterJoin": "the optional side of an outer join with",
     "Positive": "EXCEPT or INTERSECT of",
     "Semijoin": "EXISTS or IN (subquery) of",
+    "TemporalFilter": "a comparison with now() of",
     "TopK": "LIMIT or a rank of",
     "Window": "a window function over",
 }

@@ -67,7 +67,9 @@ class MicroBatch:
         query_id: The Spark query of the micro-batch, if it is known.
         changes: The changed rows of each relation, and rows that could not be decoded.
         frame: The rows as Spark passed them; the Spark session of the frame runs the cells.
-        watermarks: For each input with retention, the time before which no rows are expected.
+        watermarks: For each input with lateness or retention, the time before which no rows are
+            expected.
+        now: The time of the micro-batch, for views that read ``now()``.
     """
 
     batch_id: int
@@ -75,6 +77,7 @@ class MicroBatch:
     changes: Changes
     frame: DataFrame
     watermarks: Mapping[str, datetime] = field(default_factory=dict)
+    now: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -223,6 +226,7 @@ class Engine(ABC):
                 bad_rows=bad_rows,
                 batch_id=batch.batch_id,
                 watermarks=batch.watermarks,
+                now=batch.now,
             )
         timer.split_phase("step", prepared.step.seconds)
         try:

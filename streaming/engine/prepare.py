@@ -7,7 +7,7 @@ an error, or "dead_letter", which keeps each of them apart with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
@@ -59,6 +59,7 @@ def prepare_batch(
     bad_rows: BadRowPolicy,
     batch_id: int,
     watermarks: Mapping[str, datetime] = MappingProxyType({}),
+    now: datetime | None = None,
 ) -> PreparedBatch:
     """Prepare the step of the rows that the circuit accepts.
 
@@ -68,7 +69,9 @@ def prepare_batch(
         dead_letters: Rows that could not be decoded.
         bad_rows: The policy for invalid rows.
         batch_id: The micro-batch.
-        watermarks: For each input with retention, the time before which no rows are expected.
+        watermarks: For each input with lateness or retention, the time before which no rows are
+            expected.
+        now: The time of the micro-batch; needed if a view reads ``now()``.
 
     Raises:
         RowError: There are invalid rows, and the policy is to fail.
@@ -76,20 +79,24 @@ def prepare_batch(
             row exceeds them.
         CircuitError: The rows together do not fit the circuit.
     """
+
+    def prepare(part: Mapping[str, pa.Table]) -> CircuitStep:
+        return circuit.prepare(part, watermarks, now=now)
+
     digests: Mapping[str, int] = {}
     try:
-        step = circuit.prepare(tables, watermarks)
+        step = prepare(tables)
         digests = step.digests
     except BrokenCircuitError:
         raise
     except DbspWcojError as error:
         if isinstance(error, StepLimitError) and not _may_be_row_error(error, bad_rows):
             raise
-        good, failing = _isolate(circuit, tables, error, bad_rows, watermarks, batch_id)
+        good, failing = _isolate(prepare, tables, error, bad_rows, batch_id)
         if not len(failing):
             raise error
         dead_letters = apply_policy(dead_letters + failing, bad_rows=bad_rows, batch_id=batch_id)
-        step = circuit.prepare(good, watermarks)
+        step = prepare(good)
     try:
         expected, invalid = _rejected_rows(step)
         dead_letters = apply_policy(dead_letters + invalid, bad_rows=bad_rows, batch_id=batch_id)
@@ -105,11 +112,10 @@ def _may_be_row_error(error: StepLimitError, bad_rows: BadRowPolicy) -> bool:
 
 
 def _isolate(
-    circuit: Circuit,
+    prepare: Callable[[Mapping[str, pa.Table]], CircuitStep],
     tables: Mapping[str, pa.Table],
     error: DbspWcojError,
     bad_rows: BadRowPolicy,
-    watermarks: Mapping[str, datetime],
     batch_id: int,
 ) -> tuple[Mapping[str, pa.Table], DeadLetters]:
     """Return the rows whose step succeeds, and the failing rows as dead letters.
@@ -119,7 +125,7 @@ def _isolate(
     """
 
     def attempt(part: Mapping[str, pa.Table]) -> None:
-        circuit.prepare(part, watermarks).abandon()
+        prepare(part).abandon()
 
     # Under the policy "fail" one row is enough for the message.
     max_failing = MAX_FAILING_ROWS if bad_rows == "dead_letter" else 1

@@ -45,6 +45,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from threading import RLock
 from typing import Any, Final
 
@@ -104,6 +105,11 @@ class _BatchResult:
     missing_deletions: Mapping[str, int] = field(default_factory=dict)
 
 
+def utc_now() -> datetime:
+    """Return the current time."""
+    return datetime.now(UTC)
+
+
 class ViewSink:
     """Applies micro-batches to a circuit; pass it to ``writeStream.foreachBatch``.
 
@@ -135,6 +141,9 @@ class ViewSink:
             state directory has one mode and one number of cells; ``python -m streaming rescale``
             changes them.
         observers: Receive the events of each micro-batch (`SinkObserver`).
+        clock: Returns the time of a micro-batch, for views that read ``now()``. The manifest
+            records the time. A replay publishes the results for the recorded time, and time never
+            goes back, also after a restart.
 
     Raises:
         StreamingError: ``mode``, ``cells`` and the circuit do not fit each other.
@@ -161,6 +170,7 @@ class ViewSink:
         mode: ExecutionMode = "embedded",
         cells: int | None = None,
         observers: Iterable[SinkObserver] = (),
+        clock: Callable[[], datetime] = utc_now,
     ) -> None:
         if relation is not None and relation not in circuit.inputs:
             raise UnknownInputError(
@@ -189,6 +199,7 @@ class ViewSink:
         self._mode = mode
         self._cells = cells
         self._query = QueryIdentity(None if checkpoint is None else os.fspath(checkpoint))
+        self._clock = clock
         self._initialize()
         self._observers.extend(observers)
 
@@ -395,7 +406,8 @@ class ViewSink:
         circuit = self._circuit
         apply_policy(changes.dead_letters, bad_rows=self._bad_rows, batch_id=batch_id)
         watermarks = self._query.watermarks(circuit.inputs, circuit.input_options, batch_id)
-        batch = MicroBatch(batch_id, query_id, changes, df, watermarks)
+        now = self._clock() if circuit.reads_now else None
+        batch = MicroBatch(batch_id, query_id, changes, df, watermarks, now)
         staged = self._engine.prepare(batch, bad_rows=self._bad_rows, timer=watch)
         try:
             with watch.phase("write", "state and deltas"):

@@ -82,7 +82,8 @@ class Manifest:
         traces: The parts of each arrangement, by the name of its relation and its column order.
         tables: The parts of each dictionary.
         lengths: The number of strings in each dictionary.
-        watermarks: The watermark of each input with retention.
+        watermarks: The watermark of each input with lateness or retention, and the time of the
+            micro-batch if a view reads ``now()``.
         plans: The variable orders of the joins.
         digests: A checksum of the rows of each input.
         outputs: The files of each published table, in order.

@@ -156,6 +156,7 @@ PUBLIC_STREAMING = [
     "compile_sql",
     "find_feed",
     "find_java",
+    "heartbeat",
     "merge",
     "observe",
     "start_session",

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import Final
 
-from circuits.plan.expressions import size_after
+from circuits.plan.expressions import Column, Expression, size_after, substitute
 from circuits.plan.nodes import (
     Aggregate,
     CrossJoin,
@@ -26,6 +26,7 @@ from circuits.plan.nodes import (
     RowIdDecode,
     RowIdEncode,
     Semijoin,
+    TemporalFilter,
 )
 from circuits.plan.rewrite.join_planning import plan_block
 from circuits.plan.rewrite.outer_joins import as_left_joins, left_outer
@@ -78,7 +79,7 @@ class _Rewriter:
             case Aggregate(input):
                 block = self.block(input)
                 return aggregate_partially(plan, block) or replace(plan, input=plan_block(block))
-            case CrossJoin() | Filter() | Map() | Semijoin() | OuterJoin():
+            case CrossJoin() | Filter() | Map() | Semijoin() | OuterJoin() | TemporalFilter():
                 return plan_block(self.block(plan))
         return plan.with_inputs([self.plan(input) for input in plan.inputs])
 
@@ -101,4 +102,20 @@ class _Rewriter:
                 return add_operand(self.block(left), self.plan(right), predicate)
             case OuterJoin(left, right, predicate, "left"):
                 return left_outer(self.block(left), self.plan(right), predicate)
+            case TemporalFilter(input, value):
+                return self._filter_by_time(plan, self.block(input), value)
         return SelectBlock.of(self.plan(plan))
+
+    def _filter_by_time(
+        self, plan: TemporalFilter, block: SelectBlock, value: Expression
+    ) -> SelectBlock:
+        """Return the block with a temporal filter, over the one atom that it reads if possible."""
+        value = substitute(value, block.outputs)
+        atoms = block.atoms_of([value])
+        if len(atoms) != 1:
+            return SelectBlock.of(replace(plan, input=plan_block(block)))
+        (atom,) = atoms
+        start = block.starts[atom]
+        local = substitute(value, lambda column: Column(column.index - start, column.type))
+        filtered = replace(plan, input=block.atoms[atom], value=local)
+        return replace(block, atoms=(*block.atoms[:atom], filtered, *block.atoms[atom + 1 :]))

@@ -20,6 +20,7 @@ from circuits.plan.nodes import (
     Negate,
     PartialAggregate,
     PlanNode,
+    TemporalFilter,
     Union,
     columns,
 )
@@ -80,6 +81,8 @@ def push_filter(plan: PlanNode, predicate: Expression) -> PlanNode:
             return pushed
         case Negate(input):
             return Negate(push_filter(input, predicate))
+        case TemporalFilter(input):
+            return replace(plan, input=push_filter(input, predicate))
         case Map(input, inner, names) if all(
             isinstance(inner[i], Column) for i in columns_of(predicate)
         ):

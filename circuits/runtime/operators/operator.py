@@ -35,11 +35,15 @@ class StepContext:
         first: True in the first step of the circuit.
         shared: The staged deltas of the relations that joins read.
         budget: The limits of the step.
+        now: The time of the step, in microseconds since 1970 in UTC; None if no view reads it.
+        previous_now: The time of the step before; None in the first step.
     """
 
     first: bool
     shared: RelationsStep
     budget: Budget = field(default_factory=lambda: Budget(StepLimits.off()))
+    now: int | None = None
+    previous_now: int | None = None
 
 
 class Operator(Protocol):

@@ -26,6 +26,7 @@ from circuits.plan.nodes import (
     RecursiveDistinct,
     RowIdDecode,
     RowIdEncode,
+    TemporalFilter,
     TopK,
     Union,
     Values,
@@ -53,6 +54,7 @@ from circuits.runtime.operators.partial_aggregate import (
 from circuits.runtime.operators.recursive_distinct import RecursiveBagOperator, RecursiveSetOperator
 from circuits.runtime.operators.recursive_min_max import RecursiveMinMaxOperator
 from circuits.runtime.operators.session_bound import SessionBoundOperator
+from circuits.runtime.operators.temporal_filter import TemporalFilterOperator
 from circuits.runtime.operators.top_k import TopKOperator
 from circuits.runtime.operators.unnest import UnnestOperator
 from circuits.runtime.operators.values import ValuesOperator
@@ -192,6 +194,7 @@ _FACTORIES: dict[type[PlanNode], OperatorFactory] = {
     RecursiveDistinct: _recursive_distinct,
     Aggregate: lambda plan, context: AggregateOperator(plan, context.codecs),
     TopK: lambda plan, context: TopKOperator(plan, context.codecs),
+    TemporalFilter: lambda plan, context: TemporalFilterOperator(plan, context.codecs),
     Window: lambda plan, context: WindowOperator(plan, context.codecs),
     PartialAggregate: lambda plan, context: PartialAggregateOperator(plan, context.codecs),
     FinalAggregate: lambda plan, context: FinalAggregateOperator(plan, context.codecs),

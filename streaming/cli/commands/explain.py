@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import pyarrow as pa
@@ -69,7 +70,8 @@ def explain(
     )
     if analyze:
         with show_compilation(console(stderr=True)):  # the kernels that this step needs
-            circuit.step({name: read_rows(relation) for name, relation in sources.items()})
+            tables = {name: read_rows(relation) for name, relation in sources.items()}
+            circuit.step(tables, now=datetime.now(UTC))
     if json:
         print_json(_to_json(circuit))
     elif format == "mermaid":

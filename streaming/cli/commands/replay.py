@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -199,7 +200,7 @@ class _ReplayRun:
         """Run one step."""
         number = len(self.seconds)
         begun = time.perf_counter()
-        step = self.circuit.prepare(tables)
+        step = self.circuit.prepare(tables, now=datetime.now(UTC))
         prepared = time.perf_counter()
         step.commit()
         ended = time.perf_counter()

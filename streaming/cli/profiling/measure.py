@@ -13,6 +13,7 @@ import statistics
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from time import perf_counter
 from typing import Any, Final
 
@@ -100,7 +101,7 @@ class _Steps:
         store = self.store
         if store is not None:
             store.find(self.batch_id, None)
-        step = self.circuit.prepare(tables)
+        step = self.circuit.prepare(tables, now=datetime.now(UTC))
         if store is not None:
             outputs, digests = step.outputs, step.digests
             store.write(self.batch_id, None, step, outputs=outputs, digests=digests)

@@ -1,0 +1,229 @@
+"""Conditions on ``now()``, compared with DuckDB over all rows so far at the time of each step."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import circuits.runtime.operators.temporal_filter as temporal_filter
+from circuits import (
+    Circuit,
+    CircuitError,
+    EvaluationError,
+    InputOptions,
+    InputOptionsError,
+    Retention,
+    SqlError,
+    compile_sql,
+)
+from tests.support.tables import INT, bag_of
+
+NOON = datetime(2024, 2, 28, 12)
+MINUTE = timedelta(minutes=1)
+STAMP = pa.timestamp("us")
+SCHEMAS = {
+    "r": pa.schema([("id", INT), ("ts", STAMP), ("d", pa.date32())]),
+    "s": pa.schema([("id", INT), ("name", pa.string())]),
+}
+VIEWS = {
+    "newer": "SELECT id, ts FROM r WHERE ts > now() - INTERVAL '10 minutes'",
+    "in_range": "SELECT id, ts FROM r WHERE ts BETWEEN now() - INTERVAL '10 minutes' AND now()",
+    "started": "SELECT id FROM r WHERE now() > ts + INTERVAL '3 minutes'",
+    "not_after": "SELECT id FROM r WHERE ts <= now() AND id > 1",
+    "not_before": "SELECT id FROM r WHERE ts + INTERVAL '5 minutes' >= now()",
+    "today": "SELECT id, d FROM r WHERE d = current_date",
+    "yesterday": "SELECT id, d FROM r WHERE d >= current_date - 1 AND d < current_date",
+    "in_hour": "SELECT id FROM r WHERE ts >= date_trunc('hour', now())",
+    "counts": "SELECT id, count(*) AS n, max(ts) AS t FROM r WHERE ts < now() GROUP BY id",
+    "joined": (
+        "SELECT r.id, ts, name FROM r, s "
+        "WHERE ts >= now() - INTERVAL '4 minutes' AND r.id = s.id AND name <> 'b'"
+    ),
+    "exists": (
+        "SELECT name FROM s WHERE EXISTS "
+        "(SELECT 1 FROM r WHERE r.id = s.id AND ts > now() - INTERVAL '2 minutes')"
+    ),
+    "without": (
+        "SELECT s.id, r.ts FROM s LEFT JOIN "
+        "(SELECT * FROM r WHERE ts > now() - INTERVAL '2 minutes') r ON r.id = s.id"
+    ),
+    "left_side": (
+        "SELECT r.id, name FROM r LEFT JOIN s ON r.id = s.id "
+        "WHERE ts > now() - INTERVAL '2 minutes'"
+    ),
+}
+TEXT = "".join(f"CREATE VIEW {name} AS {query};" for name, query in VIEWS.items())
+
+minutes = st.integers(-30, 30)
+times = st.one_of(st.none(), minutes.map(lambda n: NOON + n * MINUTE))
+days = st.one_of(st.none(), st.integers(-2, 2).map(lambda n: (NOON + timedelta(days=n)).date()))
+readings = st.tuples(st.integers(0, 3), times, days)
+names = st.tuples(st.integers(0, 3), st.sampled_from([None, "a", "b", "c"]))
+passing = st.one_of(
+    st.integers(-3, 12).map(lambda n: n * MINUTE),
+    st.sampled_from([timedelta(0), timedelta(seconds=1), timedelta(hours=12), timedelta(days=1)]),
+)
+
+
+def table_of(name: str, changes: list) -> pa.Table:
+    schema = SCHEMAS[name]
+    columns = [
+        pa.array([row[i] for row, _ in changes], field.type) for i, field in enumerate(schema)
+    ]
+    table = pa.Table.from_arrays(columns, schema=schema)
+    return table.append_column("weight", pa.array([w for _, w in changes], INT))
+
+
+def expected(rows: dict[str, Counter], now: datetime) -> dict[str, Counter]:
+    """Evaluate the views over all rows at a time."""
+    results = {}
+    with duckdb.connect() as connection:
+        for name, bag in rows.items():
+            table = table_of(name, [(row, 1) for row in bag.elements()]).drop_columns(["weight"])
+            connection.register(name, table)
+        for view, query in VIEWS.items():
+            query = query.replace("now()", f"TIMESTAMP '{now}'")
+            query = query.replace("current_date", f"DATE '{now.date()}'")
+            results[view] = Counter(connection.execute(query).fetchall())
+    return results
+
+
+def change_of(data, rows: Counter, values) -> list:
+    inserted = [(row, 1) for row in data.draw(st.lists(values, max_size=4))]
+    present = sorted(rows.elements(), key=repr)
+    deleted = data.draw(st.lists(st.sampled_from(present), max_size=3)) if present else []
+    kept = Counter(deleted) & rows
+    return inserted + [(row, -1) for row in kept.elements()]
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_views_equal_the_query_over_all_rows_at_the_time_of_each_step(data):
+    circuit = compile_sql(TEXT, SCHEMAS)
+    rows: dict[str, Counter] = {"r": Counter(), "s": Counter()}
+    totals: dict[str, Counter] = {name: Counter() for name in VIEWS}
+    clock, latest = NOON, datetime.min
+    for _ in range(data.draw(st.integers(1, 6))):
+        changes = {
+            "r": change_of(data, rows["r"], readings),
+            "s": change_of(data, rows["s"], names),
+        }
+        clock += data.draw(passing)
+        latest = max(clock, latest)  # time never goes back
+        tables = {name: table_of(name, change) for name, change in changes.items() if change}
+        if data.draw(st.booleans()):
+            circuit.prepare(tables, now=clock + MINUTE).abandon()
+        deltas = circuit.step(tables, now=clock)
+        for name, change in changes.items():
+            for row, weight in change:
+                rows[name][row] += weight
+        results = expected(rows, latest)
+        for view, delta in deltas.items():
+            totals[view].update(bag_of(delta))
+            found = Counter({row: n for row, n in totals[view].items() if n})
+            assert found == results[view], view
+        if data.draw(st.booleans()):
+            snapshot = pickle.loads(pickle.dumps(circuit.snapshot()))
+            circuit = Circuit(circuit.spec)
+            circuit.restore(snapshot)
+
+
+def circuit_of(condition: str, **options) -> Circuit:
+    return compile_sql(f"SELECT id FROM r WHERE {condition}", SCHEMAS, **options)
+
+
+def rows_at(*at: int) -> list[dict]:
+    return [{"id": n, "ts": NOON + n * MINUTE} for n in at]
+
+
+def test_a_step_without_rows_reads_only_the_rows_that_change(monkeypatch):
+    read = []
+    scan = temporal_filter.range_scan
+
+    def counted(*arguments):
+        found = scan(*arguments)
+        read.append(len(found))
+        return found
+
+    monkeypatch.setattr(temporal_filter, "range_scan", counted)
+    circuit = circuit_of("ts > now() - INTERVAL '1 minute'")
+    circuit.step({"r": rows_at(*range(5000))}, now=NOON)
+    delta = circuit.step({}, now=NOON + 7 * MINUTE)["view"]
+    assert sorted(delta["id"].to_pylist()) == list(range(7))
+    assert sum(read) == 7
+
+
+def test_rows_that_the_clock_has_passed_are_not_kept():
+    circuit = circuit_of("ts > now() - INTERVAL '10 minutes'")
+    for minute in range(0, 200, 5):
+        circuit.step({"r": rows_at(*range(minute - 20, minute))}, now=NOON + minute * MINUTE)
+        assert sum(trace.rows for trace in circuit.graph.traces.values()) <= 40
+
+
+def test_a_time_zone_is_converted_to_utc():
+    circuit = compile_sql(
+        "SELECT id FROM r WHERE ts <= now()",
+        {"r": pa.schema([("id", INT), ("ts", pa.timestamp("us", tz="Europe/Rome"))])},
+    )
+    rows = [{"id": 1, "ts": datetime(2024, 2, 28, 12, tzinfo=UTC)}]
+    before = pa.scalar(datetime(2024, 2, 28, 11, 59), STAMP)
+    assert circuit.step({"r": rows}, now=before)["view"].num_rows == 0
+    after = circuit.step({}, now=datetime(2024, 2, 28, 12, tzinfo=UTC))
+    assert after["view"].num_rows == 1
+
+
+def test_the_time_is_needed_only_by_views_that_read_it():
+    with pytest.raises(CircuitError, match=r"now=datetime.now\(UTC\)"):
+        circuit_of("ts < now()").step({"r": rows_at(1)})
+    plain = circuit_of("id < 3")
+    assert not plain.reads_now
+    plain.step({"r": rows_at(1)}, now=NOON)
+    assert plain.graph.watermarks == {}
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("SELECT now()", r"line 1, column 8: now\(\) in SELECT"),
+        ("SELECT id FROM r GROUP BY id, now()", r"now\(\) in GROUP BY"),
+        ("SELECT id FROM r WHERE ts > now() OR id = 1", "in such a condition"),
+        ("SELECT id FROM r WHERE ts <> now()", "in such a condition"),
+        ("SELECT id FROM r WHERE minute(now()) > id", "can decrease"),
+        ("SELECT id FROM r WHERE ts > now() - INTERVAL '1 month'", "truncate first"),
+        ("SELECT id FROM r WHERE id > now()", "no common type"),
+        ("SELECT id FROM r JOIN s USING (id) GROUP BY id HAVING max(ts) > now()", "in HAVING"),
+        ("SELECT r.id FROM r JOIN s ON r.id = s.id AND ts > now()", "in JOIN ... ON"),
+        (
+            "SELECT id FROM r WHERE EXISTS (SELECT 1 FROM s WHERE s.id = r.id AND r.ts > now())",
+            "a column of the enclosing query",
+        ),
+        (
+            "WITH RECURSIVE w AS (SELECT id, ts FROM r UNION SELECT s.id, w.ts FROM w JOIN s "
+            "ON s.id = w.id WHERE w.ts < now()) SELECT * FROM w",
+            "a comparison with now\\(\\) of the recursive",
+        ),
+    ],
+)
+def test_other_uses_of_the_time_are_refused(query, message):
+    with pytest.raises(SqlError, match=message):
+        compile_sql(query, SCHEMAS)
+
+
+def test_a_query_of_the_stored_rows_has_no_time():
+    circuit = compile_sql("SELECT id, ts FROM r", SCHEMAS, materialize=True)
+    circuit.step({"r": rows_at(1)})
+    with pytest.raises(EvaluationError, match="put the condition in a view"):
+        circuit.query("SELECT id FROM r WHERE ts < now()")
+
+
+def test_results_that_stay_when_rows_expire_cannot_depend_on_the_time():
+    options = {"r": InputOptions(retain=Retention("ts", "1 day", on_expiry="keep"))}
+    with pytest.raises(InputOptionsError, match=r"a comparison with now\(\) over input 'r'"):
+        circuit_of("ts < now()", input_options=options)
