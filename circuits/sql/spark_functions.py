@@ -809,4 +809,4 @@ BUILDERS: Final[dict[str, Builder]] = {
 DATE_ADD: Final = _date_add("add")
 DATE_DIFF: Final = _date_diff
 
-READERS_BY_NAME: Final[dict[str, Reader]] = as_readers(True, BUILDERS)
+READERS_BY_NAME: Final[dict[str, Reader]] = as_readers(spark=True, table=BUILDERS)
