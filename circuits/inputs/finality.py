@@ -72,6 +72,7 @@ from circuits.plan.nodes import (
     Union,
     Values,
 )
+from circuits.plan.single_row import SingleRow
 from circuits.schema import Schema
 
 __all__ = ["check_finality"]
@@ -229,6 +230,8 @@ class _FinalityCheck:
             case TopK(input, keys):
                 branches = self._group(input, keys, "ORDER BY with LIMIT, or row_number()")
                 return _restore_columns(branches, keys)
+            case SingleRow(input, keys):
+                return self._group(input, range(keys), "a scalar subquery")
             case Distinct(input):
                 clause = "DISTINCT (also of UNION, INTERSECT, EXCEPT, Datalog rules)"
                 return self._group(input, range(len(input.fields)), clause)

@@ -30,6 +30,7 @@ from circuits.plan.nodes import (
     Union,
     Values,
 )
+from circuits.plan.single_row import SingleRow
 from circuits.runtime.operators.aggregate import AggregateOperator
 from circuits.runtime.operators.distinct import DistinctOperator, to_bag, to_set
 from circuits.runtime.operators.join import JoinOperator, JoinOptions
@@ -47,6 +48,7 @@ from circuits.runtime.operators.partial_aggregate import (
 )
 from circuits.runtime.operators.recursive_distinct import RecursiveBagOperator, RecursiveSetOperator
 from circuits.runtime.operators.recursive_min_max import RecursiveMinMaxOperator
+from circuits.runtime.operators.single_row import SingleRowOperator
 from circuits.runtime.operators.top_k import TopKOperator
 from circuits.runtime.operators.values import ValuesOperator
 from circuits.types.codecs.codec import Codecs
@@ -184,6 +186,7 @@ _FACTORIES: dict[type[PlanNode], OperatorFactory] = {
     RecursiveDistinct: _recursive_distinct,
     Aggregate: lambda plan, context: AggregateOperator(plan, context.codecs),
     TopK: lambda plan, context: TopKOperator(plan, context.codecs),
+    SingleRow: lambda plan, context: SingleRowOperator(plan, context.codecs),
     PartialAggregate: lambda plan, context: PartialAggregateOperator(plan, context.codecs),
     FinalAggregate: lambda plan, context: FinalAggregateOperator(plan, context.codecs),
     RowIdEncode: _row_id_encode,
