@@ -227,7 +227,7 @@ def _uneven(turn: Turn, stages: tuple[Stage, ...]) -> float | None:
     if cells is None:
         return None
     (join,) = (stage for stage in stages if stage.atoms)
-    loads = count_loads(join, cells.of_stage(join.number))
+    loads = count_loads(join, cells.stage_manifests(join.number))
     return max(loads) * len(loads) / sum(loads)
 
 

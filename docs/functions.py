@@ -39,7 +39,7 @@ How casts round, and which strings they accept: [Types, values and casts](values
 strings that functions return may be: [Bad rows](../how-to/bad-rows.md#maximum-lengths).
 """
 
-#: Title, and an example in SQL of each function, in the order of the page.
+#: The sections of the page, each with an example in SQL for each of its functions.
 EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
     "Logic and NULL": {
         "and": "true AND NULL",
@@ -140,14 +140,17 @@ def main() -> int:
 
 
 def page() -> str:
-    """The page as Markdown.
+    """Return the page as Markdown.
 
     Raises:
         ValueError: A function has no example, or an example has no function.
     """
-    known = {name for examples in EXAMPLES.values() for name in examples}
-    if known != set(FUNCTIONS):
-        raise ValueError(f"docs/functions.py: no example or no function: {known ^ set(FUNCTIONS)}")
+    documented = {name for examples in EXAMPLES.values() for name in examples}
+    missing, unknown = set(FUNCTIONS) - documented, documented - set(FUNCTIONS)
+    if missing or unknown:
+        raise ValueError(
+            f"EXAMPLES in docs/functions.py: missing: {sorted(missing)}; unknown: {sorted(unknown)}"
+        )
     lines = [INTRODUCTION]
     for title, examples in EXAMPLES.items():
         lines += [f"## {title}", "", "| function | description | example | result |"]
@@ -160,7 +163,7 @@ def page() -> str:
 
 
 def result_of(example: str) -> str:
-    """The value of an SQL expression, as SQL writes it."""
+    """Return the value of an SQL expression as an SQL literal."""
     circuit = compile_sql(f"SELECT {example} AS x FROM t", {"t": "n BIGINT"})
     (row,) = circuit.step({"t": [{"n": 1}]})["view"].to_pylist()
     return _as_sql(row["x"])

@@ -275,7 +275,7 @@ def __getattr__(name: str) -> Any:
     """Import a name when it is first used.
 
     Raises:
-        AttributeError: There is no such name.
+        AttributeError: The name is unknown.
         ModuleNotFoundError: The name needs PySpark, which is not installed.
         ImportError: Another distribution has replaced one of the packages.
     """

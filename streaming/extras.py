@@ -8,8 +8,8 @@ from typing import Final
 
 __all__ = ["run"]
 
-REFUSED: Final = 2
-INTERRUPTED: Final = 130
+EXIT_PACKAGE_MISSING: Final = 2
+EXIT_INTERRUPTED: Final = 130
 
 
 def run(load: Callable[[], Callable[[], object]], extra: str, packages: tuple[str, ...]) -> None:
@@ -27,7 +27,7 @@ def run(load: Callable[[], Callable[[], object]], extra: str, packages: tuple[st
         _load_and_run(load, extra, packages)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
-        sys.exit(INTERRUPTED)
+        sys.exit(EXIT_INTERRUPTED)
 
 
 def _load_and_run(
@@ -43,5 +43,5 @@ def _load_and_run(
             f"error: this command needs the package {error.name}, which is not installed: "
             f"run pip install 'dbsp-wcoj[{extra}]'\n"
         )
-        sys.exit(REFUSED)
+        sys.exit(EXIT_PACKAGE_MISSING)
     command()

@@ -1,15 +1,16 @@
-"""Installation: whether `streaming` and `circuits` are the packages of this distribution.
+"""Installation: check that `streaming` and `circuits` are the packages of this distribution.
 
-Both names exist on the package index. Another distribution of one of them either lies earlier on
-the path, or was installed into the same folder and has replaced ``__init__.py``. Python then
-reports a missing name or module, which does not say why. The checks here name the distribution
-that owns the file and say how to remove it.
+The package index has other distributions with packages of these names. Such a package may be found
+earlier on Python's path, or may have replaced ``__init__.py`` in the same folder. Python then
+reports a missing name or module, which does not explain the cause. The checks here name the
+distribution that owns the file and say how to remove it.
 
 ::
 
-    check_circuits()     the place of `circuits`, without an import     at an import of `streaming`
-    check_streaming()    the marker of `streaming`                      at import of its subpackages
-    check_packages()     place and marker of all packages               when an import has failed
+    function             checks                                         is called check_circuits()
+    the folder of `circuits`, without an import    when `streaming` is imported check_streaming()
+    the marker (`__distribution__`) of `streaming` when a subpackage is imported check_packages()
+    folder and marker of all packages              when an import has failed
 
 If `streaming/__init__.py` itself belongs to another distribution, code of this package runs only
 through its subpackages, such as the command line and the sink, which therefore check it.
@@ -37,7 +38,7 @@ def check_circuits() -> None:
     Raises:
         ImportError: Another distribution is found under the name.
     """
-    _check_place("circuits", _origin_of("circuits"))
+    _check_folder("circuits", _origin_of("circuits"))
 
 
 def check_streaming() -> None:
@@ -50,13 +51,13 @@ def check_streaming() -> None:
 
 
 def check_packages() -> None:
-    """Check all packages of this distribution by their place and their marker.
+    """Check all packages of this distribution by their folder and their marker.
 
     Raises:
         ImportError: Another distribution is found under one of the names.
     """
     for name in PACKAGES:
-        _check_place(name, _origin_of(name))
+        _check_folder(name, _origin_of(name))
     for name in ("circuits", "streaming"):
         _check_marker(name)
 
@@ -69,24 +70,24 @@ def _origin_of(name: str) -> str:
     return spec.origin or next(iter(spec.submodule_search_locations or ()), "")
 
 
-def _check_place(name: str, origin: str) -> None:
+def _check_folder(name: str, origin: str) -> None:
     if not origin or Path(origin).resolve().parent.parent != _FOLDER:
-        raise _foreign(name, origin)
+        raise _other_distribution_error(name, origin)
 
 
 def _check_marker(name: str) -> None:
     if getattr(import_module(name), "__distribution__", None) != DISTRIBUTION:
-        raise _foreign(name, _origin_of(name))
+        raise _other_distribution_error(name, _origin_of(name))
 
 
-def _foreign(name: str, origin: str) -> ImportError:
+def _other_distribution_error(name: str, origin: str) -> ImportError:
     """Return the error for a package that belongs to another distribution."""
     owners = sorted({*packages_distributions().get(name, ())} - {DISTRIBUTION})
     owner = f"distribution {' or '.join(owners)}" if owners else "no installed distribution"
     fix = f"pip uninstall {' '.join(owners)}" if owners else "remove it from the path"
     return ImportError(
-        f"the package {name!r} is not that of {DISTRIBUTION}: {origin or 'nothing'} is in its "
-        f"place and belongs to {owner}; {fix}, then pip install --force-reinstall --no-deps "
+        f"the package {name!r} is not that of {DISTRIBUTION}: Python finds {origin or 'no file'}, "
+        f"which belongs to {owner}; {fix}, then pip install --force-reinstall --no-deps "
         f"{DISTRIBUTION}, or use an environment of its own",
         name=name,
         path=origin or None,

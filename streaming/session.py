@@ -1,4 +1,4 @@
-"""Start a local Spark session with the settings that matter for small micro-batches.
+"""Session: start a local Spark session with settings for small micro-batches.
 
 The most important setting is the checkpoint file manager: the default one runs shell commands on a
 local disk, about 100 ms for every micro-batch. The setting is correct for a local file system only;
@@ -64,31 +64,31 @@ def start_session(
         settings: Further Spark settings; they override ``SETTINGS``.
 
     Raises:
-        JavaMissingError: There is no Java 17 or newer.
+        JavaMissingError: No Java 17 or newer was found.
         StreamingError: Spark did not start.
     """
     java = use_java()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # Tasks in Python run in the same one, with the same packages.
+    # Python tasks run in this Python, with the same packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     cores = cores or os.cpu_count() or 1
     builder = SparkSession.builder.master(f"local[{cores}]").appName(name)
-    chosen = {
+    all_settings = {
         **SETTINGS,
         "spark.driver.memory": memory,
         "spark.sql.shuffle.partitions": str(cores),
         **settings,
     }
-    for key, value in chosen.items():
+    for key, value in all_settings.items():
         builder = builder.config(key, value)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it reports a stopped JVM as an error
     try:
         with _standard_error_to(log) if log else nullcontext():
             return builder.getOrCreate()
     except PySparkRuntimeError as error:
-        said = log.read_text(errors="replace").splitlines()[-MAX_LOG_LINES:] if log else []
+        java_output = log.read_text(errors="replace").splitlines() if log else []
         raise StreamingError(
-            "\n".join([f"Spark did not start with {java}: {error}", *said])
+            "\n".join([f"Spark did not start with {java}: {error}", *java_output[-MAX_LOG_LINES:]])
         ) from error
 
 
@@ -96,12 +96,12 @@ def start_session(
 def _standard_error_to(log: Path) -> Iterator[None]:
     """Redirect the standard error of processes that are started in the context, permanently."""
     sys.stderr.flush()
-    own = os.dup(2)
+    original = os.dup(2)
     try:
         with log.open("ab") as file:
             os.dup2(file.fileno(), 2)
         yield
     finally:
         sys.stderr.flush()
-        os.dup2(own, 2)
-        os.close(own)
+        os.dup2(original, 2)
+        os.close(original)

@@ -1,13 +1,26 @@
-"""The Datalog front end: text to logical plans.
+"""The Datalog front end: text to logical plans, ``plan_datalog``.
 
-::
+A program is a list of rules. In ::
 
-    text -> parser -> program -> safety (names, arities, bound variables) -> stratification (order)
-         -> per rule: scope (local variables) -> disjunctions -> body (joins, semijoins)
-         -> planner (heads, aggregates) -> {head: PlanNode}
+    grand(a, c) :- parent(a, b), parent(b, c).
 
-Set semantics: every head is distinct. NULL follows SQL: it joins nothing and makes no comparison
-true.
+``grand(a, c)`` is the head: it names the relation that the rule defines, and its columns. The atoms
+after ``:-`` are the body: each binding of the variables that makes the body true derives a row of
+the head. Rules with the same head add their rows. *Head* also means the relation that they define.
+
+The modules, in the order in which a text passes through them::
+
+    parser (grammar)    text to a syntax tree (program)
+    safety              resolves names, checks arities and that every variable is bound
+    stratification      orders the heads: each after those that it uses
+    scope               renames the local variables of a rule
+    disjunctions        distributes an or over its conjunction, where it must
+    body (terms)        bodies to joins, filters and semijoins
+    planner             heads and aggregates; recursion, recursive_min_max: heads that use
+                        each other
+
+Set semantics: every head is distinct. NULL follows SQL: NULL equals no value, so it joins no row,
+and no comparison with it is true.
 """
 
 from circuits.datalog.planner import plan_datalog

@@ -2,36 +2,40 @@
 
 ::
 
-    e(x, y), f(y, 3), x < y, not g(x)  =  Semi anti (Filter (Cross e f), g, #0 = #4)
+    e(x, y), f(y, 3), x < y, not g(x)
+        =  Semijoin(Filter(CrossJoin(e, f), ...), g, #0 = #4, anti)
 
 A conjunction is a CrossJoin of its atoms and one Filter: equal variables, constants, comparisons.
-`circuits.plan.rewrite` makes one N-way join of them. ``x = term`` is not a column but an expression
-that replaces ``x`` wherever it is used, so ``x`` may be NULL like any computed column. An ``or``
-that is a relation is a Union among the atoms.
+`circuits.plan.rewrite` makes one N-way join of them. ``x = term`` adds no column: the expression of
+the term replaces ``x`` wherever it is used, so ``x`` may be NULL like any computed value. An ``or``
+that can be joined (see `circuits.datalog.disjunctions`) is a Union among the atoms.
 
 A negation is an antijoin of the conjunction so far. ``not (a, or(b ; c))`` is one antijoin per
-alternative; ``not not a`` is a semijoin. The conditions of a negation on outer variables are part
-of the predicate. A predicate cannot reach an inner negation: then the outer bindings themselves are
-joined into the negation (``context``), matched by "is not distinct from", so that NULL matches
-NULL.
+alternative; ``not not a`` is a semijoin. Conditions of the negation on outer variables (those that
+the conjunction around it binds) are part of the predicate of the antijoin.
 
-A negation holds unless its items are true, so ``not (x < y)`` holds if one of them is NULL.
+In ``p(x), not (q(y), not r(x, y))`` the inner negation needs ``x``, which the plan of ``q(y)`` does
+not have. Then the outer bindings, here the values of ``x``, are joined to the items of the outer
+negation, as its *context*. They are matched by IS NOT DISTINCT FROM, so that NULL matches NULL.
+
+``not (x < y)`` is true unless ``x < y`` is true, so it is true if ``x`` or ``y`` is NULL.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from circuits.datalog.disjunctions import is_condition, split_alternatives, variables_bound_by_atoms
 from circuits.datalog.program import (
-    Apply,
     Atom,
     Comparison,
     Condition,
     Equation,
+    FunctionCall,
     Item,
     Items,
     Not,
@@ -43,7 +47,7 @@ from circuits.datalog.program import (
 )
 from circuits.datalog.scope import bound_variables, find_assignment
 from circuits.datalog.source import DatalogSource
-from circuits.datalog.terms import apply, compare, conjoin, expression
+from circuits.datalog.terms import build_comparison, build_expression, call_function, conjoin
 from circuits.errors import FunctionError
 from circuits.plan.expressions import Column, Expression, Literal, columns_of, substitute
 from circuits.plan.nodes import (
@@ -62,14 +66,15 @@ from circuits.plan.nodes import (
 )
 from circuits.types.functions import call, common_type
 
-__all__ = ["Bindings", "BodyPlanner", "plan_union"]
+__all__ = ["Bindings", "BodyPlanner", "Projection", "plan_union"]
 
+#: The value of each bound variable.
 Scope = Mapping[str, Expression]
 
 
 @dataclass(frozen=True, slots=True)
 class Bindings:
-    """A plan, and each variable as an expression over its columns."""
+    """A plan, and the variables that it binds as expressions over its columns."""
 
     plan: PlanNode
     variables: Scope
@@ -77,22 +82,29 @@ class Bindings:
 
 @dataclass(frozen=True, slots=True)
 class _JoinInput:
-    """An input of a cross join: a plan and a term per column; ``context``: outer bindings."""
+    """An input of a cross join.
+
+    Args:
+        plan: The plan.
+        terms: A term for each column.
+        position: The offset in the text.
+        is_context: True if it has the outer bindings, see the module.
+    """
 
     plan: PlanNode
     terms: tuple[Term, ...]
     offset: int
-    context: bool = False
+    is_context: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class BodyPlanner:
-    """Plans bodies over known relations.
+    """Plans bodies.
 
     Args:
-        relations: The columns of each relation and of each head that is planned already.
+        relations: The columns of the input relations and of the heads that are planned already.
         source: For errors.
-        recursive: The heads that are planned together with this body.
+        recursive: The heads of the recursion that this body is a part of.
     """
 
     relations: Mapping[str, tuple[Field, ...]]
@@ -115,145 +127,163 @@ class BodyPlanner:
     def _plan_conjunction(
         self, items: Items, outer: Scope, left: PlanNode | None
     ) -> tuple[Bindings, list[Expression]]:
-        """Plan a conjunction without distributed ors; return its conditions on outer variables,
-        too.
+        """Plan a conjunction without ors to distribute.
 
-        ``outer`` are expressions over the columns of ``left``; all expressions here are over those
-        columns and then the conjunction's own, until the plan is made.
+        Args:
+            items: The conjunction.
+            outer: The outer variables as expressions over the columns of ``left``.
+            left: The plan that a negation is subtracted from; None outside of negations.
+
+        Returns:
+            The bindings, and the conditions that read outer variables. These are over the columns
+            of ``left``, then those of the bindings.
         """
-        width = 0 if left is None else len(left.fields)
-        parts, rest = self._join_inputs(items, outer)
+        # Until the plan is made, all expressions are numbered with the columns of ``left`` first.
+        left_width = 0 if left is None else len(left.fields)
+        inputs, other_items = self._join_inputs(items, outer)
         if left is not None:
-            parts += self._outer_bindings(items, parts, outer, left)
-        own, conditions, rest = self._bind_variables(parts, rest, outer, width)
+            inputs += self._outer_bindings(items, inputs, outer, left)
+        own, conditions, other_items = self._bind_variables(inputs, other_items, outer, left_width)
         scope = {**outer, **own}
         negations: list[Not] = []
-        for item in rest:
+        for item in other_items:
             if is_condition(item, scope):
                 conditions.append(self._condition(item, scope))
             else:
                 assert isinstance(item, Not)
                 negations.append(item)
-        plan = _cross_join([part.plan for part in parts])
-        inner = [c for c in conditions if _reads_own_columns(c, width)]
-        if inner:
-            plan = Filter(plan, conjoin([_shift_columns(c, -width) for c in inner]))
+        plan = _cross_join([join_input.plan for join_input in inputs])
+        own_conditions = [c for c in conditions if _reads_own_columns(c, left_width)]
+        if own_conditions:
+            plan = Filter(plan, conjoin([_shift_columns(c, -left_width) for c in own_conditions]))
         local = {
-            name: _shift_columns(e, -width)
-            for name, e in own.items()
-            if _reads_own_columns(e, width)
+            name: _shift_columns(value, -left_width)
+            for name, value in own.items()
+            if _reads_own_columns(value, left_width)
         }
         for negation in negations:
             plan = self._semijoin(plan, local, negation.items, anti=True)
-        asked = [c for c in conditions if not _reads_own_columns(c, width)]
-        return Bindings(plan, local), asked
+        outer_conditions = [c for c in conditions if not _reads_own_columns(c, left_width)]
+        return Bindings(plan, local), outer_conditions
 
     def _join_inputs(self, items: Items, outer: Scope) -> tuple[list[_JoinInput], list[Item]]:
         """Return the inputs of the join, and the other items."""
-        parts: list[_JoinInput] = []
-        rest: list[Item] = []
+        inputs: list[_JoinInput] = []
+        other_items: list[Item] = []
         for item in items:
             if isinstance(item, Atom):
                 fields = self.relations[item.relation]
-                of = RecursiveReference if item.relation in self.recursive else Scan
-                parts.append(_JoinInput(of(item.relation, fields), item.terms, item.offset))
+                node = RecursiveReference if item.relation in self.recursive else Scan
+                inputs.append(_JoinInput(node(item.relation, fields), item.terms, item.offset))
             elif isinstance(item, Or) and not is_condition(
                 item, variables_bound_by_atoms(items, outer)
             ):
-                parts.append(self._plan_disjunction(item))
+                inputs.append(self._plan_disjunction(item))
             else:
-                rest.append(item)
-        return parts, rest
+                other_items.append(item)
+        return inputs, other_items
 
     def _plan_disjunction(self, item: Or) -> _JoinInput:
         """Plan an or as a relation of the variables that all its alternatives bind."""
-        every = frozenset.intersection(*(bound_variables(branch) for branch in item.alternatives))
-        names = [name for name in variables_of(item) if name in every]
-        plans = [p for branch in item.alternatives for p in self.plan_alternatives(branch, names)]
-        maps = [(p.plan, [p.variables[name] for name in names]) for p in plans]
-        union = plan_union(maps, names, self.source, item.offset)
-        return _JoinInput(
-            union, tuple(Variable(name, offset=item.offset) for name in names), item.offset
-        )
+        common = frozenset.intersection(*(bound_variables(branch) for branch in item.alternatives))
+        names = [name for name in variables_of(item) if name in common]
+        projections: list[Projection] = []
+        for branch in item.alternatives:
+            for bindings in self.plan_alternatives(branch, names):
+                values = [bindings.variables[name] for name in names]
+                projections.append(Projection(bindings.plan, values))
+        union = plan_union(projections, names, self.source, item.offset)
+        terms = tuple(Variable(name, offset=item.offset) for name in names)
+        return _JoinInput(union, terms, item.offset)
 
     def _outer_bindings(
-        self, items: Items, parts: Sequence[_JoinInput], outer: Scope, left: PlanNode
+        self, items: Items, inputs: Sequence[_JoinInput], outer: Scope, left: PlanNode
     ) -> list[_JoinInput]:
-        """Return the outer bindings if an inner negation uses a variable that is not bound here."""
-        local = bound_variables(items)
-        known = {*outer, *bound_variables(items, outer)}
-        inner = [i for i in items if isinstance(i, Not) and not is_condition(i, known)]
-        asked = known.intersection(variables_of(*inner))
-        if asked <= local:
+        """Return the context, if an inner negation uses a variable that is not bound here."""
+        bound_here = bound_variables(items)
+        bound = {*outer, *bound_variables(items, outer)}
+        negations = [i for i in items if isinstance(i, Not) and not is_condition(i, bound)]
+        if bound.intersection(variables_of(*negations)) <= bound_here:
             return []
-        present = {t.name for part in parts for t in part.terms if isinstance(t, Variable)}
-        names = [n for n in variables_of(*items) if n in outer and n not in present]
+        joined_names = {
+            term.name
+            for join_input in inputs
+            for term in join_input.terms
+            if isinstance(term, Variable)
+        }
+        names = [n for n in variables_of(*items) if n in outer and n not in joined_names]
         plan = Distinct(Map(left, tuple(outer[name] for name in names), tuple(names)))
-        return [_JoinInput(plan, tuple(map(Variable, names)), items[0].offset, context=True)]
+        terms = tuple(map(Variable, names))
+        return [_JoinInput(plan, terms, items[0].offset, is_context=True)]
 
     def _bind_variables(
-        self, parts: Sequence[_JoinInput], items: Sequence[Item], outer: Scope, width: int
+        self,
+        inputs: Sequence[_JoinInput],
+        items: Sequence[Item],
+        outer: Scope,
+        first_column: int,
     ) -> tuple[dict[str, Expression], list[Expression], list[Item]]:
         """Return the variables of inputs and assignments, the equalities, and the other items."""
         own: dict[str, Expression] = {}
         conditions: list[Expression] = []
-        computed: list[tuple[Column, Apply, int]] = []
-        index = width
-        for part in parts:
-            for term, field in zip(part.terms, part.plan.fields, strict=True):
+        computed: list[tuple[Column, FunctionCall]] = []
+        index = first_column
+        for join_input in inputs:
+            for term, field in zip(join_input.terms, join_input.plan.fields, strict=True):
                 column = Column(index, field.type)
                 index += 1
                 if isinstance(term, Variable):
-                    known = own.setdefault(term.name, column)
-                    if known is not column:
-                        conditions.append(self._equate(known, column, term.offset))
+                    value = own.setdefault(term.name, column)
+                    if value is not column:
+                        conditions.append(self._equate(value, column, term.offset))
                     elif term.name in outer:
-                        function = "same" if part.context else "eq"
+                        function = "same" if join_input.is_context else "eq"
                         sides = [outer[term.name], column]
-                        conditions.append(apply(function, sides, self.source, term.offset))
+                        conditions.append(call_function(function, sides, self.source, term.offset))
                 elif isinstance(term, TypedConstant):
                     literal = Literal(term.value, term.type)
                     conditions.append(self._equate(column, literal, term.offset))
-                elif isinstance(term, Apply):
-                    computed.append((column, term, term.offset))
-        rest = self._bind_assignments(items, own, outer)
+                elif isinstance(term, FunctionCall):
+                    computed.append((column, term))
+        other_items = self._bind_assignments(items, own, outer)
         scope = {**outer, **own}
-        for column, term, offset in computed:
-            value = expression(term, scope, self.source)
-            conditions.append(self._equate(column, value, offset))
-        return own, conditions, rest
+        for column, term in computed:
+            value = build_expression(term, scope, self.source)
+            conditions.append(self._equate(column, value, term.offset))
+        return own, conditions, other_items
 
     def _bind_assignments(
         self, items: Sequence[Item], own: dict[str, Expression], outer: Scope
     ) -> list[Item]:
-        """Bind the variables of ``x = term``, in any order; return the items that bind nothing."""
-        rest = list(items)
+        """Add the variables of ``x = term`` to ``own``, in any order; return the other items."""
+        other_items = list(items)
         size = -1
         while size < len(own):
             size = len(own)
-            for item in rest.copy():
-                if (found := find_assignment(item, {*own, *outer})) is not None:
-                    variable, term = found
-                    own[variable.name] = expression(term, {**outer, **own}, self.source)
-                    rest.remove(item)
-        return rest
+            for item in other_items.copy():
+                assignment = find_assignment(item, {*own, *outer})
+                if assignment is not None:
+                    variable, term = assignment
+                    own[variable.name] = build_expression(term, {**outer, **own}, self.source)
+                    other_items.remove(item)
+        return other_items
 
     def _equate(self, left: Expression, right: Expression, offset: int) -> Expression:
-        return compare("==", left, right, self.source, offset)
+        return build_comparison("==", left, right, self.source, offset)
 
     def _condition(self, item: Item, scope: Scope) -> Expression:
         """Return the boolean expression of an item without atoms."""
         match item:
             case Comparison() | Equation():
-                left = expression(item.left, scope, self.source)
-                right = expression(item.right, scope, self.source)
-                return compare(item.op, left, right, self.source, item.offset)
+                left = build_expression(item.left, scope, self.source)
+                right = build_expression(item.right, scope, self.source)
+                return build_comparison(item.op, left, right, self.source, item.offset)
             case Condition():
-                value = expression(item.term, scope, self.source)
+                value = build_expression(item.term, scope, self.source)
                 if value.type != pa.bool_():
                     raise self.source.error(
-                        f"{item.term.function} is no condition: its value is of type "
-                        f"{value.type}, not bool; compare it with something",
+                        f"{item.term.function} is not a condition: its value is of type "
+                        f"{value.type}, not bool; compare it with a value",
                         item.offset,
                     )
                 return value
@@ -269,43 +299,50 @@ class BodyPlanner:
         raise AssertionError(item)
 
     def _semijoin(self, left: PlanNode, scope: Scope, items: Items, *, anti: bool) -> PlanNode:
-        """Return the rows of ``left`` for which the items hold together (``anti``: do not)."""
+        """Return the rows of ``left`` for which all items are true, or with ``anti`` the others."""
         conjunctions = split_alternatives(items, (), scope, self.source)
         assert anti or len(conjunctions) == 1
         for conjunction in conjunctions:
-            [first, *others] = conjunction
-            if isinstance(first, Not) and not others and self._can_invert(first, scope, anti):
-                left = self._semijoin(left, scope, first.items, anti=not anti)
+            item, *other_items = conjunction
+            if isinstance(item, Not) and not other_items and self._can_invert(item, scope, anti):
+                left = self._semijoin(left, scope, item.items, anti=not anti)
                 continue
-            bindings, asked = self._plan_conjunction(conjunction, scope, left)
-            left = Semijoin(left, bindings.plan, conjoin(asked), anti)
+            bindings, outer_conditions = self._plan_conjunction(conjunction, scope, left)
+            left = Semijoin(left, bindings.plan, conjoin(outer_conditions), anti)
         return left
 
     def _can_invert(self, inner: Not, scope: Scope, anti: bool) -> bool:
-        """Return whether a negation inverts the semijoin; not if an or splits it in two."""
+        """Return whether ``not not items`` is a semijoin; an or would make it several."""
         return not anti or len(split_alternatives(inner.items, (), scope, self.source)) == 1
 
 
+class Projection(NamedTuple):
+    """Expressions over the columns of a plan."""
+
+    plan: PlanNode
+    expressions: Sequence[Expression]
+
+
 def plan_union(
-    maps: Sequence[tuple[PlanNode, Sequence[Expression]]],
+    projections: Sequence[Projection],
     names: Sequence[str],
     source: DatalogSource,
     offset: int,
 ) -> PlanNode:
-    """Return the union of expressions over several plans; columns get their common type.
+    """Return the union of projections; columns are cast to their common type.
 
     Raises:
-        DatalogError: A column has types without a common one.
+        DatalogError: The types of a column have no common type.
     """
     types = []
-    for place, name in enumerate(names):
+    for index, name in enumerate(names):
         try:
-            types.append(common_type([expressions[place].type for _, expressions in maps]))
+            types.append(common_type([p.expressions[index].type for p in projections]))
         except FunctionError as error:
             raise source.error(f"column {name!r}: {error}", offset) from None
     plans = [
         _map_columns(plan, tuple(map(_cast_to, expressions, types)), tuple(names))
-        for plan, expressions in maps
+        for plan, expressions in projections
     ]
     return plans[0] if len(plans) == 1 else Union(tuple(plans))
 

@@ -1,12 +1,14 @@
-"""Disjunctive normal form of bodies, but only for an ``or`` that is not a relation by itself.
+"""Which ``or`` of a body is joined, which is a condition, and which must be distributed.
 
-An ``or`` is a relation if every alternative binds all variables that it shares with the rest: the
-union of its alternatives, joined as one atom. An ``or`` of comparisons only is a condition. Any
-other ``or`` is distributed over the rest of its conjunction, ``a, or(b ; c)`` = ``a, b`` or ``a,
-c``; an alternative can then use the variables that the rest binds. Two alternatives may derive the
-same row, so weights grow; they stay positive, and every head is distinct.
+- If every alternative binds all variables that the ``or`` shares with the other items, the ``or``
+  is the union of its alternatives, joined like an atom.
+- An ``or`` of comparisons and functions only is a condition.
+- Any other ``or`` is distributed over the other items: ``a, or(b ; c)`` becomes the two
+  alternatives ``a, b`` and ``a, c``. Each can then use the variables that ``a`` binds.
 
-Distribution is exponential in the number of such ors, so ``MAX_ALTERNATIVES`` limits it.
+Two alternatives may derive the same row with a weight above 1; this is correct, because every head
+is distinct. Distribution is exponential in the number of such ors, so ``MAX_ALTERNATIVES`` limits
+it.
 """
 
 from __future__ import annotations
@@ -53,60 +55,61 @@ def split_alternatives(
     >>> [len(items) for items in split_alternatives(rule.body, ["x"], (), DatalogSource(""))]
     [3, 3]
     """
-    done: list[Items] = []
+    finished: list[Items] = []
     pending = [items]
     while pending:
         conjunction = pending.pop(0)
-        place = _find_distributed_or(conjunction, needed, outer)
-        if place is None:
-            done.append(conjunction)
+        index = _find_distributed_or(conjunction, needed, outer)
+        if index is None:
+            finished.append(conjunction)
             continue
-        disjunction = conjunction[place]
+        disjunction = conjunction[index]
         assert isinstance(disjunction, Or)
-        before, after = conjunction[:place], conjunction[place + 1 :]
+        before, after = conjunction[:index], conjunction[index + 1 :]
         pending += [(*before, *branch, *after) for branch in disjunction.alternatives]
-        if len(done) + len(pending) > MAX_ALTERNATIVES:
+        if len(finished) + len(pending) > MAX_ALTERNATIVES:
             raise source.error(
                 f"the ors of this rule multiply to more than {MAX_ALTERNATIVES} alternatives; "
                 f"give this one a separate rule",
                 disjunction.offset,
             )
-    return done
+    return finished
 
 
 def _find_distributed_or(
     items: Items, needed: Collection[str], outer: Collection[str]
 ) -> int | None:
-    for place, item in enumerate(items):
+    """Return the index of the first ``or`` that must be distributed; None without one."""
+    for index, item in enumerate(items):
         if not isinstance(item, Or):
             continue
-        rest = (*items[:place], *items[place + 1 :])
         if is_condition(item, variables_bound_by_atoms(items, outer)):
             continue
-        elsewhere = set(variables_of(*rest)).union(needed, outer)
-        shared = elsewhere.intersection(variables_of(item))
+        other_items = (*items[:index], *items[index + 1 :])
+        other_variables = set(variables_of(*other_items)).union(needed, outer)
+        shared = other_variables.intersection(variables_of(item))
         if not all(shared <= bound_variables(branch) for branch in item.alternatives):
-            return place
+            return index
     return None
 
 
 def variables_bound_by_atoms(items: Items, outer: Collection[str]) -> frozenset[str]:
-    """Return the variables that a conjunction binds without ors that have no atoms.
+    """Return the variables that a conjunction binds, ignoring ors without atoms.
 
-    Such an or may be a condition, ``or(x = 1 ; x = 2)``, but only if another item binds ``x``.
+    ``or(x = 1 ; x = 2)`` binds ``x``. But if another item binds ``x``, it is a condition.
     """
-    firm = (i for i in items if not isinstance(i, Or) or _has_atoms(i))
-    return bound_variables(tuple(firm), outer).union(outer)
+    binding_items = tuple(item for item in items if not isinstance(item, Or) or _has_atoms(item))
+    return bound_variables(binding_items, outer).union(outer)
 
 
 def _has_atoms(item: Item) -> bool:
     return any(isinstance(node, Atom) for node in walk(item))
 
 
-def is_condition(item: Item, known: Collection[str]) -> bool:
-    """Return whether an item only tests ``known`` variables, by comparisons and functions."""
+def is_condition(item: Item, bound: Collection[str]) -> bool:
+    """Return whether an item only tests bound variables, by comparisons and functions."""
     if not isinstance(item, Comparison | Equation | Condition | Not | Or):
         return False
     if _has_atoms(item):
         return False
-    return all(name in known for name in variables_of(item))
+    return all(name in bound for name in variables_of(item))

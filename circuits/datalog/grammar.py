@@ -1,21 +1,21 @@
 """The grammar of Datalog texts, LALR(1), read by lark with its contextual lexer.
 
 It extends the grammar of `dbsp_wcoj.query` and shares its terminals (`dbsp_wcoj.grammar`). Every
-query is Datalog, except that ``not``, ``or`` and ``and`` are no relation names here, and ``true``,
-``false`` and ``null`` are no variables (``?true`` is).
+query is Datalog, with two exceptions: ``not``, ``or`` and ``and`` cannot be relation names here,
+and ``true``, ``false`` and ``null`` are constants, not variables (``?true`` is a variable).
 
 - A rule ends with a dot; the dot of the last rule is optional.
-- ``%`` and ``//`` start a comment to the end of the line, ``/* */`` encloses one. So modulo is the
-  function ``mod``.
-- A name may contain ``-``, ``.`` and ``/`` where a relation is allowed (``last-name(``, ``r/to(``),
-  so ``x - f(y)`` at the start of a comparison needs its blanks; so does ``?x - 1``, because
-  ``?x-1`` is a variable.
+- ``%`` and ``//`` start a comment to the end of the line; ``/*`` and ``*/`` enclose a comment. So
+  there is no operator ``%``: modulo is the function ``mod``.
+- A relation name may contain ``-``, ``.`` and ``/``, as ``last-name`` and ``r/to``, and a variable
+  with ``?`` may contain ``-``. So a minus needs blanks around it in ``?x - 1``, and in ``x - f(y)``
+  at the start of a body item.
 - An operator may precede its operands: ``<(a, 3)``, ``*(x, 2)``.
-- ``or`` separates its alternatives by commas only or by semicolons only, because readers disagree
-  about their precedence; ``and(...)`` groups a conjunction.
+- The alternatives of an ``or`` are all separated by commas, or all by semicolons; a mixture would
+  be ambiguous to readers. ``and(...)`` groups a conjunction.
 
-The three rules of sums exist twice: the start of a body item may be an atom, so its name is read as
-a relation name there (NAME), and as a function name elsewhere (FUNCTION).
+The three rules of sums exist twice. ``name(`` at the start of a body item may begin an atom, so it
+is a NAME there (rules ``first_...``). Elsewhere it is a FUNCTION.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ OPERATOR: /<>|:=|{COMPARISON_OPERATOR}/
 {TERMINALS}"""
 )
 
-# The name of each terminal in an error message.
+# How error messages call each terminal.
 EXPECTED: Final[Mapping[str, str]] = {
     **TERMINAL_NAMES,
     "NAME": "a relation name before '('",

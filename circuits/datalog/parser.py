@@ -1,8 +1,8 @@
 """The Datalog parser: text to a `Program`.
 
-lark's LALR(1) parser makes a tree, and ``_Builder`` makes the syntax tree of it, both without
-recursion. Then a check limits the nesting to ``MAX_NESTING_DEPTH``, so that all later passes may
-recurse. The lark parser is made on first use.
+lark's LALR(1) parser makes a parse tree, and ``_Builder`` turns it into the syntax tree of
+`circuits.datalog.program`, both without recursion. Then the nesting is limited to
+``MAX_NESTING_DEPTH``, so that all later passes may recurse. The lark parser is made on first use.
 
 Any invalid text raises `DatalogError`, and no other error.
 """
@@ -26,10 +26,10 @@ from circuits.datalog.grammar import EXPECTED, GRAMMAR
 from circuits.datalog.program import (
     MAX_NESTING_DEPTH,
     And,
-    Apply,
     Atom,
     Comparison,
     Equation,
+    FunctionCall,
     HeadTerm,
     Item,
     Items,
@@ -43,7 +43,7 @@ from circuits.datalog.program import (
     TypedConstant,
     Variable,
     Wildcard,
-    parts,
+    children,
 )
 from circuits.datalog.source import DatalogSource
 from dbsp_wcoj.grammar import SyntaxFault, parse_tree, unquote
@@ -62,7 +62,7 @@ def parse(text: str) -> Program:
     """Read a program.
 
     Raises:
-        DatalogError: The text is no program, is empty, or is nested too deeply.
+        DatalogError: The text is not a program, is empty, or is nested too deeply.
 
     Complexity:
         O(len(text)).
@@ -101,7 +101,7 @@ def _offset_of(meta: Meta) -> int:
 
 @v_args(meta=True)
 class _Builder(Transformer_NonRecursive[Token, Any]):
-    """Makes the syntax tree of `circuits.datalog.program`, from the bottom up."""
+    """Makes the syntax tree from the bottom up; a method makes the nodes of its grammar rule."""
 
     def start(self, meta: Meta, rules: list[Rule]) -> tuple[Rule, ...]:
         return tuple(rules)
@@ -149,30 +149,30 @@ class _Builder(Transformer_NonRecursive[Token, Any]):
         op, left, right = children
         return self.comparison(meta, [left, op, right])
 
-    def binary(self, meta: Meta, children: list[Any]) -> Apply:
+    def binary(self, meta: Meta, children: list[Any]) -> FunctionCall:
         left, op, right = children
-        return Apply(FUNCTIONS[op], (left, right), offset=_offset_of(meta))
+        return FunctionCall(FUNCTIONS[op], (left, right), offset=_offset_of(meta))
 
     def prefix(self, meta: Meta, children: list[Any]) -> Term:
         op, first, *others = children
         for other in others:
-            first = Apply(FUNCTIONS[op], (first, other), offset=_offset_of(meta))
+            first = FunctionCall(FUNCTIONS[op], (first, other), offset=_offset_of(meta))
         return cast(Term, first)
 
     def negative(self, meta: Meta, children: list[Any]) -> Term:
         inner = children[-1]
         if isinstance(inner, TypedConstant) and _is_number(inner.value):
             return TypedConstant(-inner.value, inner.type, offset=_offset_of(meta))
-        return Apply("negate", (inner,), offset=_offset_of(meta))
+        return FunctionCall("negate", (inner,), offset=_offset_of(meta))
 
-    def call(self, meta: Meta, children: list[Any]) -> Apply:
+    def call(self, meta: Meta, children: list[Any]) -> FunctionCall:
         name, *arguments = children
-        return Apply(str(name), tuple(arguments), offset=_offset_of(meta))
+        return FunctionCall(str(name), tuple(arguments), offset=_offset_of(meta))
 
     function_call = call
 
-    def star(self, meta: Meta, children: list[Any]) -> Apply:
-        return Apply("*", (), offset=_offset_of(meta))
+    def star(self, meta: Meta, children: list[Any]) -> FunctionCall:
+        return FunctionCall("*", (), offset=_offset_of(meta))
 
     def pattern(self, meta: Meta, children: list[Token]) -> Pattern:
         return Pattern(str(children[0])[1:-1], offset=_offset_of(meta))
@@ -210,12 +210,14 @@ class _Builder(Transformer_NonRecursive[Token, Any]):
 
     def date(self, meta: Meta, children: list[Token]) -> TypedConstant:
         read: Callable[[str], datetime.date] = datetime.date.fromisoformat
-        value = _moment(children[1], read, "1994-01-31", _offset_of(meta))
+        value = _parse_time(children[1], read, "1994-01-31", _offset_of(meta))
         return TypedConstant(value, pa.date32(), offset=_offset_of(meta))
 
     def timestamp(self, meta: Meta, children: list[Token]) -> TypedConstant:
         offset = _offset_of(meta)
-        value = _moment(children[1], datetime.datetime.fromisoformat, "1994-01-31 12:00:00", offset)
+        value = _parse_time(
+            children[1], datetime.datetime.fromisoformat, "1994-01-31 12:00:00", offset
+        )
         zone = None if value.tzinfo is None else "UTC"
         if zone:
             try:
@@ -238,17 +240,19 @@ def _decimal(text: str, offset: int) -> TypedConstant:
     precision = max(len(digits.digits), scale)
     if precision > MAX_DECIMAL_DIGITS:
         raise SyntaxFault(
-            f"a decimal of {precision} digits; {MAX_DECIMAL_DIGITS} is the most", offset
+            f"a decimal of {precision} digits; the maximum is {MAX_DECIMAL_DIGITS}", offset
         )
     return TypedConstant(value, pa.decimal128(max(precision, 1), scale), offset=offset)
 
 
-def _moment(token: Token, read: Callable[[str], Any], example: str, offset: int) -> Any:
+def _parse_time(token: Token, read: Callable[[str], Any], example: str, offset: int) -> Any:
     text = _text(token)
     try:
         return read(text)
     except ValueError:
-        raise SyntaxFault(f"{text!r} is no date or time; write it as {example!r}", offset) from None
+        raise SyntaxFault(
+            f"{text!r} is not a date or time; write it as {example!r}", offset
+        ) from None
 
 
 def _text(token: Token) -> str:
@@ -259,12 +263,12 @@ def _text(token: Token) -> str:
         # Two escapes may make one character beyond the first plane.
         return text.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:
-        message = "half a surrogate pair is no character; write both \\u escapes"
+        message = "half a surrogate pair is not a character; write both \\u escapes"
         raise SyntaxFault(message, start) from None
 
 
 def _check_limits(rules: Iterable[SyntaxNode]) -> None:
-    """Refuse a nesting that is too deep for recursive passes, and integers beyond int64."""
+    """Raise an error for deep nesting and for integers beyond int64."""
     stack = [(rule, 0) for rule in rules]
     while stack:
         node, depth = stack.pop()
@@ -277,4 +281,4 @@ def _check_limits(rules: Iterable[SyntaxNode]) -> None:
         value = node.value if isinstance(node, TypedConstant) else None
         if isinstance(value, int) and abs(value) >= 2**63:
             raise SyntaxFault(f"integer {value} is not within ±(2**63 - 1)", node.offset)
-        stack.extend((part, depth + 1) for part in parts(node))
+        stack.extend((part, depth + 1) for part in children(node))

@@ -2,18 +2,18 @@
 
 ``plan_datalog`` parses the text, resolves names, checks safety and orders the heads. The plan of a
 head is the Distinct of the Union of its rules. A head that uses another head scans it by name, so
-its plan is only as large as its own rules. Heads that use each other are one fixpoint
+each plan has only the rules of its head. Heads that use each other are one fixpoint
 (`circuits.datalog.recursion`).
 
-Aggregates range over a set [1]: the distinct bindings of all variables that the body binds by name
-(not ``_``, not the variables local to an or or a not). Each value of the other head terms has one
-row. ``count()`` counts the bindings, ``count(x)`` the bindings in which ``x`` is not NULL,
-``count_distinct(x)`` its values; ``sum(x)`` adds ``x`` once per binding. Without other terms there
-is always one row, as in SQL; without bindings it has count 0 and NULL for other aggregates. Each
-rule aggregates separately.
+Aggregates are over a set [1]: the distinct bindings of all variables that the body binds by name
+(not ``_``, not the local variables of an ``or`` or a ``not``). The other terms of the head are the
+keys of the groups. ``count()`` counts the bindings, ``count(x)`` the bindings in which ``x`` is not
+NULL, ``count_distinct(x)`` the values of ``x``; ``sum(x)`` adds ``x`` once per binding. Without
+keys there is always one row, as in SQL; without bindings it has count 0 and NULL for other
+aggregates. Each rule aggregates separately.
 
-The name of a column is its alias, else the variable of the first rule, else the aggregate, else
-``c`` and its position. Names are made unique and are never ``weight``, the column of the weights.
+A column is named by its alias; without one by the variable of the first rule, by the aggregate, or
+``c`` and its index. Names are made unique and are never ``weight``, the column of the weights.
 
 References:
     [1] Jordan, Scholz, Subotić. Soufflé: On Synthesis of Program Analyzers. CAV 2016 (aggregates
@@ -27,10 +27,10 @@ from typing import Final, cast
 
 import pyarrow as pa
 
-from circuits.datalog.body import BodyPlanner, plan_union
+from circuits.datalog.body import BodyPlanner, Projection, plan_union
 from circuits.datalog.parser import parse
 from circuits.datalog.program import (
-    Apply,
+    FunctionCall,
     HeadTerm,
     Rule,
     Term,
@@ -45,7 +45,7 @@ from circuits.datalog.safety import check_safety, resolve_names
 from circuits.datalog.scope import bound_variables, rename_local_variables
 from circuits.datalog.source import DatalogSource
 from circuits.datalog.stratification import stratify
-from circuits.datalog.terms import AGGREGATES, apply, expression
+from circuits.datalog.terms import AGGREGATES, build_expression, call_function
 from circuits.errors import FunctionError
 from circuits.plan.expressions import Expression, Literal
 from circuits.plan.nodes import (
@@ -77,7 +77,7 @@ def plan_datalog(text: str, relations: Mapping[str, tuple[Field, ...]]) -> dict[
         A plan per head, each after the heads that it scans. Rows have weight 1.
 
     Raises:
-        DatalogError: The text is no program; a name is unknown or has another arity; a variable
+        DatalogError: The text is not a program; a name is unknown or has another arity; a variable
             is unbound; types do not fit; a recursion is not monotone. Message, line and column
             say where.
 
@@ -92,17 +92,17 @@ def plan_datalog(text: str, relations: Mapping[str, tuple[Field, ...]]) -> dict[
     program = parse(text)
     program = resolve_names(program, {name: len(fields) for name, fields in relations.items()})
     check_safety(program)
-    known = dict(relations)
+    fields_by_relation = dict(relations)
     plans: dict[str, PlanNode] = {}
     heads = program.heads
     for stratum in stratify(program):
         if stratum.recursive:
-            cuts = distinct_modes(program, stratum.heads)
-            plans |= plan_recursion(stratum.heads, program, known, cuts, _plan_rules)
+            modes = distinct_modes(program, stratum.heads)
+            plans |= plan_recursion(stratum.heads, program, fields_by_relation, modes, _plan_rules)
         else:
             (head,) = stratum.heads
-            plans[head] = _plan_head(heads[head], BodyPlanner(known, program.source))
-        known |= {head: plans[head].fields for head in stratum.heads}
+            plans[head] = _plan_head(heads[head], BodyPlanner(fields_by_relation, program.source))
+        fields_by_relation |= {head: plans[head].fields for head in stratum.heads}
     return plans
 
 
@@ -125,19 +125,20 @@ def _plan_rules(rules: Sequence[Rule], bodies: BodyPlanner, first: Rule) -> Plan
     source = bodies.source
     names = _column_names(first, source)
     facts = [rule for rule in rules if _is_fact(rule)]
-    others = [rule for rule in rules if not _is_fact(rule)]
-    maps: list[tuple[PlanNode, Sequence[Expression]]] = []
+    projections: list[Projection] = []
     if facts:
         values = _plan_facts(facts, names, source)
-        maps.append((values, columns(values)))
-    for rule in others:
-        given = candidate_rule(rule) if rule.head in bodies.recursive else rule
-        maps += (
-            _plan_aggregation(given, bodies)
-            if _is_aggregation(given)
-            else _plan_projection(given, bodies)
-        )
-    return plan_union(maps, names, source, rules[0].offset)
+        projections.append(Projection(values, columns(values)))
+    for rule in rules:
+        if _is_fact(rule):
+            continue
+        # The fixpoint of a recursion takes the minimum or maximum itself.
+        planned_rule = candidate_rule(rule) if rule.head in bodies.recursive else rule
+        if _is_aggregation(planned_rule):
+            projections.append(_plan_aggregation(planned_rule, bodies))
+        else:
+            projections += _plan_projection(planned_rule, bodies)
+    return plan_union(projections, names, source, rules[0].offset)
 
 
 def _is_fact(rule: Rule) -> bool:
@@ -147,72 +148,75 @@ def _is_fact(rule: Rule) -> bool:
 def _plan_facts(rules: Sequence[Rule], names: Sequence[str], source: DatalogSource) -> Values:
     """Return facts as constant rows, each column in its common type."""
     rows = [[cast(TypedConstant, term.term) for term in rule.terms] for rule in rules]
-    fields, lists = [], []
-    for place, name in enumerate(names):
-        constants = [row[place] for row in rows]
+    fields, columns_of_values = [], []
+    for index, name in enumerate(names):
+        constants = [row[index] for row in rows]
         try:
-            of = common_type([constant.type for constant in constants])
+            type_ = common_type([constant.type for constant in constants])
         except FunctionError as error:
             raise source.error(f"column {name!r}: {error}", constants[-1].offset) from None
-        fields.append(Field(name, of))
-        lists.append([pa.scalar(c.value, c.type).cast(of).as_py() for c in constants])
-    distinct = dict.fromkeys(zip(*lists, strict=True) if lists else [()])
-    return Values(tuple(fields), tuple(distinct))
+        fields.append(Field(name, type_))
+        columns_of_values.append([
+            pa.scalar(constant.value, constant.type).cast(type_).as_py() for constant in constants
+        ])  # fmt: skip
+    distinct_rows = dict.fromkeys(zip(*columns_of_values, strict=True) if names else [()])
+    return Values(tuple(fields), tuple(distinct_rows))
 
 
-def _plan_projection(
-    rule: Rule, bodies: BodyPlanner
-) -> list[tuple[PlanNode, Sequence[Expression]]]:
+def _plan_projection(rule: Rule, bodies: BodyPlanner) -> list[Projection]:
     """Plan a rule without aggregates: the terms of the head over each alternative of the body."""
     terms = [term.term for term in rule.terms]
-    return [
-        (found.plan, [expression(term, found.variables, bodies.source) for term in terms])
-        for found in bodies.plan_alternatives(
-            rename_local_variables(rule.body), list(variables_of(*terms))
-        )
-    ]
+    body = rename_local_variables(rule.body)
+    projections = []
+    for bindings in bodies.plan_alternatives(body, list(variables_of(*terms))):
+        values = [build_expression(term, bindings.variables, bodies.source) for term in terms]
+        projections.append(Projection(bindings.plan, values))
+    return projections
 
 
-def _plan_aggregation(
-    rule: Rule, bodies: BodyPlanner
-) -> list[tuple[PlanNode, Sequence[Expression]]]:
+def _plan_aggregation(rule: Rule, bodies: BodyPlanner) -> Projection:
     """Plan a rule with aggregates: distinct bindings, keys and arguments, groups, head terms."""
     source = bodies.source
-    named = bound_variables(rule.body)
-    names = [name for name in variables_of(*rule.body) if name in named]
-    maps = [
-        (found.plan, [found.variables[name] for name in names])
-        for found in bodies.plan_alternatives(rename_local_variables(rule.body), names)
+    bound = bound_variables(rule.body)
+    names = [name for name in variables_of(*rule.body) if name in bound]
+    alternatives = [
+        Projection(bindings.plan, [bindings.variables[name] for name in names])
+        for bindings in bodies.plan_alternatives(rename_local_variables(rule.body), names)
     ]
-    bindings = Distinct(plan_union(maps, names, source, rule.offset))
-    scope = dict(zip(names, columns(bindings), strict=True))
+    distinct_bindings = Distinct(plan_union(alternatives, names, source, rule.offset))
+    scope = dict(zip(names, columns(distinct_bindings), strict=True))
     keys = list(dict.fromkeys(t.term for t in rule.terms if not _has_aggregate(t.term)))
     keys = [key for key in keys if not isinstance(key, TypedConstant)]
     calls = list(dict.fromkeys(
         node
         for term in rule.terms
         for node in walk(term)
-        if isinstance(node, Apply) and node.function in AGGREGATES
+        if isinstance(node, FunctionCall) and node.function in AGGREGATES
     ))  # fmt: skip
-    inputs = [expression(key, scope, source) for key in keys]
+    inputs = [build_expression(key, scope, source) for key in keys]
     aggregates = []
     for number, call in enumerate(calls):
         argument = _aggregate_argument(call, source)
+        column: int | None = None
         if argument is not None:
-            inputs.append(expression(argument, scope, source))
-        of = None if argument is None else inputs[-1].type
-        aggregates.append(_aggregate_call(call, f"a{number}", len(inputs) - 1, of, source))
-    labels = [f"k{number}" for number in range(len(inputs))]
-    mapped = Map(bindings, tuple(inputs), tuple(labels))
-    grouped = Aggregate(mapped, tuple(range(len(keys))), tuple(aggregates))
-    known: dict[Term, Expression] = dict(zip([*keys, *calls], columns(grouped), strict=True))
-    return [(grouped, [_rewrite_over_groups(t.term, known, rule, source) for t in rule.terms])]
+            column = len(inputs)
+            inputs.append(build_expression(argument, scope, source))
+        argument_type = None if column is None else inputs[column].type
+        aggregates.append(_aggregate_call(call, f"a{number}", column, argument_type, source))
+    input_names = tuple(f"k{number}" for number in range(len(inputs)))
+    group_inputs = Map(distinct_bindings, tuple(inputs), input_names)
+    groups = Aggregate(group_inputs, tuple(range(len(keys))), tuple(aggregates))
+    columns_by_term: dict[Term, Expression] = dict(
+        zip([*keys, *calls], columns(groups), strict=True)
+    )
+    values = [_rewrite_over_groups(t.term, columns_by_term, rule, source) for t in rule.terms]
+    return Projection(groups, values)
 
 
-def _aggregate_argument(call: Apply, source: DatalogSource) -> Term | None:
+def _aggregate_argument(call: FunctionCall, source: DatalogSource) -> Term | None:
     """Return the term to aggregate; None if bindings are counted."""
     match call.arguments:
-        case () | (Apply(function="*"),) if call.function == "count":
+        case () | (FunctionCall(function="*"),) if call.function == "count":
             return None
         case (argument,):
             return argument
@@ -222,29 +226,35 @@ def _aggregate_argument(call: Apply, source: DatalogSource) -> Term | None:
 
 
 def _aggregate_call(
-    call: Apply, name: str, place: int, of: pa.DataType | None, source: DatalogSource
+    call: FunctionCall,
+    name: str,
+    column: int | None,
+    argument_type: pa.DataType | None,
+    source: DatalogSource,
 ) -> AggregateCall:
     distinct = call.function in ("count_distinct", "count-distinct")
     function = cast(AggregateFunction, "count" if distinct else call.function)
     try:
-        result = aggregate_type(function, of)
+        result = aggregate_type(function, argument_type)
     except FunctionError as error:
         raise source.error(str(error), call.offset) from None
-    return AggregateCall(function, None if of is None else place, result, name, distinct)
+    return AggregateCall(function, column, result, name, distinct)
 
 
 def _rewrite_over_groups(
-    term: Term, known: Mapping[Term, Expression], rule: Rule, source: DatalogSource
+    term: Term, columns_by_term: Mapping[Term, Expression], rule: Rule, source: DatalogSource
 ) -> Expression:
     """Return a head term over the columns of the groups: keys, aggregates, functions of them."""
-    if (column := known.get(term)) is not None:
+    if (column := columns_by_term.get(term)) is not None:
         return column
     match term:
         case TypedConstant():
             return Literal(term.value, term.type)
-        case Apply():
-            arguments = [_rewrite_over_groups(a, known, rule, source) for a in term.arguments]
-            return apply(term.function, arguments, source, term.offset)
+        case FunctionCall():
+            arguments = [
+                _rewrite_over_groups(a, columns_by_term, rule, source) for a in term.arguments
+            ]
+            return call_function(term.function, arguments, source, term.offset)
         case Variable():
             raise source.error(
                 f"variable {term.name!r} in a rule of {rule.head!r} is beside an aggregate, "
@@ -260,7 +270,7 @@ def _is_aggregation(rule: Rule) -> bool:
 
 
 def _has_aggregate(term: Term) -> bool:
-    return any(isinstance(n, Apply) and n.function in AGGREGATES for n in walk(term))
+    return any(isinstance(n, FunctionCall) and n.function in AGGREGATES for n in walk(term))
 
 
 def _column_names(rule: Rule, source: DatalogSource) -> list[str]:
@@ -275,10 +285,10 @@ def _column_names(rule: Rule, source: DatalogSource) -> list[str]:
             raise source.error(message, term.offset)
     used = {WEIGHT_COLUMN, *aliases}
     names: list[str] = []
-    for place, term in enumerate(rule.terms):
+    for index, term in enumerate(rule.terms):
         name = term.alias
         if name is None:
-            default = _default_name(term, place)
+            default = _default_name(term, index)
             name, number = default, 2
             while name in used:
                 name, number = f"{default}_{number}", number + 1
@@ -287,11 +297,11 @@ def _column_names(rule: Rule, source: DatalogSource) -> list[str]:
     return names
 
 
-def _default_name(term: HeadTerm, place: int) -> str:
+def _default_name(term: HeadTerm, index: int) -> str:
     match term.term:
         case Variable(name=name):
             return name
-        case Apply(function=function) if function in AGGREGATES:
+        case FunctionCall(function=function) if function in AGGREGATES:
             return function.replace("-", "_")
         case _:
-            return f"c{place}"
+            return f"c{index}"

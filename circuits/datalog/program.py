@@ -7,8 +7,8 @@
 Variables, atoms and comparisons are those of `dbsp_wcoj.query`. Datalog adds wildcards, typed
 constants, functions, equations, negation, ``or`` and ``and``.
 
-Every node is frozen. Its ``offset`` is its position in the text that it was read from; equality
-ignores it. ``parts`` returns the children of any node, so that walks need no visitor. The parser
+Every node is frozen. Its ``offset`` is its position in the text; equality
+ignores it. ``children`` returns the children of any node, so that walks need no visitor. The parser
 limits the nesting (``MAX_NESTING_DEPTH``), so that later passes may recurse.
 """
 
@@ -26,11 +26,11 @@ from dbsp_wcoj.query import Atom, Comparison, Constant, SyntaxNode, Term, Variab
 __all__ = [
     "MAX_NESTING_DEPTH",
     "And",
-    "Apply",
     "Atom",
     "Comparison",
     "Condition",
     "Equation",
+    "FunctionCall",
     "HeadTerm",
     "Item",
     "Items",
@@ -44,7 +44,7 @@ __all__ = [
     "TypedConstant",
     "Variable",
     "Wildcard",
-    "parts",
+    "children",
     "variables_of",
     "walk",
 ]
@@ -54,7 +54,7 @@ MAX_NESTING_DEPTH: Final = 80
 
 @dataclass(frozen=True, slots=True)
 class Wildcard(Term):
-    """``_``: some value, a different one at each place."""
+    """``_``: any value; two wildcards may have different values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +72,8 @@ class Pattern(Term):
 
 
 @dataclass(frozen=True, slots=True)
-class Apply(Term):
-    """A function of terms; ``x + 1`` is ``add`` of two. In heads also an aggregate."""
+class FunctionCall(Term):
+    """A call of a function: ``x + 1`` is ``add(x, 1)``. In a head also of an aggregate."""
 
     function: str
     arguments: tuple[Term, ...]
@@ -81,7 +81,7 @@ class Apply(Term):
 
 @dataclass(frozen=True, slots=True)
 class Equation(SyntaxNode):
-    """``left = right``: compares, and binds a variable whose other side is known.
+    """``left = right``: compares both sides, or binds a variable to the value of the other side.
 
     ``left == right`` only compares; it is a `Comparison`.
     """
@@ -96,30 +96,30 @@ class Equation(SyntaxNode):
 class Condition(SyntaxNode):
     """A function that must be true, as ``starts_with(name, "A")``.
 
-    The parser reads it as an atom; `circuits.datalog.safety` makes it a condition if a function
-    has that name and no relation has.
+    The parser makes an atom of it. `circuits.datalog.safety` makes it a condition if its name is
+    that of a function, but not of a relation.
     """
 
-    term: Apply
+    term: FunctionCall
 
 
 @dataclass(frozen=True, slots=True)
 class Not(SyntaxNode):
-    """The items do not hold together."""
+    """True if the items are not all true."""
 
     items: Items
 
 
 @dataclass(frozen=True, slots=True)
 class Or(SyntaxNode):
-    """At least one alternative holds; each is a conjunction."""
+    """True if all items of at least one alternative are true."""
 
     alternatives: tuple[Items, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class And(SyntaxNode):
-    """All items hold; written inside an ``or`` or a ``not``."""
+    """True if all items are true; used inside an ``or`` or a ``not``."""
 
     items: Items
 
@@ -130,7 +130,7 @@ Items = tuple[Item, ...]
 
 @dataclass(frozen=True, slots=True)
 class HeadTerm(SyntaxNode):
-    """A column of a head, with the name that ``as`` gives it."""
+    """A column of a head; ``alias`` is its name after ``as``."""
 
     term: Term
     alias: str | None = None
@@ -154,17 +154,17 @@ class Program:
 
     @property
     def heads(self) -> dict[str, list[Rule]]:
-        """Rules of each head, in order of first occurrence."""
+        """The rules of each head, in order of first occurrence."""
         heads: dict[str, list[Rule]] = {}
         for rule in self.rules:
             heads.setdefault(rule.head, []).append(rule)
         return heads
 
 
-def parts(node: SyntaxNode) -> tuple[SyntaxNode, ...]:
+def children(node: SyntaxNode) -> tuple[SyntaxNode, ...]:
     """Return the children of a node."""
     match node:
-        case Apply():
+        case FunctionCall():
             return node.arguments
         case Atom():
             return node.terms
@@ -183,18 +183,18 @@ def parts(node: SyntaxNode) -> tuple[SyntaxNode, ...]:
 
 
 def walk(*nodes: SyntaxNode) -> Iterator[SyntaxNode]:
-    """Yield the nodes and all below them, each before its children, in the order of the text."""
+    """Yield the nodes and all their descendants, parents first, in the order of the text."""
     stack = list(reversed(nodes))
     while stack:
         node = stack.pop()
         yield node
-        stack.extend(reversed(parts(node)))
+        stack.extend(reversed(children(node)))
 
 
 def variables_of(*nodes: SyntaxNode) -> dict[str, Variable]:
-    """Return the first occurrence of each variable below the nodes, in the order of the text."""
-    found: dict[str, Variable] = {}
+    """Return the first occurrence of each variable in the nodes, by name, in text order."""
+    variables: dict[str, Variable] = {}
     for node in walk(*nodes):
         if isinstance(node, Variable):
-            found.setdefault(node.name, node)
-    return found
+            variables.setdefault(node.name, node)
+    return variables

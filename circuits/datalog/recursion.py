@@ -1,17 +1,18 @@
-"""Recursive rules: the heads of a strongly connected component are the fixpoint of their rules.
+"""Recursive rules: heads that use each other are the fixpoint of their rules.
 
 ::
 
     tc(x, z) :- e(x, z).
-    tc(x, z) :- e(x, y), tc(y, z).      =  Fixpoint tc = set(e ∪ π(e ⋈ Recur tc))
+    tc(x, z) :- e(x, y), tc(y, z).      =  Fixpoint tc = distinct(e ∪ π(e ⋈ tc))
 
-Each iteration applies all rules of all heads of the component to the result of the previous one. It
-terminates because iterations only add rows, of existing values. Rules that compute new values, as
-``n(x + 1) :- n(x)``, need a bound of their own; without it, the limit on iterations stops them.
+Each iteration applies all rules of these heads to the result of the previous iteration. The
+iterations end, because they only add rows, and these have values that exist already. Rules that
+compute new values, as ``n(x + 1) :- n(x)``, need a condition such as ``x < 100``; otherwise they
+raise `IterationError` when they reach the limit on iterations.
 
-The types of the columns of a head are common to all of its rules, which may read that head. They
-are found by iteration, starting from the rules whose types are known, until nothing changes. The
-columns without NULL are found in the same way.
+The types of a head's columns are common to all of its rules, which may read the head itself. So the
+plans are built first from the rules that read only relations of known types, and then again with
+the types found, until these no longer change. Nullability is found in the same way.
 """
 
 from __future__ import annotations
@@ -31,25 +32,26 @@ __all__ = ["plan_recursion"]
 # Integers and floats are stable after a few iterations; decimals may grow in each.
 MAX_TYPE_ITERATIONS: Final = 12
 
-Derive = Callable[[Sequence[Rule], BodyPlanner, Rule], PlanNode]
+# Returns the plan of some rules of a head.
+PlanRules = Callable[[Sequence[Rule], BodyPlanner, Rule], PlanNode]
 
 
 def plan_recursion(
     heads: Sequence[str],
     program: Program,
-    known: Mapping[str, Fields],
+    relations: Mapping[str, Fields],
     modes: Mapping[str, DistinctMode],
-    derive: Derive,
+    plan_rules: PlanRules,
 ) -> dict[str, Fixpoint]:
     """Return the plans of heads that use each other.
 
     Args:
-        heads: A component.
+        heads: A stratum, see `circuits.datalog.stratification`.
         program: All rules.
-        known: The columns of all other relations that the rules use.
-        modes: Which rows of each head are kept.
-        derive: Returns the plan of some rules of a head, from the rules, the planner of their
-            bodies, and the first of all rules of the head.
+        relations: The columns of all other relations that the rules use.
+        modes: Which rows of each head are kept: all, or the best by a minimum or maximum.
+        plan_rules: Returns the plan of some rules of a head. Its arguments are the rules, the
+            planner of their bodies, and the first of all rules of the head.
 
     Raises:
         DatalogError: No base rule, or the types of the columns are never stable.
@@ -58,18 +60,18 @@ def plan_recursion(
     rules = program.heads
     fields: dict[str, Fields] = {}
     for _ in range(MAX_TYPE_ITERATIONS):
-        bodies = BodyPlanner({**known, **fields}, source, heads)
+        bodies = BodyPlanner({**relations, **fields}, source, heads)
         plans = {}
         for head in heads:
-            ready = [
-                rule for rule in rules[head] if not _relations_read(rule) - bodies.relations.keys()
+            ready_rules = [
+                rule for rule in rules[head] if _relations_read(rule) <= bodies.relations.keys()
             ]
-            if ready:
-                plans[head] = derive(ready, bodies, rules[head][0])
-        after = {head: with_nullability(plan) for head, plan in plans.items()}
-        if after == fields:
+            if ready_rules:
+                plans[head] = plan_rules(ready_rules, bodies, rules[head][0])
+        new_fields = {head: with_nullability(plan) for head, plan in plans.items()}
+        if new_fields == fields:
             break
-        fields = after
+        fields = new_fields
     else:
         head = heads[0]
         raise source.error(
@@ -81,7 +83,7 @@ def plan_recursion(
         if head not in fields:
             raise source.error(
                 f"{head!r} has no base rule: each of its rules needs rows of "
-                f"{', '.join(map(repr, heads))} first, so there are none; add one that does not",
+                f"{', '.join(map(repr, heads))} first, so it stays empty; add one without them",
                 rules[head][0].offset,
             )
         column = modes[head].column
@@ -91,10 +93,13 @@ def plan_recursion(
                 "there it takes numbers, dates and times",
                 rules[head][0].offset,
             )
-    made = tuple(plans[head] for head in heads)
     names = tuple(heads)
-    kept_modes = tuple(modes[head] for head in heads)
-    return {h: Fixpoint(names, made, kept_modes, place) for place, h in enumerate(heads)}
+    bodies_of_heads = tuple(plans[head] for head in heads)
+    modes_of_heads = tuple(modes[head] for head in heads)
+    return {
+        head: Fixpoint(names, bodies_of_heads, modes_of_heads, index)
+        for index, head in enumerate(heads)
+    }
 
 
 def _relations_read(rule: Rule) -> set[str]:

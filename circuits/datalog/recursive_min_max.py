@@ -1,27 +1,27 @@
-"""min and max in recursive rules: shortest paths, and where they are monotone.
+"""min and max in recursive rules, as for shortest paths; checks that they are monotone.
 
 ::
 
     dist(x, 0) :- source(x).
     dist(y, min(d + w)) :- dist(x, d), e(x, y, w).
 
-In a recursion a head with ``min(x)`` keeps, per value of its other columns, the least value that
-any of its rules derives. All rules derive candidates, also those without an aggregate. Without a
-candidate there is no row, not even in a head that has no other column. (Outside of a recursion each
-rule aggregates separately, and so does a rule with another aggregate, as ``count()``, which cannot
-read the recursion.)
+In a recursion, a head with ``min(x)`` keeps for each value of its other columns the least value
+that any of its rules derives. So each rule derives candidates: ``dist(y, d + w)`` for the second
+rule. Without candidates there is no row, not even if the head has no other column. (Outside of a
+recursion each rule aggregates separately. So does a rule with another aggregate, as ``count()``,
+which cannot read the recursion.)
 
-A least solution exists if a better value only leads to better ones, where smaller is better for a
-minimum. So a value that a rule reads from the column of a minimum may
+A least solution exists if a better value only leads to better values, where *better* is smaller for
+a minimum and larger for a maximum. So a value that a rule reads from the column of a minimum may
 
 - be passed to such a column, unchanged or in a monotone function: ``d + w``, ``least(d, w)``,
   ``2 * d``; or to the column of a maximum in an antitone function: ``10 - d``;
 - be compared with a bound on its better side: ``d < 10``, ``d + w <= k``;
 - be ignored: ``_``.
 
-Anything else (another column, a join, ``d > 10``, a negation) would delete a derived row when a
-better value arrives, and is refused. The recursion terminates if no cycle improves its own value. A
-cycle of negative weight iterates until the limit on iterations refuses the step.
+Any other use (in another column, a join, ``d > 10``, a negation) raises an error, because a better
+value would then delete a derived row. The recursion terminates if no cycle improves its own value.
+With a cycle of negative length, the step raises `IterationError` at the limit on iterations.
 
 Reference: Ross, Sagiv. Monotonic aggregation in deductive databases. PODS 1992.
 """
@@ -34,9 +34,9 @@ from typing import Final, cast
 
 from circuits.datalog.program import (
     And,
-    Apply,
     Atom,
     Comparison,
+    FunctionCall,
     HeadTerm,
     Item,
     Items,
@@ -57,7 +57,8 @@ from circuits.plan.fixpoint import SET, DistinctMode
 
 __all__ = ["candidate_rule", "distinct_modes"]
 
-#: Direction of a value as its inputs get better: down (-1), up (1), constant (0); None: unknown.
+#: How a value changes as the values that it depends on get better: -1 falls, 1 rises, 0 is
+#: constant; None is unknown.
 Direction = int | None
 BETTER_DIRECTION: Final = {"min": -1, "max": 1}
 RISING_FUNCTIONS: Final = frozenset({"add", "least", "greatest"})
@@ -65,7 +66,7 @@ SCALING_FUNCTIONS: Final = frozenset({"multiply", "divide", "quot", "int_divide"
 
 
 def distinct_modes(program: Program, component: Sequence[str]) -> dict[str, DistinctMode]:
-    """Return the rows that each head of a recursive component keeps.
+    """Return which rows each head of a recursion keeps: all, or the best by a min or max.
 
     Raises:
         DatalogError: A minimum or maximum is not monotone, or not alone in its head.
@@ -79,7 +80,7 @@ def distinct_modes(program: Program, component: Sequence[str]) -> dict[str, Dist
 
 
 def candidate_rule(rule: Rule) -> Rule:
-    """Return the rule of the candidates of a minimum or maximum; with other aggregates, itself."""
+    """Return the rule without its min or max; a rule with another aggregate as it is."""
     if _has_other_aggregate(rule):
         return rule
     return replace(rule, terms=tuple(replace(t, term=_candidate(t.term)) for t in rule.terms))
@@ -87,13 +88,13 @@ def candidate_rule(rule: Rule) -> Rule:
 
 def _has_other_aggregate(rule: Rule) -> bool:
     """Return whether a rule has an aggregate that cannot be recursive."""
-    aggregates = {n.function for n in walk(*rule.terms) if isinstance(n, Apply)} & AGGREGATES
+    aggregates = {n.function for n in walk(*rule.terms) if isinstance(n, FunctionCall)} & AGGREGATES
     return not aggregates <= MIN_MAX
 
 
 def _candidate(term: Term) -> Term:
     match term:
-        case Apply(function=function, arguments=(argument,)) if function in MIN_MAX:
+        case FunctionCall(function=function, arguments=(argument,)) if function in MIN_MAX:
             return argument
     return term
 
@@ -103,31 +104,36 @@ def _distinct_mode(rules: Sequence[Rule], source: DatalogSource) -> DistinctMode
     for rule in rules:
         if _has_other_aggregate(rule):
             continue
-        for place, term in enumerate(rule.terms):
-            if not any(isinstance(n, Apply) and n.function in AGGREGATES for n in walk(term)):
+        for index, term in enumerate(rule.terms):
+            if not any(
+                isinstance(n, FunctionCall) and n.function in AGGREGATES for n in walk(term)
+            ):
                 continue
             match term.term:
-                case Apply(function=("min" | "max") as function, arguments=(_,)):
-                    found = DistinctMode(function, place)
+                case FunctionCall(function=("min" | "max") as function, arguments=(_,)):
+                    term_mode = DistinctMode(function, index)
                 case _:
                     raise source.error(
                         f"an aggregate within a term in the recursive rules of {rule.head!r}; "
                         "let the whole term be min or max, and compute with it in another rule",
                         term.offset,
                     )
-            if mode not in (SET, found):
+            if mode not in (SET, term_mode):
                 raise source.error(
                     f"the recursive head {rule.head!r} has {mode.kind} of column "
-                    f"{cast(int, mode.column) + 1} and {found.kind} of column {place + 1}; a row "
-                    "that is best by one may not be by the other: give each a separate head",
+                    f"{cast(int, mode.column) + 1} and {term_mode.kind} of column {index + 1}; a "
+                    "row that is best by one may not be by the other: give each a separate head",
                     term.offset,
                 )
-            mode = found
+            mode = term_mode
     return mode
 
 
 class _MonotonicityCheck:
-    """Checks that a rule of a recursion uses values that may get better monotonically."""
+    """Checks one rule of a recursion.
+
+    ``_directions`` has the variables whose values may get better, and how they change.
+    """
 
     def __init__(
         self, rule: Rule, modes: Mapping[str, DistinctMode], source: DatalogSource
@@ -138,7 +144,7 @@ class _MonotonicityCheck:
         self._directions: dict[str, int] = {}
 
     def check(self) -> None:
-        """Refuse a rule that is not monotone."""
+        """Raise an error if the rule is not monotone."""
         rule = self._rule
         for atom in walk(*rule.body):
             if isinstance(atom, Atom) and (column := self._column(atom)) is not None:
@@ -149,10 +155,10 @@ class _MonotonicityCheck:
             rule.body, bound_variables(rule.body) - self._assigned_variables(rule.body)
         )
         mode = self._modes[rule.head]
-        for place, term in enumerate(rule.terms):
-            wanted = BETTER_DIRECTION.get(mode.kind, 0) if place == mode.column else 0
-            if self._direction(_candidate(term.term)) not in (0, wanted):
-                raise self._not_monotone_error(term, f"column {place + 1} of {rule.head!r}")
+        for index, term in enumerate(rule.terms):
+            better = BETTER_DIRECTION.get(mode.kind, 0) if index == mode.column else 0
+            if self._direction(_candidate(term.term)) not in (0, better):
+                raise self._not_monotone_error(term, f"column {index + 1} of {rule.head!r}")
 
     def _column(self, atom: Atom) -> int | None:
         mode = self._modes.get(atom.relation)
@@ -164,9 +170,9 @@ class _MonotonicityCheck:
         term = atom.terms[column]
         if isinstance(term, Wildcard):
             return
-        places = [n for n in walk(*self._rule.body) if isinstance(n, Atom)]
-        uses = [v for a in places for v in a.terms for n in walk(v) if n == term]
-        if not isinstance(term, Variable) or len(uses) > 1:
+        atoms = [node for node in walk(*self._rule.body) if isinstance(node, Atom)]
+        occurrences = [node for node in walk(*(t for a in atoms for t in a.terms)) if node == term]
+        if not isinstance(term, Variable) or len(occurrences) > 1:
             raise self._source.error(
                 f"the {mode.kind} of {atom.relation!r} is compared for equality within its own "
                 "recursion, and a better value would not be equal any more; join with it outside "
@@ -180,41 +186,41 @@ class _MonotonicityCheck:
         atoms = {v for n in walk(*items) if isinstance(n, Atom) for v in variables_of(n)}
         return bound_variables(items) - atoms
 
-    def _check_items(self, items: Items, known: frozenset[str]) -> None:
-        names = set(known)
-        rest = list(items)
+    def _check_items(self, items: Items, bound: frozenset[str]) -> None:
+        names = set(bound)
+        other_items = list(items)
         size = -1
         while size < len(names):
             size = len(names)
-            for item in rest.copy():
-                found = find_assignment(item, names)
-                if found is None:
+            for item in other_items.copy():
+                assignment = find_assignment(item, names)
+                if assignment is None:
                     continue
-                variable, term = found
+                variable, term = assignment
                 direction = self._direction(term)
                 if direction is None:
                     raise self._not_monotone_error(term, f"the value of {variable.name!r}")
                 if direction:
                     self._directions[variable.name] = direction
                 names.add(variable.name)
-                rest.remove(item)
-        for item in rest:
+                other_items.remove(item)
+        for item in other_items:
             self._check_item(item, frozenset(names))
 
-    def _check_item(self, item: Item, known: frozenset[str]) -> None:
+    def _check_item(self, item: Item, bound: frozenset[str]) -> None:
         match item:
             case Atom() if self._column(item) is not None:
                 return
             case And(items=items):
-                self._check_items(items, known)
+                self._check_items(items, bound)
                 return
             case Or(alternatives=alternatives):
                 for branch in alternatives:
-                    self._check_items(branch, known)
+                    self._check_items(branch, bound)
                 return
             case Comparison(op=op, left=left, right=right) if op in ("<", "<=", ">", ">="):
-                less, more = (left, right) if op in ("<", "<=") else (right, left)
-                if self._direction(less) in (0, -1) and self._direction(more) in (0, 1):
+                smaller, larger = (left, right) if op in ("<", "<=") else (right, left)
+                if self._direction(smaller) in (0, -1) and self._direction(larger) in (0, 1):
                     return
         if not self._directions.keys().isdisjoint(variables_of(item)):
             raise self._not_monotone_error(item, "this condition")
@@ -223,7 +229,7 @@ class _MonotonicityCheck:
         match term:
             case Variable(name=name):
                 return self._directions.get(name, 0)
-            case Apply(function=function, arguments=arguments):
+            case FunctionCall(function=function, arguments=arguments):
                 directions = [self._direction(argument) for argument in arguments]
                 if not any(d != 0 for d in directions):
                     return 0
@@ -241,7 +247,9 @@ class _MonotonicityCheck:
     def _not_monotone_error(self, node: HeadTerm | Item | Term, where: str) -> Exception:
         names = ", ".join(repr(n) for n in variables_of(node) if n in self._directions)
         kinds = {c.kind for c in self._modes.values() if c.column is not None}
-        better = "smaller" if kinds == {"min"} else "larger" if kinds == {"max"} else "better"
+        better = "better"
+        if len(kinds) == 1:
+            better = "smaller" if "min" in kinds else "larger"
         return self._source.error(
             f"{where} is not monotone in {names} in the recursion of "
             f"{self._rule.head!r}: a {better} value would delete a row that has been derived "
@@ -256,25 +264,31 @@ def _reverse(direction: Direction) -> Direction:
 
 
 def _combine(directions: Sequence[Direction]) -> Direction:
-    moving = {d for d in directions if d != 0}
-    return moving.pop() if len(moving) == 1 else None if moving else 0
+    """Return the direction of a sum of values with these directions."""
+    changes = {direction for direction in directions if direction != 0}
+    if not changes:
+        return 0
+    return changes.pop() if len(changes) == 1 else None
 
 
 def _scale(function: str, arguments: Sequence[Term], directions: Sequence[Direction]) -> Direction:
     """Return the direction of a value times, or divided by, a constant."""
-    for place in (1, 0) if function == "multiply" else (1,):
-        sign = _sign(arguments[place])
-        if sign is not None and (sign or function == "multiply"):
-            other = directions[1 - place]
-            return None if other is None else other * sign
+    constant_positions = (1, 0) if function == "multiply" else (1,)
+    for offset in constant_positions:
+        sign = _sign(arguments[offset])
+        if sign is None or (sign == 0 and function != "multiply"):
+            continue
+        direction = directions[1 - offset]
+        return None if direction is None else direction * sign
     return None
 
 
 def _sign(term: Term) -> int | None:
+    """Return the sign of a constant; None for any other term."""
     match term:
         case TypedConstant(value=value) if isinstance(value, int | float) and value == value:
             return (value > 0) - (value < 0)
-        case Apply(function="negate", arguments=(inner,)):
+        case FunctionCall(function="negate", arguments=(inner,)):
             sign = _sign(inner)
             return None if sign is None else -sign
     return None

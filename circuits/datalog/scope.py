@@ -1,9 +1,12 @@
 """The variables that a body binds, and unique names for local variables.
 
-An atom binds its variables. An or binds the variables that every alternative binds. ``x = term``
-binds ``x`` if the variables of the term are bound, in any order of the text. A not, a condition and
-any other comparison bind nothing. A variable of an alternative or of a negation that the enclosing
-conjunction does not bind is local to it: it means "some value". The same name elsewhere is another
+A *bound* variable has a value in each result of the body. An atom binds its variables. An ``or``
+binds the variables that all its alternatives bind. ``x = term`` binds ``x`` if the variables of the
+term are bound, in any order of the text. A ``not``, a condition and any other comparison bind no
+variable.
+
+A variable inside a ``not`` or an alternative of an ``or`` is *local* to it unless the enclosing
+conjunction binds it. A local variable means "some value"; the same name elsewhere is another
 variable.
 """
 
@@ -16,11 +19,11 @@ from typing import cast
 
 from circuits.datalog.program import (
     And,
-    Apply,
     Atom,
     Comparison,
     Condition,
     Equation,
+    FunctionCall,
     Item,
     Items,
     Not,
@@ -52,8 +55,11 @@ def _flatten_item(item: Item) -> Items:
             return (item,)
 
 
-def find_assignment(item: Item, known: Collection[str]) -> tuple[Variable, Term] | None:
-    """Return the variable that ``x = term`` binds, and the term, if all others are ``known``.
+def find_assignment(item: Item, bound: Collection[str]) -> tuple[Variable, Term] | None:
+    """Return the variable that ``x = term`` binds, and the term.
+
+    None if the item is no such equation, if ``x`` is bound already, or if the term has a variable
+    that is not bound.
 
     >>> from circuits.datalog.parser import parse
     >>> [rule] = parse("p(y) :- q(x), y = x + 1.").rules
@@ -62,39 +68,39 @@ def find_assignment(item: Item, known: Collection[str]) -> tuple[Variable, Term]
     """
     if isinstance(item, Equation):
         for variable, term in ((item.left, item.right), (item.right, item.left)):
-            if isinstance(variable, Variable) and variable.name not in known:
+            if isinstance(variable, Variable) and variable.name not in bound:
                 used = variables_of(term)
-                if variable.name not in used and all(name in known for name in used):
+                if variable.name not in used and all(name in bound for name in used):
                     return variable, term
     return None
 
 
-def bound_variables(items: Items, known: Collection[str] = ()) -> frozenset[str]:
-    """Return the variables that a conjunction binds, given those ``known`` from outside.
+def bound_variables(items: Items, bound: Collection[str] = ()) -> frozenset[str]:
+    """Return the variables that a conjunction binds, given those ``bound`` outside of it.
 
     Complexity:
         O(items squared), for chains of assignments that are written backwards.
     """
-    found: set[str] = set()
+    names: set[str] = set()
     for item in items:
         if isinstance(item, Atom):
-            found.update(term.name for term in item.terms if isinstance(term, Variable))
+            names.update(term.name for term in item.terms if isinstance(term, Variable))
     size = -1
-    while size < len(found):
-        size = len(found)
+    while size < len(names):
+        size = len(names)
         for item in items:
-            here = found.union(known)
+            bound_here = names.union(bound)
             if isinstance(item, And):
-                found |= bound_variables(item.items, here)
+                names |= bound_variables(item.items, bound_here)
             elif isinstance(item, Or):
-                branches = [bound_variables(items, here) for items in item.alternatives]
-                found |= frozenset.intersection(*branches)
-            elif (assigned := find_assignment(item, here)) is not None:
-                found.add(assigned[0].name)
-    return frozenset(found)
+                branches = [bound_variables(items, bound_here) for items in item.alternatives]
+                names |= frozenset.intersection(*branches)
+            elif (assignment := find_assignment(item, bound_here)) is not None:
+                names.add(assignment[0].name)
+    return frozenset(names)
 
 
-def rename_local_variables(items: Items, known: Collection[str] = ()) -> Items:
+def rename_local_variables(items: Items, bound: Collection[str] = ()) -> Items:
     """Flatten the items and give every local variable a unique name (``z#1``).
 
     >>> from circuits.datalog.parser import parse
@@ -102,16 +108,16 @@ def rename_local_variables(items: Items, known: Collection[str] = ()) -> Items:
     >>> [list(variables_of(item)) for item in rename_local_variables(rule.body)[1:]]
     [['x', 'z#1'], ['x', 'z#2']]
     """
-    return _rename_locals(flatten(items), frozenset(known), count(1))
+    return _rename_locals(flatten(items), frozenset(bound), count(1))
 
 
-def _rename_locals(items: Items, known: frozenset[str], numbers: Iterator[int]) -> Items:
-    known |= bound_variables(items, known)
+def _rename_locals(items: Items, bound: frozenset[str], numbers: Iterator[int]) -> Items:
+    bound |= bound_variables(items, bound)
 
     def rename_locals(inner: Items) -> Items:
-        local = [name for name in variables_of(*inner) if name not in known]
+        local = [name for name in variables_of(*inner) if name not in bound]
         names = {name: f"{name.partition('#')[0]}#{next(numbers)}" for name in local}
-        return _rename_locals(tuple(_rename_item(item, names) for item in inner), known, numbers)
+        return _rename_locals(tuple(_rename_item(item, names) for item in inner), bound, numbers)
 
     result: list[Item] = []
     for item in items:
@@ -132,7 +138,7 @@ def _rename_item(item: Item, names: Mapping[str, str]) -> Item:
             left, right = _rename_term(item.left, names), _rename_term(item.right, names)
             return replace(item, left=left, right=right)
         case Condition():
-            return replace(item, term=cast(Apply, _rename_term(item.term, names)))
+            return replace(item, term=cast(FunctionCall, _rename_term(item.term, names)))
         case Not() | And():
             return replace(item, items=tuple(_rename_item(part, names) for part in item.items))
         case Or():
@@ -144,7 +150,7 @@ def _rename_term(term: Term, names: Mapping[str, str]) -> Term:
     match term:
         case Variable():
             return replace(term, name=names.get(term.name, term.name))
-        case Apply():
+        case FunctionCall():
             return replace(term, arguments=tuple(_rename_term(a, names) for a in term.arguments))
         case _:
             return term

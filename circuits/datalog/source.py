@@ -1,7 +1,7 @@
 """The text of a Datalog program, and errors that point into it.
 
-Every node of the syntax tree keeps the offset that it starts at. A fault is an offset and a
-message; `DatalogSource.error` makes a `DatalogError` of it, with line, column, excerpt and caret.
+Every node of the syntax tree has the offset at which it starts. `DatalogSource.error` makes a
+`DatalogError` of a message and an offset: with line, column, excerpt and caret.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["DatalogSource"]
 
 @dataclass(frozen=True, slots=True)
 class DatalogSource:
-    """A text in which places are offsets.
+    """The text of a program.
 
     >>> print(DatalogSource("p(x) :- q(y).").error("variable 'x' is unbound", 2))
     line 1, column 3: variable 'x' is unbound
@@ -27,5 +27,5 @@ class DatalogSource:
     text: str
 
     def error(self, message: str, offset: int) -> DatalogError:
-        """Return the error at an offset: the message, then the line of the text and a caret."""
+        """Return an error at an offset: the message, the line of the text and a caret below it."""
         return DatalogError(*point_at(self.text, offset, message))

@@ -1,9 +1,10 @@
-"""Stratification: the strongly connected components of heads, each after those that it uses.
+"""Stratification: the order in which heads are evaluated, each after those that it uses.
 
-A component of one head that does not use itself is evaluated once. Any other component is a
-recursion, and its heads are evaluated together (`circuits.datalog.recursion`). A recursion through
-a negation or an aggregate is not stratified and is refused here, except for ``min`` and ``max``,
-which may be monotone (`circuits.datalog.recursive_min_max`).
+A head uses the relations in the bodies of its rules. The strongly connected components of this
+graph are the *strata*. A stratum of one head that does not use itself is evaluated once. Any other
+stratum is a recursion, and its heads are evaluated together (`circuits.datalog.recursion`). A
+recursion through a negation or an aggregate raises an error here, except through ``min`` and
+``max``, which may be monotone (`circuits.datalog.recursive_min_max`).
 
 References:
     Tarjan. Depth-first search and linear graph algorithms. SIAM J. Computing 1(2), 1972.
@@ -15,21 +16,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from circuits.datalog.program import And, Apply, Atom, Items, Not, Or, Program, Rule, walk
+from circuits.datalog.program import And, Atom, FunctionCall, Items, Not, Or, Program, Rule, walk
 from circuits.datalog.terms import AGGREGATES, MIN_MAX
 
-__all__ = ["Stratum", "Use", "connected_components", "find_uses", "stratify"]
+__all__ = ["HeadReference", "Stratum", "connected_components", "find_references", "stratify"]
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
-    """A head that a rule uses.
+class HeadReference:
+    """A head in the body of a rule.
 
-    It is ``negative`` below a not, and in a rule with an aggregate other than min and max.
+    The reference is negative inside a ``not``, and in a rule with an aggregate other than ``min``
+    and ``max``: more rows of the head can then delete rows of the rule.
     """
 
     head: str
-    negative: bool
+    is_negative: bool
     offset: int = field(default=0, compare=False)
 
 
@@ -41,79 +43,90 @@ class Stratum:
     recursive: bool
 
 
-def find_uses(program: Program) -> dict[str, list[Use]]:
-    """Return the heads of the program that the rules of each head use."""
+def find_references(program: Program) -> dict[str, list[HeadReference]]:
+    """Return the references to heads in the rules of each head."""
     heads = program.heads
     return {
-        head: [use for rule in rules for use in _uses_of_rule(rule) if use.head in heads]
+        head: [
+            reference
+            for rule in rules
+            for reference in _references_of_rule(rule)
+            if reference.head in heads
+        ]
         for head, rules in heads.items()
     }
 
 
-def _uses_of_rule(rule: Rule) -> Iterator[Use]:
-    never = AGGREGATES - MIN_MAX
-    aggregate = any(isinstance(n, Apply) and n.function in never for n in walk(*rule.terms))
-    return _uses_of_items(rule.body, aggregate)
+def _references_of_rule(rule: Rule) -> Iterator[HeadReference]:
+    functions = {node.function for node in walk(*rule.terms) if isinstance(node, FunctionCall)}
+    is_negative = not functions.isdisjoint(AGGREGATES - MIN_MAX)
+    return _references_of_items(rule.body, is_negative)
 
 
-def _uses_of_items(items: Items, negative: bool) -> Iterator[Use]:
+def _references_of_items(items: Items, is_negative: bool) -> Iterator[HeadReference]:
     for item in items:
         match item:
             case Atom():
-                yield Use(item.relation, negative, item.offset)
+                yield HeadReference(item.relation, is_negative, item.offset)
             case Not():
-                yield from _uses_of_items(item.items, True)
+                yield from _references_of_items(item.items, True)
             case And():
-                yield from _uses_of_items(item.items, negative)
+                yield from _references_of_items(item.items, is_negative)
             case Or():
-                yield from _uses_of_items(tuple(i for a in item.alternatives for i in a), negative)
+                for alternative in item.alternatives:
+                    yield from _references_of_items(alternative, is_negative)
 
 
-def connected_components(edges: Mapping[str, list[Use]]) -> list[tuple[str, ...]]:
+def connected_components(
+    references: Mapping[str, list[HeadReference]],
+) -> list[tuple[str, ...]]:
     """Return the strongly connected components of the heads, each after all that it uses.
 
     >>> from circuits.datalog.parser import parse
     >>> program = parse("a(x) :- b(x). b(x) :- c(x). b(x) :- e(x, y), b(y). c(x) :- d(x).")
-    >>> connected_components(find_uses(program))
+    >>> connected_components(find_references(program))
     [('c',), ('b',), ('a',)]
 
     Complexity:
-        O(heads + uses), without recursion.
+        O(heads + references), without recursion.
     """
-    number: dict[str, int] = {}
+    # Tarjan's algorithm: ``order`` numbers the heads in the order of the search; ``low`` is the
+    # least number that a head reaches through heads whose component is not complete.
+    order: dict[str, int] = {}
     low: dict[str, int] = {}
-    path: list[str] = []  # heads whose component is still open
-    found: dict[str, None] = {}
+    open_heads: list[str] = []  # heads whose component is not complete
+    is_open: set[str] = set()
     components: list[tuple[str, ...]] = []
-    for root in edges:
-        if root in number:
+    for root in references:
+        if root in order:
             continue
-        number[root] = low[root] = len(number)
-        path.append(root)
-        found[root] = None
-        stack = [(root, iter(edges[root]))]
+        order[root] = low[root] = len(order)
+        open_heads.append(root)
+        is_open.add(root)
+        stack = [(root, iter(references[root]))]
         while stack:
-            head, rest = stack[-1]
-            for use in rest:
-                if use.head not in number:
-                    number[use.head] = low[use.head] = len(number)
-                    path.append(use.head)
-                    found[use.head] = None
-                    stack.append((use.head, iter(edges[use.head])))
+            head, remaining = stack[-1]
+            for reference in remaining:
+                used = reference.head
+                if used not in order:
+                    order[used] = low[used] = len(order)
+                    open_heads.append(used)
+                    is_open.add(used)
+                    stack.append((used, iter(references[used])))
                     break
-                if use.head in found:
-                    low[head] = min(low[head], number[use.head])
+                if used in is_open:
+                    low[head] = min(low[head], order[used])
             else:
                 stack.pop()
                 if stack:
-                    below = stack[-1][0]
-                    low[below] = min(low[below], low[head])
-                if low[head] == number[head]:
-                    start = path.index(head)
-                    components.append(tuple(path[start:]))
-                    for member in path[start:]:
-                        del found[member]
-                    del path[start:]
+                    parent = stack[-1][0]
+                    low[parent] = min(low[parent], low[head])
+                if low[head] == order[head]:
+                    start = open_heads.index(head)
+                    component = tuple(open_heads[start:])
+                    components.append(component)
+                    is_open.difference_update(component)
+                    del open_heads[start:]
     return components
 
 
@@ -123,34 +136,42 @@ def stratify(program: Program) -> list[Stratum]:
     Raises:
         DatalogError: A cycle goes through a negation or an aggregate; the message names it.
     """
-    edges = find_uses(program)
-    found = []
-    for heads in connected_components(edges):
-        inside = [(head, use) for head in heads for use in edges[head] if use.head in heads]
-        for head, use in inside:
-            if use.negative:
-                cycle = " -> ".join([head, *_shortest_path(edges, use.head, head, heads)])
-                raise program.source.error(
-                    f"the rules are not stratified: {cycle} goes through a negation or an "
-                    f"aggregate, so {head!r} would depend on its own absence; break the cycle",
-                    use.offset,
-                )
-        found.append(Stratum(heads, bool(inside)))
-    return found
+    references = find_references(program)
+    strata = []
+    for heads in connected_components(references):
+        is_recursive = False
+        for head in heads:
+            for reference in references[head]:
+                if reference.head not in heads:
+                    continue
+                is_recursive = True
+                if reference.is_negative:
+                    path = _shortest_path(references, reference.head, head, heads)
+                    cycle = " -> ".join([head, *path])
+                    raise program.source.error(
+                        f"the rules are not stratified: {cycle} goes through a negation or an "
+                        f"aggregate, so {head!r} would depend on its own absence; break the cycle",
+                        reference.offset,
+                    )
+        strata.append(Stratum(heads, is_recursive))
+    return strata
 
 
 def _shortest_path(
-    edges: Mapping[str, list[Use]], start: str, goal: str, component: tuple[str, ...]
+    references: Mapping[str, list[HeadReference]],
+    start: str,
+    goal: str,
+    component: tuple[str, ...],
 ) -> list[str]:
-    """Return the shortest path of uses from ``start`` to ``goal`` within a component."""
-    before: dict[str, str] = {start: ""}
+    """Return the shortest path of references from ``start`` to ``goal`` within a component."""
+    predecessors: dict[str, str] = {start: ""}
     queue = [start]
     for head in queue:
-        for use in edges[head]:
-            if use.head in component and use.head not in before:
-                before[use.head] = head
-                queue.append(use.head)
-    path_back = [goal]
-    while path_back[-1] != start:
-        path_back.append(before[path_back[-1]])
-    return path_back[::-1]
+        for reference in references[head]:
+            if reference.head in component and reference.head not in predecessors:
+                predecessors[reference.head] = head
+                queue.append(reference.head)
+    path = [goal]
+    while path[-1] != start:
+        path.append(predecessors[path[-1]])
+    return path[::-1]

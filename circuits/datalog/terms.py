@@ -1,9 +1,9 @@
 """Terms as typed expressions over columns.
 
-The functions are those of `circuits.types.functions`. Some have a second name, as in Clojure
-(``quot``, ``rem``, ``number?``, ``string?``, ``re-find``). A type test depends on the type of the
-column, so it is constant except for NULL. ``re-find`` takes patterns without special characters,
-except ``^`` at the start and ``$`` at the end; any other pattern is an error, never a wrong answer.
+The functions are those of `circuits.types.functions`, and some of Clojure: ``quot`` and ``rem`` are
+other names; ``number?`` and ``string?`` test the type of a column, so they are constant except for
+NULL, for which they are false; ``re-find`` takes patterns without special characters, except ``^``
+at the start and ``$`` at the end. Any other pattern raises an error.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from circuits.datalog.program import Apply, Pattern, Term, TypedConstant, Variable
+from circuits.datalog.program import FunctionCall, Pattern, Term, TypedConstant, Variable
 from circuits.datalog.source import DatalogSource
 from circuits.errors import EvaluationError, FunctionError
 from circuits.plan.expressions import Expression, Literal
@@ -26,9 +26,10 @@ __all__ = [
     "ALIASES",
     "COMPARISONS",
     "MIN_MAX",
-    "compare",
+    "build_comparison",
+    "build_expression",
+    "call_function",
     "conjoin",
-    "expression",
     "is_function",
 ]
 
@@ -66,7 +67,7 @@ def is_function(name: str) -> bool:
     return name in FUNCTIONS or name in ALIASES or name in TYPE_TESTS or name == "re-find"
 
 
-def expression(
+def build_expression(
     term: Term, variables: Mapping[str, Expression], source: DatalogSource
 ) -> Expression:
     """Return the expression of a term whose variables are all bound.
@@ -79,16 +80,18 @@ def expression(
             return variables[term.name]
         case TypedConstant():
             return Literal(term.value, term.type)
-        case Apply(function="re-find"):
+        case FunctionCall(function="re-find"):
             return _match_pattern(term, variables, source)
-        case Apply():
-            arguments = [expression(argument, variables, source) for argument in term.arguments]
-            return apply(term.function, arguments, source, term.offset)
+        case FunctionCall():
+            arguments = [
+                build_expression(argument, variables, source) for argument in term.arguments
+            ]
+            return call_function(term.function, arguments, source, term.offset)
         case _:
             raise source.error("a pattern is an argument of re-find(/.../, x) only", term.offset)
 
 
-def apply(
+def call_function(
     function: str, arguments: list[Expression], source: DatalogSource, offset: int
 ) -> Expression:
     """Return a call of a function.
@@ -109,18 +112,18 @@ def apply(
         raise source.error(str(error), offset) from None
 
 
-def compare(
+def build_comparison(
     op: str, left: Expression, right: Expression, source: DatalogSource, offset: int
 ) -> Expression:
-    """Return ``left op right``.
+    """Return the expression of ``left op right``.
 
     Raises:
         DatalogError: Values of these types do not compare, or one side is NULL.
     """
     for side in (left, right):
         if isinstance(side, Literal) and side.value is None:
-            raise source.error("null equals nothing and has no order; use is_null(x)", offset)
-    return apply(COMPARISONS[op], [left, right], source, offset)
+            raise source.error("a comparison with null is never true; use is_null(x)", offset)
+    return call_function(COMPARISONS[op], [left, right], source, offset)
 
 
 def conjoin(predicates: list[Expression]) -> Expression:
@@ -131,7 +134,7 @@ def conjoin(predicates: list[Expression]) -> Expression:
 
 
 def _match_pattern(
-    term: Apply, variables: Mapping[str, Expression], source: DatalogSource
+    term: FunctionCall, variables: Mapping[str, Expression], source: DatalogSource
 ) -> Expression:
     match term.arguments:
         case (Pattern() as pattern, text):
@@ -147,4 +150,6 @@ def _match_pattern(
     start, escaped, end = plain.groups()
     needle = Literal(re.sub(r"\\(.)", r"\1", escaped), pa.string())
     function = {"^": "starts_with", "$": "ends_with", "^$": "eq"}.get(start + end, "contains")
-    return apply(function, [expression(text, variables, source), needle], source, term.offset)
+    return call_function(
+        function, [build_expression(text, variables, source), needle], source, term.offset
+    )

@@ -1,29 +1,43 @@
 """The SQL front end: text to logical plans, ``plan_sql``.
 
-sqlglot parses the text. This package resolves names and types and makes a logical plan. The plan is
-naive on purpose: FROM is a CrossJoin and a condition is a Filter, in the order of the text.
-`circuits.plan.rewrite` makes N-way joins of them.
+sqlglot parses the text. This package resolves names and types and makes a logical plan. The plan
+follows the text: FROM becomes a CrossJoin and each condition a Filter. `circuits.plan.rewrite`
+turns these into N-way joins.
 
-============= ======================================================================
-`statements`  the views of a text
-`query`       queries: SELECT, set operations (`set_operations`), `values`, `recursion`
-`select`      a SELECT from its rows to its columns; `grouping`, `ordering`, `row_number`
-`tables`      FROM and joins; `rows` is the plan that grows, `scope` has the names in it
-`conditions`  WHERE and ON; `subqueries` has EXISTS, IN, ANY, ALL and scalar subqueries
-`expressions` scalar expressions; `predicates`, `scalar_functions`, `dates`, `types`
-`source`      the text, errors that point into it, the guard against constructs that nobody reads
-============= ======================================================================
+================= ==================================================================
+`statements`      the views of a text
+`query`           kinds of queries: SELECT, `set_operations`, `values`, parentheses
+`select`          a SELECT after WHERE; `grouping`, `ordering`, `row_number`
+`select_builder`  the plan of a SELECT while it is read, with its names (`scope`)
+`tables`          FROM and joins
+`conditions`      WHERE and ON; `subqueries`, `disjunctions` (subqueries inside OR)
+`recursion`       WITH RECURSIVE
+`readers`         the table of all constructs in expressions: `literals`, `expressions`,
+                  `casts`, `predicates`, `scalar_functions`, `dates`
+`clause`          the clause that contains an expression, which looks up the readers
+`environment`     the names that a query can use: relations, views, WITH
+`source`          the text, errors that point into it, checks that no part is ignored
+`parsing`         sqlglot's parser, which also keeps words of the text for errors
+================= ==================================================================
 
-Invariant: unsupported SQL raises an error that names the construct and its place; it never gives
-a wrong answer. Each reader of a syntax tree therefore names all arguments of a node that it reads
-(``SqlSource.accept``), and any other argument raises an error.
+Where a new construct is added:
 
-Semantics follow DuckDB. Names have no case. NULLs are last in both directions. ``/`` gives a double
-and ``//`` an integer. Division by zero gives NULL. A view has no order, so ORDER BY without LIMIT
-is checked and dropped. LIMIT without ORDER BY takes the first rows in the order of all columns.
+- in expressions: a reader in a module of `readers`, and a line in that module's table;
+- an item of FROM: ``tables.FROM_ITEM_READERS``;
+- a kind of query: ``query.QUERY_PLANNERS``;
+- a window function: the ``read_window`` of the clauses that `select` makes;
+- an aggregate: ``grouping.AGGREGATES``.
+
+Invariant: unsupported SQL raises an error that names the construct and its position; it never gives
+a wrong answer. See `source` for the two checks that ensure this.
+
+Semantics follow DuckDB. Names are compared without case. NULLs are last in both directions. ``/``
+gives a double and ``//`` an integer. Division by zero gives NULL. A view has no order, so ORDER BY
+without LIMIT is checked and dropped. LIMIT without ORDER BY takes the first rows in the order of
+all columns.
 
 Alternatives considered: sqlglot's ``qualify`` (see `circuits.sql.scope`) and ``optimize``, which
-decorrelates subqueries, but loses places in the text and treats NULL in NOT IN differently.
+decorrelates subqueries, but loses positions in the text and treats NULL in NOT IN differently.
 """
 
 from __future__ import annotations

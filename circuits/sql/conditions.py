@@ -1,7 +1,7 @@
 """Conditions of WHERE and ON: filters, and semijoins for EXISTS and IN.
 
-Each part of a conjunction is a Filter. EXISTS and IN are a Semijoin (`circuits.sql.subqueries`),
-also below OR and NOT (`circuits.sql.disjunctions`).
+Each condition that AND connects becomes a Filter. EXISTS and IN become a Semijoin
+(`circuits.sql.subqueries`), also inside OR and NOT (`circuits.sql.disjunctions`).
 """
 
 from __future__ import annotations
@@ -9,27 +9,34 @@ from __future__ import annotations
 from sqlglot import exp
 
 from circuits.sql import disjunctions, subqueries
-from circuits.sql.rows import Rows, conjuncts_of
+from circuits.sql.select_builder import SelectBuilder, conjuncts_of
 
 __all__ = ["restrict"]
 
 
 def restrict(
-    rows: Rows, condition: exp.Expr, name: str, done: frozenset[int] = frozenset()
+    builder: SelectBuilder,
+    condition: exp.Expr,
+    clause_name: str,
+    applied: frozenset[int] = frozenset(),
 ) -> None:
-    """Keep the rows for which a condition of clause ``name`` is true.
+    """Keep the rows for which a condition is true.
 
-    Conditions without subqueries come first. Parts whose ``id`` is in ``done`` are left out.
+    Args:
+        builder: The plan to restrict.
+        condition: The condition of WHERE or ON.
+        clause_name: The name of the clause, for errors.
+        applied: The ``id`` of conditions in it that FROM has applied already.
     """
-    parts = [part for part in conjuncts_of(condition) if id(part) not in done]
-    plain = [part for part in parts if not _has_query(part)]
-    for part in plain + [part for part in parts if _has_query(part)]:
+    parts = [part for part in conjuncts_of(condition) if id(part) not in applied]
+    parts.sort(key=_has_query)  # filters first, they are cheaper than semijoins
+    for part in parts:
         if subqueries.is_membership(part):
-            rows.plan = subqueries.plan_semijoin(rows, rows.clause(name), part)
+            builder.plan = subqueries.plan_semijoin(builder, builder.clause(clause_name), part)
         elif _has_query(part) and disjunctions.has_membership(part):
-            rows.plan = disjunctions.filter_by_disjunction(rows, name, part)
+            builder.plan = disjunctions.filter_by_disjunction(builder, clause_name, part)
         else:
-            rows.filter_by(part, rows.clause(name).predicate(part))
+            builder.add_filter(part, builder.clause(clause_name).read_condition(part))
 
 
 def _has_query(node: exp.Expr) -> bool:

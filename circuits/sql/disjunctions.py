@@ -1,35 +1,38 @@
-"""EXISTS and IN below OR and NOT: a disjoint union of semijoins and filters.
+"""EXISTS and IN inside OR and NOT: a disjoint union of semijoins and filters.
 
-::
+A *membership* condition is EXISTS, IN or a comparison with ANY or ALL of a subquery. It splits rows
+into a semijoin and its antijoin; any other condition splits them into two filters::
 
-    rows where p OR q    =  (rows where p)  +  (rows where not true(p)) where q
-    rows where p AND q   =  (rows where p) where q
-    not true(p AND q)    =  (not true p)  +  (true p, then not true q)
+    rows where p OR q     =  (rows where p)  +  ((rows where p is not true) where q)
+    rows where p AND q    =  (rows where p) where q
 
-A membership condition splits rows into a semijoin and its antijoin; any other condition splits them
-into two filters. Each row is in exactly one part and keeps its weight. De Morgan's laws first push
-NOT down to the conditions; they hold in three-valued logic.
+    rows where (p AND q) is not true
+                          =  (rows where p is not true)  +  ((rows where p) where q is not true)
+
+Each row is in exactly one part and keeps its weight. De Morgan's laws first push NOT down to the
+conditions; they hold in three-valued logic.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 from sqlglot import exp
 
 from circuits.plan.nodes import Filter, PlanNode, Semijoin, Union
 from circuits.sql import subqueries
-from circuits.sql.rows import Rows
 from circuits.sql.scope import is_correlated
+from circuits.sql.select_builder import SelectBuilder
 from circuits.types.functions import call
 
 __all__ = ["filter_by_disjunction", "has_membership"]
 
 
 def has_membership(node: exp.Expr) -> bool:
-    """Return whether EXISTS or IN (query) is in a condition, below AND, OR and NOT only."""
-    node = _without_brackets(node)
+    """Return whether a condition, or one inside its AND, OR and NOT, is a membership condition."""
+    node = _strip_parentheses(node)
     if isinstance(node, exp.And | exp.Or):
         return has_membership(node.left) or has_membership(node.right)
     if isinstance(node, exp.Not) and not subqueries.is_membership(node):
@@ -37,101 +40,112 @@ def has_membership(node: exp.Expr) -> bool:
     return subqueries.is_membership(node)
 
 
-def filter_by_disjunction(rows: Rows, name: str, node: exp.Expr) -> PlanNode:
-    """Return the rows for which a condition of clause ``name`` is true."""
-    return _RowSplitter(rows, name).true(node, rows.plan, negated=False)
+def filter_by_disjunction(builder: SelectBuilder, clause_name: str, node: exp.Expr) -> PlanNode:
+    """Return the rows for which a condition is true."""
+    return _RowSplitter(builder, clause_name).rows_where_true(node, builder.plan, negated=False)
+
+
+class _Connective(NamedTuple):
+    """``left AND right``, or ``left OR right``, possibly negated as a whole."""
+
+    left: exp.Expr
+    right: exp.Expr
+    is_and: bool
+    negated: bool
 
 
 class _RowSplitter:
-    """Splits plans that have the columns of ``rows``.
+    """Splits plans that have the columns of a builder by a condition.
 
-    A condition is asked several times for the rows of one plan: once for those that it takes, once
-    for those that it leaves to the next alternative. Each part is made once, so the plan of n
+    The plans are memoized. Both parts of one split are often needed, so that the plan of n
     alternatives is a DAG of O(n) nodes.
     """
 
-    def __init__(self, rows: Rows, name: str) -> None:
-        self._rows = rows
-        self._name = name
-        # Keyed by the ``id`` of the condition and of the plan. The entry keeps the plan alive, so
-        # that its id stays valid.
-        self._plans: dict[tuple[int, int, bool, bool], tuple[PlanNode, PlanNode]] = {}
+    def __init__(self, builder: SelectBuilder, clause_name: str) -> None:
+        self._builder = builder
+        self._clause_name = clause_name
+        # Keyed by the ``id`` of the condition and of the plan, whether the condition is negated,
+        # and the method. An entry keeps its plan alive, so that the id stays unique.
+        self._plans: dict[tuple[int, int, bool, str], tuple[PlanNode, PlanNode]] = {}
 
-    def true(self, node: exp.Expr, plan: PlanNode, *, negated: bool) -> PlanNode:
+    def rows_where_true(self, node: exp.Expr, plan: PlanNode, *, negated: bool) -> PlanNode:
         """Return the rows for which the condition, or its negation, is true."""
-        return self._memoize(self._build_true, node, plan, negated=negated)
+        return self._memoize(self._build_true, node, plan, negated)
 
-    def untrue(self, node: exp.Expr, plan: PlanNode, *, negated: bool) -> PlanNode:
-        """Return the other rows."""
-        return self._memoize(self._build_untrue, node, plan, negated=negated)
+    def rows_where_not_true(self, node: exp.Expr, plan: PlanNode, *, negated: bool) -> PlanNode:
+        """Return the other rows: the condition, or its negation, is false or NULL."""
+        return self._memoize(self._build_not_true, node, plan, negated)
 
     def _memoize(
-        self, make: Callable[..., PlanNode], node: exp.Expr, plan: PlanNode, *, negated: bool
+        self,
+        build: Callable[[exp.Expr, PlanNode, bool], PlanNode],
+        node: exp.Expr,
+        plan: PlanNode,
+        negated: bool,
     ) -> PlanNode:
-        key = id(node), id(plan), negated, make == self._build_true
+        key = id(node), id(plan), negated, build.__name__
         if key not in self._plans:
-            self._plans[key] = make(node, plan, negated), plan
+            self._plans[key] = build(node, plan, negated), plan
         return self._plans[key][0]
 
     def _build_true(self, node: exp.Expr, plan: PlanNode, negated: bool) -> PlanNode:
-        first, second, both = self._split(node, negated)
-        if second is None:
-            return self._filter_leaf(
-                first, plan, negated=_is_negated(node, negated), complement=False
-            )
-        negated = _is_negated(node, negated)
-        matching = self.true(first, plan, negated=negated)
-        if both:
-            return self.true(second, matching, negated=negated)
-        rest = self.untrue(first, plan, negated=negated)
-        return Union((matching, self.true(second, rest, negated=negated)))
+        connective = self._find_connective(node, negated)
+        if connective is None:
+            return self._filter(node, plan, negated, complement=False)
+        left, right, is_and, negated = connective
+        left_true = self.rows_where_true(left, plan, negated=negated)
+        if is_and:
+            return self.rows_where_true(right, left_true, negated=negated)
+        left_not_true = self.rows_where_not_true(left, plan, negated=negated)
+        return Union((left_true, self.rows_where_true(right, left_not_true, negated=negated)))
 
-    def _build_untrue(self, node: exp.Expr, plan: PlanNode, negated: bool) -> PlanNode:
-        first, second, both = self._split(node, negated)
-        if second is None:
-            return self._filter_leaf(
-                first, plan, negated=_is_negated(node, negated), complement=True
-            )
-        negated = _is_negated(node, negated)
-        left = self.untrue(first, plan, negated=negated)
-        if not both:
-            return self.untrue(second, left, negated=negated)
-        matching = self.true(first, plan, negated=negated)
-        return Union((left, self.untrue(second, matching, negated=negated)))
+    def _build_not_true(self, node: exp.Expr, plan: PlanNode, negated: bool) -> PlanNode:
+        connective = self._find_connective(node, negated)
+        if connective is None:
+            return self._filter(node, plan, negated, complement=True)
+        left, right, is_and, negated = connective
+        left_not_true = self.rows_where_not_true(left, plan, negated=negated)
+        if not is_and:
+            return self.rows_where_not_true(right, left_not_true, negated=negated)
+        left_true = self.rows_where_true(left, plan, negated=negated)
+        return Union((left_not_true, self.rows_where_not_true(right, left_true, negated=negated)))
 
-    def _split(self, node: exp.Expr, negated: bool) -> tuple[exp.Expr, exp.Expr | None, bool]:
-        """Return the two parts of a connective, and whether both must hold; or one condition."""
+    def _find_connective(self, node: exp.Expr, negated: bool) -> _Connective | None:
+        """Return the AND or OR of a condition, after De Morgan; None if it is not to be split."""
         negated = _is_negated(node, negated)
-        inner = _without_negations(node)
+        inner = _strip_negations(node)
         if not isinstance(inner, exp.And | exp.Or) or not has_membership(inner):
-            return inner, None, False
-        self._rows.source.accept(inner, "this", "expression")
-        return inner.left, inner.right, isinstance(inner, exp.And) != negated
+            return None
+        self._builder.source.allow_arguments(inner, "this", "expression")
+        return _Connective(inner.left, inner.right, isinstance(inner, exp.And) != negated, negated)
 
-    def _filter_leaf(
-        self, node: exp.Expr, plan: PlanNode, *, negated: bool, complement: bool
+    def _filter(
+        self, node: exp.Expr, plan: PlanNode, negated: bool, *, complement: bool
     ) -> PlanNode:
-        rows = self._rows
-        clause = rows.clause(self._name)
+        """Return the rows for which a condition is true, or with ``complement`` the others."""
+        builder = self._builder
+        clause = builder.clause(self._clause_name)
+        negated = _is_negated(node, negated)
+        node = _strip_negations(node)
         if subqueries.is_membership(node):
-            whole, rows.plan = rows.plan, plan
+            builder_plan, builder.plan = builder.plan, plan
             try:
-                found = subqueries.plan_semijoin(rows, clause, node, negated)
+                semijoin = subqueries.plan_semijoin(builder, clause, node, negated)
             finally:
-                rows.plan = whole
-            assert isinstance(found, Semijoin)
-            return replace(found, anti=not found.anti) if complement else found
+                builder.plan = builder_plan
+            assert isinstance(semijoin, Semijoin)
+            return replace(semijoin, anti=not semijoin.anti) if complement else semijoin
         if any(isinstance(part, exp.Query) for part in node.walk()):
-            raise rows.source.unsupported(
+            raise builder.source.unsupported(
                 node,
                 "a scalar subquery beside EXISTS or IN below OR",
                 "join the subquery in FROM",
             )
-        condition = clause.predicate(node)
+        condition = clause.read_condition(node)
         if negated:
             condition = call("not", condition)
         if is_correlated(condition):
-            raise rows.source.unsupported(
+            raise builder.source.unsupported(
                 node,
                 "a condition on an enclosing query beside EXISTS or IN below OR",
                 "make it a separate condition, joined to the others by AND",
@@ -141,24 +155,24 @@ class _RowSplitter:
         return Filter(plan, condition)
 
 
-def _without_brackets(node: exp.Expr) -> exp.Expr:
+def _strip_parentheses(node: exp.Expr) -> exp.Expr:
     while isinstance(node, exp.Paren):
         node = node.this
     return node
 
 
-def _without_negations(node: exp.Expr) -> exp.Expr:
-    """Return the condition without the brackets and NOTs around it."""
-    node = _without_brackets(node)
+def _strip_negations(node: exp.Expr) -> exp.Expr:
+    """Return the condition without the parentheses and NOTs around it."""
+    node = _strip_parentheses(node)
     while isinstance(node, exp.Not):
-        node = _without_brackets(node.this)
+        node = _strip_parentheses(node.this)
     return node
 
 
 def _is_negated(node: exp.Expr, negated: bool) -> bool:
-    """Return whether the result of `_without_negations` is negated."""
-    node = _without_brackets(node)
+    """Return ``negated``, inverted once for each NOT that `_strip_negations` removes."""
+    node = _strip_parentheses(node)
     while isinstance(node, exp.Not):
         negated = not negated
-        node = _without_brackets(node.this)
+        node = _strip_parentheses(node.this)
     return negated

@@ -1,8 +1,8 @@
 """The names that a query can use: relations, earlier views, and the WITH queries around it.
 
-A WITH query is a common table. It is planned at its first reference and shared from then on, so
-that two references are two edges to one plan. It can name the WITH queries before it, and itself if
-it is recursive, but nothing of the query that names it.
+A WITH query (common table expression) is planned at its first reference. Further references share
+the plan. A WITH query can name the WITH queries before it, and itself if it is recursive. It cannot
+name columns of the query that refers to it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from typing import Final, Protocol
 from sqlglot import exp
 
 from circuits.plan.nodes import Map, PlanNode, Scan, columns
-from circuits.sql.parsing import WRITTEN
+from circuits.sql.clause import Clause, Reader, ReaderTable
+from circuits.sql.parsing import NAME_IN_TEXT
 from circuits.sql.scope import Scope
-from circuits.sql.source import SqlSource
+from circuits.sql.source import SqlSource, Unsupported
 
 __all__ = [
-    "NO_RANK_RANGES",
+    "NO_RANKS",
     "CommonTable",
     "DerivedTable",
     "Environment",
@@ -27,60 +28,71 @@ __all__ = [
     "RankRange",
     "RankRanges",
     "check_rank_names",
+    "names_table",
     "rename_columns",
 ]
 
 
 @dataclass(frozen=True)
 class RankRange:
-    """The ranks ``first`` (from 1) to ``last`` of a row_number()."""
+    """The rows whose row_number() is ``first`` (from 1) to ``last``."""
 
     first: int
     last: int
 
 
-# The ranks that an enclosing query keeps, by the name of a column that is a row_number(), without
-# case.
+# Columns of a query in FROM that are a row_number(), by lower-case name, with the ranks that the
+# WHERE of the enclosing query keeps: ``FROM (SELECT ..., row_number() OVER ... AS n) WHERE n <= 3``
+# has {"n": RankRange(1, 3)}. See `circuits.sql.row_number`.
 RankRanges = Mapping[str, RankRange]
-NO_RANK_RANGES: Final[RankRanges] = {}
+NO_RANKS: Final[RankRanges] = {}
 
 
 @dataclass(frozen=True)
 class DerivedTable:
-    """The plan of a query, and the reasons why some of its columns (by index) cannot be read."""
+    """The plan of a query, and its columns that have no value, as a row_number() that is bounded.
+
+    Args:
+        plan: The plan.
+        unreadable_columns: The error for reading a column, by its index.
+    """
 
     plan: PlanNode
-    unreadable_columns: dict[int, str] = field(default_factory=dict)
+    unreadable_columns: dict[int, Unsupported] = field(default_factory=dict)
 
-    def complete(self, source: SqlSource, node: exp.Expr) -> PlanNode:
+    def require_all_columns(self, source: SqlSource, node: exp.Expr) -> PlanNode:
         """Return the plan; raise an error if a column cannot be read."""
-        for unreadable_reason in self.unreadable_columns.values():
-            raise source.unsupported(node, *unreadable_reason.split("; ", 1))
+        for reason in self.unreadable_columns.values():
+            raise source.unsupported(node, *reason)
         return self.plan
 
 
 class QueryPlanner(Protocol):
-    """The part of the module `circuits.sql.query` that plans queries on their own.
+    """The interface of the module `circuits.sql.query` for queries that are not correlated.
 
-    Queries contain queries. The environment hands the planner down, so that imports have no cycle.
-    `circuits.sql.rows.QueryReader` is the complete interface.
+    Queries contain queries, so the modules that read a FROM clause or an expression need the module
+    that plans queries, which imports them. They get it from the environment, so that there is no
+    import cycle. `circuits.sql.select_builder.QueryReader` extends this interface.
     """
 
     def plan_recursive(self, common: CommonTable) -> DerivedTable:
         """Return the plan of a WITH query that names itself."""
 
     def plan_query(
-        self, environment: Environment, node: exp.Expr, ranks: RankRanges = NO_RANK_RANGES
+        self, environment: Environment, node: exp.Expr, ranks: RankRanges = NO_RANKS
     ) -> DerivedTable:
         """Return the plan of a query that is not correlated."""
 
 
 @dataclass(frozen=True)
 class CommonTable:
-    """A WITH query, the names that it can use, and its plans so far.
+    """A WITH query.
 
-    The key of a plan is the ranks that an enclosing query keeps. A ``recursive`` query names
-    itself.
+    Args:
+        node: Its syntax tree.
+        environment: The names that it can use.
+        recursive: True if it names itself.
+        plans: Its plans so far, by the ranks that the query that refers to it keeps.
     """
 
     node: exp.CTE
@@ -91,54 +103,68 @@ class CommonTable:
 
 @dataclass(frozen=True)
 class Environment:
-    """The names that a query can use, and the planner of the queries in it.
+    """The names that a query can use, and what is needed to read it.
 
     Args:
         source: The text.
         relations: Relations and earlier views.
-        queries: The planner of queries.
-        common_tables: The WITH queries around, by name without case.
-        hidden: The scope of an enclosing query whose columns SQL could name, but this package does
-            not support it.
+        queries: The planner of the queries in it.
+        readers: The readers of expressions.
+        common_tables: The WITH queries around it, by lower-case name.
+        unsupported_scope: The scope of an enclosing query whose columns SQL allows to name here,
+            but this package does not. It serves the error message only.
     """
 
     source: SqlSource
     relations: Mapping[str, Scan]
     queries: QueryPlanner
+    readers: ReaderTable
     common_tables: Mapping[str, CommonTable] = field(default_factory=dict)
-    hidden: Scope | None = None
+    unsupported_scope: Scope | None = None
 
-    def without_outer_columns(self, scope: Scope | None) -> Environment:
+    def clause(self, name: str, read_column: Reader, **options: Reader) -> Clause:
+        """Return a clause that contains expressions; ``options`` are those of `Clause`."""
+        return Clause(self.source, self.readers, name, read_column, **options)
+
+    def without_outer_scope(self, scope: Scope | None) -> Environment:
         """Return the environment of a query that cannot use the columns of the scope around it."""
-        return self if scope is None else replace(self, hidden=scope)
+        return self if scope is None else replace(self, unsupported_scope=scope)
 
     def with_common_tables(self, node: exp.Expr, parent: Scope | None = None) -> Environment:
-        """Return the environment of a query below ``parent``, with its own WITH queries."""
+        """Return the environment of a query with its own WITH queries added.
+
+        Args:
+            node: The query.
+            parent: The scope of the enclosing query, if the query is a subquery.
+        """
         clause = node.args.get("with_")
         if clause is None:
             return self
-        self.source.accept(clause, "expressions", "recursive")
-        inner, own = self, set()
-        for common in clause.expressions:
-            self.source.accept(common, "this", "alias", "materialized")
-            self.source.accept(common.args["alias"], "this", "columns")
-            name = common.alias.casefold()
-            if name in own:
+        self.source.allow_arguments(clause, "expressions", "recursive")
+        environment = self
+        names: set[str] = set()
+        for cte in clause.expressions:
+            self.source.allow_arguments(cte, "this", "alias", "materialized")
+            self.source.allow_arguments(cte.args["alias"], "this", "columns")
+            name = cte.alias.casefold()
+            if name in names:
                 raise self.source.error(
-                    common.args["alias"], f"two WITH queries are called {common.alias!r}"
+                    cte.args["alias"], f"two WITH queries are called {cte.alias!r}; rename one"
                 )
-            own.add(name)
-            if not isinstance(common.this, exp.Query | exp.Values):
+            names.add(name)
+            if not isinstance(cte.this, exp.Query | exp.Values):
                 raise self.source.unsupported(
-                    common.this,
-                    f"{self.source.construct(common.this)} in WITH",
-                    "there is SELECT",
-                    word=common.this.key,
+                    cte.this,
+                    f"{self.source.describe(cte.this)} in WITH",
+                    "write a SELECT",
+                    word=cte.this.key,
                 )
-            recursive = bool(clause.args.get("recursive")) and _is_named_in(common.this, name)
-            made = CommonTable(common, inner.without_outer_columns(parent), recursive)
-            inner = replace(inner, common_tables={**inner.common_tables, name: made})
-        return inner
+            is_recursive = bool(clause.args.get("recursive")) and names_table(cte.this, name)
+            common = CommonTable(cte, environment.without_outer_scope(parent), is_recursive)
+            environment = replace(
+                environment, common_tables={**environment.common_tables, name: common}
+            )
+        return environment
 
     def find_common_table(self, node: exp.Table) -> CommonTable | None:
         """Return the WITH query that a table name refers to, if it is one."""
@@ -153,24 +179,25 @@ class Environment:
         if not isinstance(node.this, exp.Identifier):
             raise self.source.unsupported(
                 node,
-                f"{self.source.construct(node.this)} in FROM",
-                "there are tables, queries and VALUES",
-                word=str(node.this.meta.get(WRITTEN, "")),
+                f"{self.source.describe(node.this)} in FROM",
+                "write a table, a query or VALUES",
+                word=str(node.this.meta.get(NAME_IN_TEXT, "")),
             )
         common = self.find_common_table(node)
         if common is not None:
             return self._plan_common_table(common, ranks)
-        key = node.name.casefold()
-        names = [name for name in self.relations if name.casefold() == key]
-        if node.name in names:
-            names = [node.name]
-        if len(names) > 1:
-            both = ", ".join(names)
-            raise self.source.error(node, f"table {node.name!r} is ambiguous: {both}")
-        if not names:
-            known = ", ".join([*self.relations, *self.common_tables]) or "none"
-            raise self.source.error(node, f"unknown table {node.name!r}; there are: {known}")
-        return DerivedTable(self.relations[names[0]])
+        name = node.name.casefold()
+        matches = [relation for relation in self.relations if relation.casefold() == name]
+        if node.name in matches:
+            matches = [node.name]
+        if len(matches) > 1:
+            raise self.source.error(
+                node, f"table {node.name!r} is ambiguous: {', '.join(matches)}; spell it as one"
+            )
+        if not matches:
+            tables = ", ".join([*self.relations, *self.common_tables]) or "none"
+            raise self.source.error(node, f"unknown table {node.name!r}; tables: {tables}")
+        return DerivedTable(self.relations[matches[0]])
 
     def _plan_common_table(self, common: CommonTable, ranks: RankRanges) -> DerivedTable:
         key = tuple(sorted(ranks.items(), key=lambda item: item[0]))
@@ -186,15 +213,15 @@ class Environment:
         return common.plans[key]
 
 
-def _is_named_in(node: exp.Expr, name: str) -> bool:
-    """Return whether a query names a table."""
-    return any(table.name.casefold() == name for table in node.find_all(exp.Table))
+def names_table(query: exp.Expr, name: str) -> bool:
+    """Return whether a query names a table, given in lower case."""
+    return any(table.name.casefold() == name for table in query.find_all(exp.Table))
 
 
 def check_rank_names(
     source: SqlSource, node: exp.Expr, derived: DerivedTable, ranks: RankRanges
 ) -> None:
-    """Refuse a bounded row_number() whose name another column has, too."""
+    """Refuse a bounded row_number() if another column has the same name."""
     for name in ranks:
         if [field.name.casefold() for field in derived.plan.fields].count(name) > 1:
             raise source.error(
@@ -209,33 +236,35 @@ def _unique_names(names: list[str]) -> list[str]:
     >>> _unique_names(["a", "A_1", "b", "A", "a"])
     ['a', 'A_1', 'b', 'A_2', 'a_3']
     """
-    times: dict[str, int] = {}
-    found = []
+    next_suffixes: dict[str, int] = {}
+    unique_names = []
     for name in names:
-        key, new = name.casefold(), name
-        while new.casefold() in times:
-            new = f"{name}_{times[key]}"
-            times[key] += 1
-        times[new.casefold()] = 1
-        found.append(new)
-    return found
+        key, unique_name = name.casefold(), name
+        while unique_name.casefold() in next_suffixes:
+            unique_name = f"{name}_{next_suffixes[key]}"
+            next_suffixes[key] += 1
+        next_suffixes[unique_name.casefold()] = 1
+        unique_names.append(unique_name)
+    return unique_names
 
 
 def rename_columns(
     source: SqlSource, derived: DerivedTable, names: list[exp.Identifier]
 ) -> DerivedTable:
-    """Return the columns under the names of an alias list, which may be shorter than the columns.
+    """Rename the columns by an alias list, which may be shorter than the columns.
 
-    A repeated name, in any case, gets the first number that makes it unique, as in DuckDB:
-    ``a, a, a`` are ``a, a_1, a_2``.
+    A repeated name, in any case, gets a numeric suffix, as in DuckDB: ``a, a, a`` become ``a, a_1,
+    a_2``.
     """
     plan = derived.plan
-    own = [field.name for field in plan.fields]
-    if len(names) > len(own):
+    old_names = [field.name for field in plan.fields]
+    if len(names) > len(old_names):
         raise source.error(
-            names[len(own)], f"{len(names)} names for the {len(own)} columns {', '.join(own)}"
+            names[len(old_names)],
+            f"{len(names)} names for the {len(old_names)} columns {', '.join(old_names)}; "
+            "leave some out",
         )
-    new = _unique_names([*(name.name for name in names), *own[len(names) :]])
-    if new == own:
+    new_names = _unique_names([*(name.name for name in names), *old_names[len(names) :]])
+    if new_names == old_names:
         return derived
-    return DerivedTable(Map(plan, columns(plan), tuple(new)), derived.unreadable_columns)
+    return DerivedTable(Map(plan, columns(plan), tuple(new_names)), derived.unreadable_columns)

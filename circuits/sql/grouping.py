@@ -1,17 +1,22 @@
 """GROUP BY: keys, aggregates, and expressions over them.
 
-An expression of the SELECT list or HAVING is read over the rows of FROM, with a placeholder column
-for each aggregate. Then the plan is made: Map (keys, then arguments), Aggregate, and beside it the
-scalar subqueries of these clauses. ``rewrite_over_groups`` then rewrites each
-expression over that plan: from the top of the expression down, a part that equals a key becomes the
-column of the key.
-``FILTER (WHERE c)`` is ``CASE WHEN c THEN argument END``, since aggregates leave NULL out.
+The SELECT list, HAVING and ORDER BY of a grouped query are read first, over the plan of FROM and
+WHERE. Each call of an aggregate becomes a placeholder column. For ``SELECT k + 1, sum(x) * 2 FROM t
+GROUP BY k``::
+
+    read         k + 1, <aggregate 0> * 2
+    build_plan   Aggregate(Map(t, (k, x)), keys=(#0,), sum(#1))
+    rewrite      #0 + 1, #1 * 2
+
+``rewrite_over_groups`` replaces the largest parts that equal a key, and the placeholders, by
+columns of the Aggregate. ``FILTER (WHERE c)`` is ``CASE WHEN c THEN argument END``, because
+aggregates ignore NULL.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 from sqlglot import exp
@@ -26,17 +31,20 @@ from circuits.plan.nodes import (
     PlanNode,
     Values,
 )
-from circuits.sql.expressions import NULL, Clause, integer, is_aggregate
-from circuits.sql.rows import Rows
-from circuits.sql.scope import OUTER, is_correlated, is_outer, shift_columns
+from circuits.sql.clause import Clause, is_aggregate
+from circuits.sql.literals import NULL, integer_literal
+from circuits.sql.scope import FIRST_OUTER_COLUMN, is_correlated, is_outer_column, shift_columns
+from circuits.sql.select_builder import SelectBuilder
 from circuits.types import functions
 
-__all__ = ["ONE_ROW", "Grouping", "has_aggregate", "is_grouped", "own_nodes"]
+__all__ = ["ONE_ROW", "Grouping", "has_aggregate", "is_grouped"]
 
-# Column numbers of placeholders for keys, aggregates and scalar subqueries, until the plan is made.
-KEY: Final = 2 * OUTER
-CALL: Final = 3 * OUTER
-VALUE: Final = 4 * OUTER
+# Placeholders are columns, numbered from these values on, beyond the columns of any plan.
+FIRST_KEY: Final = 2 * FIRST_OUTER_COLUMN
+FIRST_AGGREGATE: Final = 3 * FIRST_OUTER_COLUMN
+FIRST_SUBQUERY: Final = 4 * FIRST_OUTER_COLUMN
+
+#: The plan of a SELECT without FROM: one row without columns.
 ONE_ROW: Final = Values((), ((),))
 
 AGGREGATES: Final[dict[type[exp.Expr], AggregateFunction]] = {
@@ -48,18 +56,18 @@ AGGREGATES: Final[dict[type[exp.Expr], AggregateFunction]] = {
 }
 
 
-def own_nodes(node: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield the nodes of a tree without those of queries and window functions in it."""
+def _own_nodes(node: exp.Expr) -> Iterator[exp.Expr]:
+    """Yield the nodes of a tree, except those of queries and window functions in it."""
 
-    def is_foreign(part: exp.Expr) -> bool:
+    def is_other_context(part: exp.Expr) -> bool:
         return isinstance(part, exp.Query | exp.Window)
 
-    yield from (part for part in node.walk(prune=is_foreign) if not is_foreign(part))
+    yield from (part for part in node.walk(prune=is_other_context) if not is_other_context(part))
 
 
 def has_aggregate(node: exp.Expr) -> bool:
     """Return whether an expression calls an aggregate of this query."""
-    return any(map(is_aggregate, own_nodes(node)))
+    return any(map(is_aggregate, _own_nodes(node)))
 
 
 def is_grouped(select: exp.Select) -> bool:
@@ -70,155 +78,177 @@ def is_grouped(select: exp.Select) -> bool:
     return any(part is not None and has_aggregate(part) for part in parts)
 
 
-class Grouping:
-    """The groups of some rows, while the expressions over them are read."""
+class _Aggregate(NamedTuple):
+    """A call of an aggregate; without an ``argument``, it counts rows."""
 
-    def __init__(self, rows: Rows) -> None:
-        self.rows = rows
-        self.source = rows.source
+    function: AggregateFunction
+    argument: Expression | None
+    distinct: bool
+    type: pa.DataType
+
+
+class _ScalarSubquery(NamedTuple):
+    """A plan of one row, and the value of the subquery over its columns."""
+
+    plan: PlanNode
+    value: Expression
+
+
+class Grouping:
+    """The keys, aggregates and scalar subqueries of a grouped SELECT, while it is read.
+
+    The columns of the plan are the keys, then the aggregates, then those of the subqueries.
+    """
+
+    def __init__(self, builder: SelectBuilder) -> None:
+        self.builder = builder
+        self.source = builder.source
         self.keys: list[Expression] = []
-        self._calls: list[tuple[AggregateFunction, Expression | None, bool, pa.DataType]] = []
-        self._values: list[tuple[PlanNode, Expression]] = []
+        self._aggregates: list[_Aggregate] = []
+        self._subqueries: list[_ScalarSubquery] = []
 
     def clause(self, name: str) -> Clause:
-        """Return the clause of expressions over the groups, which are read with placeholders."""
-        return Clause(
-            self.source,
-            name,
-            self.rows.column,
-            aggregate=self._read_aggregate,
-            scalar=self._read_scalar,
+        """Return a clause of expressions over the groups, with placeholders for aggregates."""
+        return self.builder.clause(
+            name, read_aggregate=self._read_aggregate, read_scalar=self._read_scalar
         )
 
-    def key(self, expression: Expression) -> Column:
+    def add_key(self, expression: Expression) -> Column:
         """Return the placeholder of a key; add the key if it is new."""
         if expression not in self.keys:
             self.keys.append(expression)
-        return Column(KEY + self.keys.index(expression), expression.type)
+        return Column(FIRST_KEY + self.keys.index(expression), expression.type)
 
-    def plan(self) -> PlanNode:
+    def build_plan(self) -> PlanNode:
         """Return the plan of the groups: keys, aggregates, values of scalar subqueries."""
-        arguments = list(dict.fromkeys(c[1] for c in self._calls if c[1] is not None))
-        fields = self.rows.plan.fields
+        arguments = [call.argument for call in self._aggregates if call.argument is not None]
+        arguments = list(dict.fromkeys(arguments))
+        fields = self.builder.plan.fields
         names = [
             fields[key.index].name if isinstance(key, Column) else f"key_{number}"
             for number, key in enumerate(self.keys)
         ]
         names += [f"argument_{number}" for number in range(len(arguments))]
-        rows = Map(self.rows.plan, (*self.keys, *arguments), tuple(names))
+        inputs = Map(self.builder.plan, (*self.keys, *arguments), tuple(names))
         calls = tuple(
             AggregateCall(
-                function,
-                None if argument is None else len(self.keys) + arguments.index(argument),
-                type_,
-                f"{function}_{number}",
-                distinct,
+                call.function,
+                None if call.argument is None else len(self.keys) + arguments.index(call.argument),
+                call.type,
+                f"{call.function}_{number}",
+                call.distinct,
             )
-            for number, (function, argument, distinct, type_) in enumerate(self._calls)
+            for number, call in enumerate(self._aggregates)
         )
-        groups: PlanNode = Aggregate(rows, tuple(range(len(self.keys))), calls)
-        return CrossJoin((groups, *(plan for plan, _ in self._values))) if self._values else groups
+        groups = Aggregate(inputs, tuple(range(len(self.keys))), calls)
+        if not self._subqueries:
+            return groups
+        return CrossJoin((groups, *(subquery.plan for subquery in self._subqueries)))
 
     def is_count(self, index: int) -> bool:
-        """Return whether a column of the plan is a count, which is 0 over no rows."""
+        """Return whether a column of the plan is a count, which is 0 for an empty group."""
         number = index - len(self.keys)
-        return 0 <= number < len(self._calls) and self._calls[number][0] == "count"
+        is_aggregate_column = 0 <= number < len(self._aggregates)
+        return is_aggregate_column and self._aggregates[number].function == "count"
 
     def rewrite_over_groups(self, node: exp.Expr, expression: Expression) -> Expression:
-        """Return the expression over the plan of the groups.
+        """Return an expression, read by ``clause``, over the plan of the groups.
 
         Raises:
-            SqlError: It reads a column that is no key, outside of an aggregate.
+            SqlError: It has a column that is neither a key nor in an aggregate.
         """
         if not isinstance(expression, Literal) and expression in self.keys:
             return Column(self.keys.index(expression), expression.type)
         if isinstance(expression, Call):
-            parts = tuple(self.rewrite_over_groups(node, part) for part in expression.arguments)
-            return Call(expression.function, parts, expression.type)
-        if not isinstance(expression, Column) or is_outer(expression.index):
+            arguments = tuple(self.rewrite_over_groups(node, a) for a in expression.arguments)
+            return Call(expression.function, arguments, expression.type)
+        if not isinstance(expression, Column) or is_outer_column(expression.index):
             return expression
         index, type_ = expression.index, expression.type
-        if KEY <= index < CALL:
-            return Column(index - KEY, type_)
-        if CALL <= index < VALUE:
-            return Column(len(self.keys) + index - CALL, type_)
-        if index >= VALUE:
-            number = index - VALUE
-            before = [len(plan.fields) for plan, _ in self._values[:number]]
-            width = len(self.keys) + len(self._calls) + sum(before)
-            return shift_columns(self._values[number][1], width)
-        raise self._ungrouped_error(node, expression)
+        if index < FIRST_KEY:
+            raise self._ungrouped_error(node, expression)
+        if index < FIRST_AGGREGATE:
+            return Column(index - FIRST_KEY, type_)
+        if index < FIRST_SUBQUERY:
+            return Column(len(self.keys) + index - FIRST_AGGREGATE, type_)
+        number = index - FIRST_SUBQUERY
+        widths = [len(subquery.plan.fields) for subquery in self._subqueries[:number]]
+        columns_before = len(self.keys) + len(self._aggregates) + sum(widths)
+        return shift_columns(self._subqueries[number].value, columns_before)
 
     def _ungrouped_error(self, node: exp.Expr, column: Column) -> Exception:
-        name = self.rows.plan.fields[column.index].name
-        place = node
+        name = self.builder.plan.fields[column.index].name
+        error_node = node
         for part in node.find_all(exp.Column):
             if part.name.casefold() == name.casefold():
-                place = part
+                error_node = part
         return self.source.error(
-            place,
+            error_node,
             f"column {name!r} is neither in GROUP BY nor in an aggregate; add it to GROUP BY, or "
             f"take max({name})",
         )
 
     def _read_aggregate(self, clause: Clause, node: exp.Expr) -> Expression:
+        """Return the placeholder of an aggregate; add the aggregate if it is new."""
         source, condition = self.source, None
-        inner = self.rows.clause("an aggregate")
+        argument_clause = self.builder.clause("an aggregate")
         if isinstance(node, exp.Filter):
-            source.accept(node, "this", "expression")
-            source.accept(node.expression, "this")
-            condition = inner.predicate(node.expression.this)
+            source.allow_arguments(node, "this", "expression")
+            source.allow_arguments(node.expression, "this")
+            condition = argument_clause.read_condition(node.expression.this)
             node = node.this
-        argument, distinct = self._read_argument(inner, node)
+        argument, distinct = self._read_argument(argument_clause, node)
         function = "avg" if isinstance(node, exp.Anonymous) else AGGREGATES[type(node)]
         if condition is not None:
-            counted = integer(1) if argument is None else argument
-            argument = inner.call(node, "case", condition, counted, NULL)
+            counted = integer_literal(1) if argument is None else argument
+            argument = argument_clause.call(node, "case", condition, counted, NULL)
         if argument is not None and is_correlated(argument):
             raise source.unsupported(
                 node, "an aggregate of columns of the enclosing query", "aggregate in a join"
             )
-        with source.function(node):
+        with source.errors_at(node):
             type_ = functions.aggregate_type(function, argument and argument.type)
         distinct = distinct and function not in ("min", "max")
-        call = (function, argument, distinct, type_)
-        if call not in self._calls:
-            self._calls.append(call)
-        return Column(CALL + self._calls.index(call), type_)
+        aggregate = _Aggregate(function, argument, distinct, type_)
+        if aggregate not in self._aggregates:
+            self._aggregates.append(aggregate)
+        return Column(FIRST_AGGREGATE + self._aggregates.index(aggregate), type_)
 
     def _read_argument(self, clause: Clause, node: exp.Expr) -> tuple[Expression | None, bool]:
-        """Return the argument of an aggregate (None: count of rows), and whether it is DISTINCT."""
+        """Return the argument of an aggregate (None for ``count(*)``), and if it is DISTINCT."""
         source = self.source
         if isinstance(node, exp.Anonymous) and is_aggregate(node):
-            source.accept(node, "this", "expressions")
+            source.allow_arguments(node, "this", "expressions")
             argument = node.expressions[0] if len(node.expressions) == 1 else None
             if argument is None:
                 raise source.error(node, f"{node.name}() takes one argument")
         elif type(node) in AGGREGATES:
-            source.accept(node, "this", *(["big_int"] if isinstance(node, exp.Count) else []))
+            source.allow_arguments(
+                node, "this", *(["big_int"] if isinstance(node, exp.Count) else [])
+            )
             argument = node.this
         else:
-            known = "there are: count, sum, avg, min, max, each with FILTER (WHERE ...)"
             if isinstance(node, exp.IgnoreNulls | exp.RespectNulls):
-                # sqlglot parses the any_value() of DuckDB as one of these, too.
-                known_inside = isinstance(node.this, tuple(AGGREGATES))
-                if known_inside:
-                    raise source.unsupported(node, "IGNORE NULLS", "they are left out anyway")
-                node = node.this
-            word = source.written_name(node)
-            raise source.unsupported(node, f"aggregate {word}()", known, word)
+                if isinstance(node.this, tuple(AGGREGATES)):
+                    raise source.unsupported(
+                        node, "IGNORE NULLS", "leave it out: these aggregates ignore NULL"
+                    )
+                node = node.this  # sqlglot puts IgnoreNulls around DuckDB's any_value(), too
+            word = source.name_in_text(node)
+            aggregates = "aggregates: count, sum, avg, min, max, each with FILTER (WHERE ...)"
+            raise source.unsupported(node, f"aggregate {word}()", aggregates, word)
         if argument is None or isinstance(argument, exp.Star):
             if not isinstance(node, exp.Count):
                 raise source.error(
                     node,
-                    f"{source.written_name(node)}() needs a column; only count() can do without",
+                    f"{source.name_in_text(node)}() needs a column; only count() does not",
                 )
             if argument is not None:
-                source.accept(argument)
+                source.allow_arguments(argument)
             return None, False
         if not isinstance(argument, exp.Distinct):
             return clause.read(argument), False
-        source.accept(argument, "expressions")
+        source.allow_arguments(argument, "expressions")
         if len(argument.expressions) != 1 or isinstance(argument.expressions[0], exp.Star):
             raise source.unsupported(
                 node, "DISTINCT of several columns", "count the rows of a SELECT DISTINCT in FROM"
@@ -226,9 +256,9 @@ class Grouping:
         return clause.read(argument.expressions[0]), True
 
     def _read_scalar(self, clause: Clause, node: exp.Expr) -> Expression:
-        """Join a subquery of one value for all groups beside them."""
-        apart = self.rows.environment.without_outer_columns(self.rows.scope)
-        alone = Rows(apart, ONE_ROW)
-        value = alone.join_scalar_subquery(clause, node)
-        self._values.append((alone.plan, value))
-        return Column(VALUE + len(self._values) - 1, value.type)
+        """Return the placeholder of a scalar subquery, which is joined to the groups."""
+        environment = self.builder.environment.without_outer_scope(self.builder.scope)
+        subquery_builder = SelectBuilder(environment, ONE_ROW)
+        value = subquery_builder.join_scalar_subquery(clause, node)
+        self._subqueries.append(_ScalarSubquery(subquery_builder.plan, value))
+        return Column(FIRST_SUBQUERY + len(self._subqueries) - 1, value.type)

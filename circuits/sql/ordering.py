@@ -1,7 +1,7 @@
 """ORDER BY and LIMIT as a TopK.
 
 A view has no order, so ORDER BY alone is checked (its names must exist) and dropped. LIMIT without
-ORDER BY takes the first rows in the order of all columns, which is one of several correct answers.
+ORDER BY takes the first rows in the order of all columns; SQL allows any rows here.
 NULLs are ordered as in the dialect; in DuckDB they are last in both directions.
 """
 
@@ -16,7 +16,7 @@ from circuits.plan.expressions import Expression
 from circuits.plan.nodes import Order
 from circuits.sql.source import SqlSource
 
-__all__ = ["Limit", "SortKey", "order_columns", "read_limit", "read_order"]
+__all__ = ["Limit", "SortKey", "order_columns", "read_limit", "read_order", "read_position"]
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class SortKey:
 
 @dataclass(frozen=True)
 class Limit:
-    """The number of rows to return (None: all) and the number to skip before."""
+    """The number of rows to return (None: all) and the number of rows to skip before them."""
 
     limit: int | None
     offset: int
@@ -40,27 +40,43 @@ def read_order(
     source: SqlSource, node: exp.Order, read: Callable[[exp.Expr], Expression]
 ) -> tuple[SortKey, ...]:
     """Return the sort keys of an ORDER BY."""
-    source.accept(node, "expressions")
-    order = []
+    source.allow_arguments(node, "expressions")
+    sort_keys = []
     for key in node.expressions:
-        source.accept(key, "this", "desc", "nulls_first")
+        source.allow_arguments(key, "this", "desc", "nulls_first")
         if isinstance(key.this, exp.Var):
             raise source.unsupported(
                 key, f"ORDER BY {key.this.name}", "name the columns", word="order by"
             )
-        order.append(
-            SortKey(read(key.this), bool(key.args.get("desc")), bool(key.args.get("nulls_first")))
-        )
-    return tuple(order)
+        descending, nulls_first = key.args.get("desc"), key.args.get("nulls_first")
+        sort_keys.append(SortKey(read(key.this), bool(descending), bool(nulls_first)))
+    return tuple(sort_keys)
 
 
-def order_columns(order: Sequence[SortKey], among: Sequence[Expression]) -> tuple[Order, ...]:
-    """Return the order by these expressions; a second key on a column has no effect."""
-    found: dict[int, Order] = {}
-    for key in order:
-        column = among.index(key.expression)
-        found.setdefault(column, Order(column, key.descending, key.nulls_first))
-    return tuple(found.values())
+def order_columns(
+    sort_keys: Sequence[SortKey], expressions: Sequence[Expression]
+) -> tuple[Order, ...]:
+    """Return the order of a plan whose columns are ``expressions``, which contain the sort keys.
+
+    Only the first sort key on a column has an effect.
+    """
+    orders: dict[int, Order] = {}
+    for key in sort_keys:
+        column = expressions.index(key.expression)
+        orders.setdefault(column, Order(column, key.descending, key.nulls_first))
+    return tuple(orders.values())
+
+
+def read_position(source: SqlSource, node: exp.Expr, count: int) -> int:
+    """Return the index of a column that is named by its position: 0 for ``ORDER BY 1``.
+
+    Raises:
+        SqlError: There are fewer columns.
+    """
+    number = str(node.this)
+    if not number.isdecimal() or not 1 <= int(number) <= count:
+        raise source.error(node, f"unknown column {number}; the list has columns 1 to {count}")
+    return int(number) - 1
 
 
 def read_limit(source: SqlSource, node: exp.Expr) -> Limit | None:
@@ -68,12 +84,12 @@ def read_limit(source: SqlSource, node: exp.Expr) -> Limit | None:
     limit, offset = node.args.get("limit"), node.args.get("offset")
     if limit is None and offset is None:
         return None
-    for part, name in ((limit, "FETCH"), (offset, "OFFSET")):
-        if part is None:
+    for clause, name in ((limit, "FETCH"), (offset, "OFFSET")):
+        if clause is None:
             continue
-        if not isinstance(part, exp.Limit | exp.Offset):
-            raise source.unsupported(part, name, "use LIMIT", word=name)
-        source.accept(part, "expression")
+        if not isinstance(clause, exp.Limit | exp.Offset):
+            raise source.unsupported(clause, name, "use LIMIT", word=name)
+        source.allow_arguments(clause, "expression")
     return Limit(_read_count(source, limit, "LIMIT"), _read_count(source, offset, "OFFSET") or 0)
 
 

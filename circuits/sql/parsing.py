@@ -1,81 +1,90 @@
-"""sqlglot's parser of a dialect, extended so that its trees keep the words of the text.
+"""sqlglot's parser, extended to keep words of the text that its syntax trees lose.
+
+The words are needed for error messages, and the comma for its precedence.
 
 ======================== ========================================================================
-the name of a function   ``meta["written"]``: ``string_agg``, where the tree has a GroupConcat
-the name of a type       the same: ``HUGEINT``, where it has an INT128
-a comma in FROM          ``meta["comma"]`` of a join; the tree has the same for a bare JOIN
-``DATE 'x'::VARCHAR``    the cast of a date, as in all dialects; the tree has a date of a cast
+the name of a function   ``meta[NAME_IN_TEXT]``: ``string_agg``; the tree has a GroupConcat
+the name of a type       ``meta[NAME_IN_TEXT]``: ``HUGEINT``; the tree has an INT128
+a comma in FROM          ``meta[IS_COMMA]`` of a join; the tree has the same node for a bare JOIN
+``DATE 'x'::VARCHAR``    parsed as the cast of a date; sqlglot parses it as a date of a cast
 ======================== ========================================================================
 
-The hooks override methods that all parsers of sqlglot 30 have.
+The subclass overrides methods that all parsers of sqlglot 30 have.
 `tests/circuits/sql/test_sql_errors.py` fails if sqlglot no longer calls one of them.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from sqlglot import Dialect, exp
+from sqlglot.parser import Parser
 from sqlglot.tokenizer_core import Token, TokenType
 
-__all__ = ["COMMA", "WRITTEN", "parse_statements"]
+__all__ = ["IS_COMMA", "NAME_IN_TEXT", "parse_statements"]
 
-#: Keys of ``meta``.
-COMMA = "comma"
-WRITTEN = "written"
-# The nodes that the parser makes of a call and the words after it.
-WRAPPERS = (exp.Filter, exp.IgnoreNulls, exp.RespectNulls, exp.Window, exp.WithinGroup)
+#: Keys of ``meta`` in syntax trees.
+IS_COMMA: Final = "is_comma"
+NAME_IN_TEXT: Final = "name_in_text"
+# The nodes that sqlglot puts around a function call for the words after it, as FILTER or OVER.
+CALL_SUFFIXES: Final = (exp.Filter, exp.IgnoreNulls, exp.RespectNulls, exp.Window, exp.WithinGroup)
 
 
-def parse_statements(tokens: list[Token], text: str, dialect: str) -> list[exp.Expr | None]:
-    """Return the syntax trees of the statements of a text.
+def parse_statements(tokens: list[Token], text: str, dialect_name: str) -> list[exp.Expr | None]:
+    """Return the syntax trees of the statements of a text; None for an empty statement.
 
     Raises:
-        sqlglot.errors.SqlglotError: The text is not SQL.
+        sqlglot.errors.SqlglotError: The text is not valid SQL.
     """
-    found = Dialect.get_or_raise(dialect)
-    trees: list[exp.Expr | None] = _parser(type(found))(dialect=found).parse(tokens, text)
+    dialect = Dialect.get_or_raise(dialect_name)
+    parser = _parser_class(type(dialect))(dialect=dialect)
+    trees: list[exp.Expr | None] = parser.parse(tokens, text)
     return trees
 
 
 @cache
-def _parser(dialect: type[Dialect]) -> Any:
+def _parser_class(dialect: type[Dialect]) -> Any:
+    """Return the parser class of a dialect with the extensions of this module."""
     base: Any = dialect.parser_class
-    literals = {**dict.fromkeys(exp.DType, _typed_literal), **base.TYPE_LITERAL_PARSERS}
-    return type(base.__name__, (_Words, base), {"TYPE_LITERAL_PARSERS": literals})
+    literals = {**dict.fromkeys(exp.DType, _parse_typed_literal), **base.TYPE_LITERAL_PARSERS}
+    return type(base.__name__, (_TextKeepingParser, base), {"TYPE_LITERAL_PARSERS": literals})
 
 
-class _Words:
-    """Methods to add to a parser of sqlglot."""
+class _TextKeepingParser(Parser):
+    """The hooks; ``super()`` is the parser of the dialect.
 
-    def _parse_function_call(self: Any, *args: Any, **options: Any) -> Any:
-        token = self._curr
-        found = super()._parse_function_call(*args, **options)  # type: ignore[misc]
-        function = found
-        while isinstance(function, WRAPPERS):
-            function = function.this
-        if isinstance(function, exp.Expr):
-            function.meta.setdefault(WRITTEN, token.text)
-        return found
+    ``_curr`` and ``_prev`` are the current and the previous token, ``sql`` is the text.
+    """
 
-    def _parse_types(self: Any, *args: Any, **options: Any) -> Any:
+    def _parse_function_call(self, *args: Any, **options: Any) -> exp.Expr | None:
+        name = self._curr
+        tree = super()._parse_function_call(*args, **options)
+        call: Any = tree
+        while isinstance(call, CALL_SUFFIXES):
+            call = call.this
+        if isinstance(call, exp.Expr):
+            call.meta.setdefault(NAME_IN_TEXT, name.text)
+        return tree
+
+    def _parse_types(self, *args: Any, **options: Any) -> exp.Expr | None:
         first = self._curr
-        found = super()._parse_types(*args, **options)  # type: ignore[misc]
-        if isinstance(found, exp.DataType) and first is not self._curr:
-            found.meta.setdefault(WRITTEN, self.sql[first.start : self._prev.end + 1])
-        return found
+        tree = super()._parse_types(*args, **options)
+        if isinstance(tree, exp.DataType) and first is not self._curr:
+            tree.meta.setdefault(NAME_IN_TEXT, self.sql[first.start : self._prev.end + 1])
+        return tree
 
-    def _parse_join(self: Any, *args: Any, **options: Any) -> Any:
-        comma = self._curr is not None and self._curr.token_type == TokenType.COMMA
-        found = super()._parse_join(*args, **options)  # type: ignore[misc]
-        if comma and isinstance(found, exp.Join):
-            found.meta[COMMA] = True
-        return found
+    def _parse_join(self, *args: Any, **options: Any) -> exp.Join | None:
+        token = self._curr
+        is_comma = token is not None and token.token_type == TokenType.COMMA
+        join = super()._parse_join(*args, **options)
+        if is_comma and isinstance(join, exp.Join):
+            join.meta[IS_COMMA] = True
+        return join
 
 
-def _typed_literal(parser: Any, value: exp.Expr, to: exp.DataType) -> exp.Expr:
-    """Parse ``DATE 'x'::VARCHAR`` as a cast of a date; sqlglot parses a date of a cast."""
+def _parse_typed_literal(parser: Any, value: exp.Expr, to: exp.DataType) -> exp.Expr:
+    """Return the tree of ``DATE 'x'::VARCHAR``: DATE belongs to the literal, not to its cast."""
     literal = value
     while not isinstance(literal, exp.Literal):
         literal = literal.this

@@ -1,16 +1,21 @@
-"""Queries of any kind: SELECT, set operations, VALUES, and these in brackets.
+"""Queries of any kind: SELECT, set operations, VALUES, and these in parentheses.
 
-This module implements `circuits.sql.rows.QueryReader`. The readers of FROM and of subqueries get it
-from their environment, so that imports go one way.
+This module implements `circuits.sql.select_builder.QueryReader`. The modules that read FROM and
+subqueries get it from their environment (`Environment.queries`), so that there is no import cycle.
+
+To support another kind of query, write its planner and add it to ``QUERY_PLANNERS``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, Final
+
 from sqlglot import exp
 
-from circuits.sql.environment import NO_RANK_RANGES, DerivedTable, Environment, RankRanges
+from circuits.sql.environment import NO_RANKS, DerivedTable, Environment, RankRanges
 from circuits.sql.recursion import plan_recursive
-from circuits.sql.select import finish_selection, read_rows, read_selection
+from circuits.sql.select import finish_selection, read_from_and_where, read_selection
 from circuits.sql.set_operations import apply_limit, plan_set_operation
 from circuits.sql.subqueries import join_scalar
 from circuits.sql.values import read_values
@@ -20,13 +25,13 @@ __all__ = [
     "join_scalar",
     "plan_query",
     "plan_recursive",
-    "read_rows",
+    "read_from_and_where",
     "read_selection",
 ]
 
 
 def plan_query(
-    environment: Environment, node: exp.Expr, ranks: RankRanges = NO_RANK_RANGES
+    environment: Environment, node: exp.Expr, ranks: RankRanges = NO_RANKS
 ) -> DerivedTable:
     """Return the plan of a query that is not correlated.
 
@@ -35,20 +40,49 @@ def plan_query(
         node: Its syntax tree.
         ranks: The ranks that the enclosing query keeps of columns that are a row_number().
     """
+    planner = QUERY_PLANNERS.get(type(node))
+    if planner is None:
+        source = environment.source
+        construct = f"{source.describe(node)} as a query"
+        raise source.unsupported(node, construct, "write a SELECT", node.key)
+    return planner(environment, node, ranks)
+
+
+def _plan_select(environment: Environment, node: exp.Select, ranks: RankRanges) -> DerivedTable:
+    return finish_selection(read_selection(environment, node, None, ranks))
+
+
+def _plan_parentheses(
+    environment: Environment, node: exp.Subquery, ranks: RankRanges
+) -> DerivedTable:
     source = environment.source
-    if isinstance(node, exp.Select):
-        return finish_selection(read_selection(environment, node, None, ranks))
-    if isinstance(node, exp.Subquery):
-        source.accept(node, "this", "with_", "order", "limit", "offset")
-        environment = environment.with_common_tables(node)
-        derived = plan_query(environment, node.this, ranks)
-        if not any(node.args.get(name) for name in ("order", "limit", "offset")):
-            return derived
-        return DerivedTable(apply_limit(environment, node, derived.complete(source, node)))
-    if isinstance(node, exp.SetOperation):
-        return DerivedTable(plan_set_operation(environment, node))
-    if isinstance(node, exp.Values):
-        source.accept(node, "expressions")
-        return DerivedTable(read_values(environment, node))
-    construct = source.construct(node)
-    raise source.unsupported(node, f"{construct} as a query", "there is SELECT", node.key)
+    source.allow_arguments(node, "this", "with_", "order", "limit", "offset")
+    environment = environment.with_common_tables(node)
+    derived = plan_query(environment, node.this, ranks)
+    if not any(node.args.get(name) for name in ("order", "limit", "offset")):
+        return derived
+    plan = derived.require_all_columns(source, node)
+    return DerivedTable(apply_limit(environment, node, plan))
+
+
+def _plan_set_operation(
+    environment: Environment, node: exp.SetOperation, ranks: RankRanges
+) -> DerivedTable:
+    return DerivedTable(plan_set_operation(environment, node))
+
+
+def _plan_values(environment: Environment, node: exp.Values, ranks: RankRanges) -> DerivedTable:
+    environment.source.allow_arguments(node, "expressions")
+    return DerivedTable(read_values(environment, node))
+
+
+QUERY_PLANNERS: Final[
+    dict[type[exp.Expr], Callable[[Environment, Any, RankRanges], DerivedTable]]
+] = {
+    exp.Select: _plan_select,
+    exp.Subquery: _plan_parentheses,
+    exp.Union: _plan_set_operation,
+    exp.Except: _plan_set_operation,
+    exp.Intersect: _plan_set_operation,
+    exp.Values: _plan_values,
+}

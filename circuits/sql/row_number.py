@@ -1,31 +1,46 @@
 """Top-k per group: ``row_number() OVER (PARTITION BY p ORDER BY o)``, bounded by a constant.
 
-The bound is in QUALIFY, or in the WHERE around a query in FROM (or WITH). Both forms are a TopK.
-The number itself is not maintained: it can be selected only if it is one constant (``= k``, ``<=
-1``), and is refused otherwise.
+The bound is in QUALIFY, or in the WHERE around a query in FROM or WITH::
 
-Below an outer, semi or anti join a bound in WHERE has another meaning, and is not used.
+    SELECT ... QUALIFY row_number() OVER (PARTITION BY p ORDER BY o) <= 3
+    SELECT ... FROM (SELECT ..., row_number() OVER (PARTITION BY p ORDER BY o) AS n ...)
+        WHERE n <= 3
+
+Both are one TopK node. The row number itself is not maintained, so a query can select it only if
+the bound leaves one value (``= k``, ``<= 1``). Otherwise selecting it raises an error.
+
+The bound in WHERE is not pushed below an outer, semi or anti join, because it would change the
+result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
 
 from sqlglot import exp
 
+from circuits.sql.clause import Clause
 from circuits.sql.environment import Environment, RankRange, RankRanges
-from circuits.sql.expressions import Clause
 from circuits.sql.ordering import read_order
-from circuits.sql.rows import conjuncts_of
-from circuits.sql.selection import Rank
+from circuits.sql.select_builder import conjuncts_of
+from circuits.sql.selection import BoundedRowNumber
 
-__all__ = ["HOW_TO_BOUND", "find_bounded_ranks", "is_rank", "read_bound", "read_rank"]
+__all__ = [
+    "HOW_TO_BOUND",
+    "Bound",
+    "RankBounds",
+    "find_rank_bounds",
+    "is_row_number",
+    "read_bound",
+    "read_row_number",
+]
 
 HOW_TO_BOUND: Final = (
-    "row_number() is, where QUALIFY or the WHERE around a "
-    "query in FROM bounds it, as row_number() OVER (...) <= 3"
+    "row_number() is supported if QUALIFY or the WHERE around a query in FROM bounds it, as "
+    "row_number() OVER (...) <= 3"
 )
+# The comparison with its sides exchanged: 3 >= n is n <= 3.
 FLIPPED: Final[dict[type[exp.Expr], type[exp.Expr]]] = {
     exp.EQ: exp.EQ,
     exp.GT: exp.LT,
@@ -35,85 +50,110 @@ FLIPPED: Final[dict[type[exp.Expr], type[exp.Expr]]] = {
 }
 
 
-def is_rank(node: exp.Expr) -> bool:
+class Bound(NamedTuple):
+    """An expression that a condition compares with integers, and the ranks that it allows."""
+
+    value: exp.Expr
+    ranks: RankRange
+
+
+class RankBounds(NamedTuple):
+    """The conditions of a WHERE that bound a row_number() of a query in FROM.
+
+    Args:
+        ranks_by_table: The ranks to keep, by the ``id`` of the node of the table.
+        column_by_condition: The column that is a row_number(), by the ``id`` of the condition.
+    """
+
+    ranks_by_table: Mapping[int, RankRanges]
+    column_by_condition: Mapping[int, exp.Column]
+
+
+def is_row_number(node: exp.Expr) -> bool:
     """Return whether a node is a call of row_number()."""
     return isinstance(node, exp.Window) and isinstance(node.this, exp.RowNumber)
 
 
-def read_rank(clause: Clause, node: exp.Expr, bounds: RankRange) -> Rank:
-    """Return the rank of a window function with these bounds.
+def read_row_number(clause: Clause, node: exp.Expr, ranks: RankRange) -> BoundedRowNumber:
+    """Read the window of a row_number().
 
     Raises:
         UnsupportedSqlError: It is another function than row_number(), or has a frame.
     """
     source = clause.source
-    if not is_rank(node):
-        raise source.unsupported(node, "this window function", "there is row_number()")
-    source.accept(node, "this", "partition_by", "order", "over")
-    source.accept(node.this)
-    keys = tuple(clause.read(key) for key in node.args.get("partition_by") or ())
+    if not is_row_number(node):
+        raise source.unsupported(node, "this window function", "use row_number()")
+    source.allow_arguments(node, "this", "partition_by", "order", "over")
+    source.allow_arguments(node.this)
+    partition_by = tuple(clause.read(key) for key in node.args.get("partition_by") or ())
     order = node.args.get("order")
-    return Rank(keys, read_order(source, order, clause.read) if order else (), bounds)
+    order_by = read_order(source, order, clause.read) if order else ()
+    return BoundedRowNumber(partition_by, order_by, ranks)
 
 
-def read_bound(node: exp.Expr) -> tuple[exp.Expr, RankRange] | None:
-    """Return the expression that a condition bounds by integers, and the range of ranks."""
+def read_bound(node: exp.Expr) -> Bound | None:
+    """Return the bound that a condition sets: ``n <= 3``, ``3 >= n``, ``n BETWEEN 2 AND 5``.
+
+    None if the condition is of another form, or has no upper bound.
+    """
     if isinstance(node, exp.Between):
         low, high = _integer_value(node.args["low"]), _integer_value(node.args["high"])
         if low is None or high is None or node.args.get("symmetric"):
             return None
-        return node.this, RankRange(max(low, 1), high)
-    kind = type(node)
-    if kind not in FLIPPED:
+        return Bound(node.this, RankRange(max(low, 1), high))
+    comparison = type(node)
+    if comparison not in FLIPPED:
         return None
     value, limit = node.this, _integer_value(node.args["expression"])
     if limit is None:
-        value, limit, kind = node.args["expression"], _integer_value(node.this), FLIPPED[kind]
+        value, limit = node.args["expression"], _integer_value(node.this)
+        comparison = FLIPPED[comparison]
     if limit is None:
         return None
-    if kind is exp.EQ:
-        return value, RankRange(max(limit, 1), limit)
-    if kind in (exp.LT, exp.LTE):
-        return value, RankRange(1, limit - (kind is exp.LT))
+    if comparison is exp.EQ:
+        return Bound(value, RankRange(max(limit, 1), limit))
+    if comparison is exp.LT:
+        return Bound(value, RankRange(1, limit - 1))
+    if comparison is exp.LTE:
+        return Bound(value, RankRange(1, limit))
     return None
 
 
-def find_bounded_ranks(
-    environment: Environment, node: exp.Select
-) -> tuple[dict[int, RankRanges], dict[int, exp.Column]]:
-    """Return the ranks that WHERE keeps of the tables in FROM, and the conditions that bound them.
-
-    Both are keyed by the ``id`` of a node: of the table, and of the condition.
-    """
+def find_rank_bounds(environment: Environment, node: exp.Select) -> RankBounds:
+    """Return the conditions of WHERE that bound a row_number() of a query in FROM."""
+    ranks_by_table: dict[int, dict[str, RankRange]] = {}
+    column_by_condition: dict[int, exp.Column] = {}
     where, joins = node.args.get("where"), node.args.get("joins") or []
-    changed = any(join.args.get("side") or join.kind in ("SEMI", "ANTI") for join in joins)
-    clause = node.args.get("from_")
-    if where is None or clause is None or changed:
-        return {}, {}
-    tables = [clause.this, *(join.this for join in joins)]
-    ranked = {id(table): set(_rank_names(environment, table)) for table in tables}
-    ranks: dict[int, dict[str, RankRange]] = {}
-    done: dict[int, exp.Column] = {}
-    for part in conjuncts_of(where.this):
-        value, bounds = read_bound(part) or (None, None)
-        if not isinstance(value, exp.Column) or bounds is None:
+    from_ = node.args.get("from_")
+    changes_rows = any(join.args.get("side") or join.kind in ("SEMI", "ANTI") for join in joins)
+    if where is None or from_ is None or changes_rows:
+        return RankBounds(ranks_by_table, column_by_condition)
+    tables = [from_.this, *(join.this for join in joins)]
+    names_by_table = {id(table): set(_row_number_names(environment, table)) for table in tables}
+    for condition in conjuncts_of(where.this):
+        bound = read_bound(condition)
+        if bound is None or not isinstance(bound.value, exp.Column):
             continue
-        environment.source.accept(value, "this", "table")
-        name = value.name.casefold()
-        named = value.table.casefold()
+        column = bound.value
+        environment.source.allow_arguments(column, "this", "table")
+        name, qualifier = column.name.casefold(), column.table.casefold()
         matches = [
-            table
+            id(table)
             for table in tables
-            if name in ranked[id(table)] and named in ("", table.alias_or_name.casefold())
+            if name in names_by_table[id(table)]
+            and qualifier in ("", table.alias_or_name.casefold())
         ]
-        if len(matches) == 1 and name not in ranks.setdefault(id(matches[0]), {}):
-            ranks[id(matches[0])][name] = bounds
-            done[id(part)] = value
-            environment.source.accept(part, "this", "expression", "low", "high")
-    return dict(ranks), done
+        if len(matches) != 1:
+            continue
+        ranks = ranks_by_table.setdefault(matches[0], {})
+        if name not in ranks:
+            ranks[name] = bound.ranks
+            column_by_condition[id(condition)] = column
+            environment.source.allow_arguments(condition, "this", "expression", "low", "high")
+    return RankBounds(ranks_by_table, column_by_condition)
 
 
-def _rank_names(environment: Environment, table: exp.Expr) -> Iterator[str]:
+def _row_number_names(environment: Environment, table: exp.Expr) -> Iterator[str]:
     """Yield the names of the columns of a query in FROM that are a row_number()."""
     alias = table.args.get("alias")
     if alias is not None and alias.args.get("columns"):
@@ -124,16 +164,16 @@ def _rank_names(environment: Environment, table: exp.Expr) -> Iterator[str]:
         if common is None or common.node.args["alias"].args.get("columns"):
             return
         query = common.node.this
-    while isinstance(query, exp.Subquery) and not _is_followed(query):
+    while isinstance(query, exp.Subquery) and not _has_later_clause(query):
         query = query.this
-    if isinstance(query, exp.Select) and not _is_followed(query):
+    if isinstance(query, exp.Select) and not _has_later_clause(query):
         for item in query.expressions:
-            if isinstance(item, exp.Alias) and is_rank(item.this):
+            if isinstance(item, exp.Alias) and is_row_number(item.this):
                 yield item.alias.casefold()
 
 
-def _is_followed(query: exp.Expr) -> bool:
-    """Return whether a clause after the list would read other rows if the bound came first."""
+def _has_later_clause(query: exp.Expr) -> bool:
+    """Return whether a clause after the list reads the rows that the bound would remove."""
     return any(query.args.get(name) for name in ("distinct", "qualify", "limit", "offset"))
 
 

@@ -1,234 +1,269 @@
 """Name resolution: the column of a plan that a name in the text refers to.
 
-A scope has the names of a FROM clause. It is a list of slots. A slot is a column of a table under
-the alias of the table, with its value: an expression over the plan of the clause. Names are
-compared without case, as in DuckDB. ``JOIN ... USING (k)`` leaves one unqualified ``k``: the
-``merged`` value of the slot of the first table. The second slot is only reachable by the name of
-its table.
+A scope holds the columns of a FROM clause. A scope column has the alias of its table, its name and
+its value, an expression over the plan of the clause. Names are compared without case, as in DuckDB.
 
-The scope of a subquery has a parent. Columns of the parent are numbered from ``OUTER`` on, so that
-an expression can contain columns of both queries without confusion.
+``a JOIN b USING (k)`` has one unqualified ``k``. It is the ``merged_value`` of the scope column
+``a.k``. The scope column ``b.k`` is shadowed: only its qualified name ``b.k`` refers to it.
+
+The scope of a subquery has a parent, the scope of the enclosing query. Columns of the parent are
+called *outer* columns. In expressions they are numbered from ``FIRST_OUTER_COLUMN`` on, so that an
+expression can contain columns of both queries. Such an expression is *correlated*.
 
 Alternatives considered: sqlglot's ``qualify`` and ``build_scope`` (tried with sqlglot 30). They
 resolve the same names, but cannot replace this module:
 
-- Errors: an unknown and an ambiguous name give the same message without candidates; a duplicate
-  alias or an unknown table before ``.*`` gives no place at all.
-- Places: the columns that come from ``*``, from USING and from expanded aliases have no place or
-  that of another clause, so later errors would point to the wrong word.
-- Semantics: ``JOIN ... USING`` becomes COALESCE of both sides for inner joins too; an ambiguous
-  alias below an expression of ORDER BY is resolved where this module raises an error; ``GROUP BY
-  1`` of an aggregate passes.
+- Errors: an unknown and an ambiguous name give the same message without candidates. A duplicate
+  alias and an unknown table before ``.*`` give no position at all.
+- Positions: the columns that come from ``*``, from USING and from expanded aliases have no position
+  or that of another clause, so later errors would point to the wrong word.
+- Semantics: ``JOIN ... USING`` becomes COALESCE of both sides for inner joins, too. An ambiguous
+  alias within an expression of ORDER BY is resolved where this module raises an error. ``GROUP BY
+  1`` is accepted if column 1 is an aggregate.
 - Names: column names lose their case, and ``count(*)`` becomes ``_col_0``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final
 
 from sqlglot import exp
 
 from circuits.plan.expressions import Column, Expression, columns_of, substitute
 from circuits.plan.nodes import PlanNode
-from circuits.sql.source import SqlSource
+from circuits.sql.source import SqlSource, Unsupported
 
-__all__ = ["OUTER", "Scope", "Slot", "is_correlated", "is_outer", "shift_columns", "slots_of"]
+__all__ = [
+    "FIRST_OUTER_COLUMN",
+    "Scope",
+    "ScopeColumn",
+    "is_correlated",
+    "is_outer_column",
+    "scope_columns_of",
+    "shift_columns",
+]
 
-OUTER: Final = 1 << 32
+#: The number of column 0 of the enclosing query in the expressions of a subquery.
+FIRST_OUTER_COLUMN: Final = 1 << 32
 
 
-def is_outer(index: int) -> bool:
-    """Return whether an index is that of a column of the enclosing query."""
-    return OUTER <= index < 2 * OUTER
+def is_outer_column(index: int) -> bool:
+    """Return whether a column number is that of a column of the enclosing query."""
+    return FIRST_OUTER_COLUMN <= index < 2 * FIRST_OUTER_COLUMN
 
 
 @dataclass(frozen=True)
-class Slot:
+class ScopeColumn:
     """A column of a table in FROM.
 
     Args:
         table: The alias of the table.
         name: The name of the column.
         value: Its value over the plan of the clause.
-        merged: The value under its unqualified name, after ``USING``; None: ``value``.
-        shadowed: True if it has no unqualified name, because ``USING`` merged it into another slot.
-        unreadable_reason: The reason why it has no value, if it has none.
+        merged_value: The value of its unqualified name after ``USING``; None: ``value``.
+        is_shadowed: True if ``USING`` merged it into another column of the same name.
+        unreadable_reason: The error for reading it, if it has no value.
     """
 
     table: str
     name: str
     value: Expression
-    merged: Expression | None = None
-    shadowed: bool = False
-    unreadable_reason: str = ""
+    merged_value: Expression | None = None
+    is_shadowed: bool = False
+    unreadable_reason: Unsupported | None = None
 
     @property
-    def unqualified(self) -> Expression:
-        return self.value if self.merged is None else self.merged
+    def unqualified_value(self) -> Expression:
+        return self.value if self.merged_value is None else self.merged_value
 
-    def map_values(self, change: Callable[[Expression], Expression]) -> Slot:
-        merged = None if self.merged is None else change(self.merged)
-        return replace(self, value=change(self.value), merged=merged)
+    @property
+    def qualified_name(self) -> str:
+        return f"{self.table}.{self.name}" if self.table else self.name
+
+    def has_name(self, name: str) -> bool:
+        return self.name.casefold() == name.casefold()
+
+    def is_of_table(self, table: str) -> bool:
+        return self.table.casefold() == table.casefold()
+
+    def map_values(self, change: Callable[[Expression], Expression]) -> ScopeColumn:
+        """Return the column with a function applied to its values."""
+        merged_value = None if self.merged_value is None else change(self.merged_value)
+        return replace(self, value=change(self.value), merged_value=merged_value)
 
 
-def slots_of(plan: PlanNode, table: str, unreadable_columns: dict[int, str]) -> tuple[Slot, ...]:
-    """Return the slots of a plan under an alias."""
+def scope_columns_of(
+    plan: PlanNode, table: str, unreadable_columns: Mapping[int, Unsupported] = MappingProxyType({})
+) -> tuple[ScopeColumn, ...]:
+    """Return the columns of a plan as those of a table."""
     return tuple(
-        Slot(
+        ScopeColumn(
             table,
             field.name,
             Column(index, field.type),
-            unreadable_reason=unreadable_columns.get(index, ""),
+            unreadable_reason=unreadable_columns.get(index),
         )
         for index, field in enumerate(plan.fields)
     )
 
 
-def shift_columns(expression: Expression, by: int) -> Expression:
-    """Return the expression with its columns ``by`` places to the right."""
-    return substitute(expression, lambda column: Column(column.index + by, column.type))
+def shift_columns(expression: Expression, offset: int) -> Expression:
+    """Return the expression with ``offset`` added to its column numbers."""
+    return substitute(expression, lambda column: Column(column.index + offset, column.type))
 
 
 def is_correlated(expression: Expression) -> bool:
     """Return whether the expression reads a column of the enclosing query."""
-    return any(map(is_outer, columns_of(expression)))
-
-
-def _is_same_name(left: str, right: str) -> bool:
-    return left.casefold() == right.casefold()
+    return any(map(is_outer_column, columns_of(expression)))
 
 
 @dataclass(frozen=True)
 class Scope:
-    """The slots of a FROM clause, and the scope around a subquery.
+    """The columns of a FROM clause, and the scope around it if it is in a subquery.
 
     Args:
         source: The text, for errors.
-        slots: The columns of the clause.
+        columns: The columns of the clause.
         parent: The scope of the enclosing query, whose columns can be named too.
-        hidden: The scope of an enclosing query whose columns SQL could name, but this package does
-            not support it.
+        unsupported_scope: The scope of an enclosing query whose columns SQL allows to name here,
+            but this package does not. It serves the error message only.
     """
 
     source: SqlSource
-    slots: tuple[Slot, ...] = ()
+    columns: tuple[ScopeColumn, ...] = ()
     parent: Scope | None = None
-    hidden: Scope | None = None
+    unsupported_scope: Scope | None = None
 
     def resolve(self, node: exp.Column) -> Expression:
         """Return the value of a column by its name.
 
         Raises:
-            SqlError: No column has the name, or several have.
+            SqlError: The name is unknown or ambiguous.
             UnsupportedSqlError: It is a column of a query further out than the enclosing one.
         """
-        found = self.find(node)
-        if found is None:
+        value = self.find(node)
+        if value is None:
             raise self._unknown_column_error(node)
-        return found
+        return value
 
     def find(self, node: exp.Column) -> Expression | None:
-        """Return the value of a column here or in the enclosing queries, None if there is none."""
-        table, matches = node.table, self.matches(node)
-        if matches:
-            if matches[0].unreadable_reason:
-                raise self.source.unsupported(node, *matches[0].unreadable_reason.split("; ", 1))
-            return matches[0].value if table else matches[0].unqualified
-        if self.parent is None or (table and self.has_table(table)):
-            beyond = None if table and self.has_table(table) else self.hidden
-            if beyond is not None and beyond.find(node) is not None:
-                raise self.source.unsupported(
-                    node,
-                    f"column {node.sql()!r} of the enclosing query, from within a set operation, "
-                    "WITH, FROM or a grouped query,",
-                    "join the tables, or name it in the WHERE of a separate EXISTS or IN",
-                )
+        """Return the value of a column of this or an enclosing query; None for an unknown name."""
+        match = self.find_own_column(node)
+        if match is not None:
+            if match.unreadable_reason is not None:
+                raise self.source.unsupported(node, *match.unreadable_reason)
+            return match.value if node.table else match.unqualified_value
+        if node.table and self.has_table(node.table):
             return None
-        outside = self.parent.find(node)
-        if outside is not None and is_correlated(outside):
+        if self.parent is None:
+            self._check_unsupported_scope(node)
+            return None
+        value = self.parent.find(node)
+        if value is None:
+            return None
+        if is_correlated(value):
             raise self.source.unsupported(
                 node,
                 f"column {node.sql()!r} of a query two levels further out",
                 "pass it through the subquery in between",
             )
-        return None if outside is None else shift_columns(outside, OUTER)
+        return shift_columns(value, FIRST_OUTER_COLUMN)
 
-    def matches(self, node: exp.Column) -> list[Slot]:
-        """Return the slot that a column names in a list; the list is empty if there is none."""
-        self.source.accept(node, "this", "table")
-        table, name = node.table, node.name
-        matches = [
-            slot
-            for slot in self.slots
-            if _is_same_name(slot.name, name)
-            and (_is_same_name(slot.table, table) if table else not slot.shadowed)
-        ]
-        if len(matches) > 1:
-            places = _list_names(f"{slot.table}.{slot.name}".removeprefix(".") for slot in matches)
-            raise self.source.error(
-                node, f"column {node.sql()!r} is ambiguous: {places}; name the table or an alias"
+    def _check_unsupported_scope(self, node: exp.Column) -> None:
+        scope = self.unsupported_scope
+        if scope is not None and scope.find(node) is not None:
+            raise self.source.unsupported(
+                node,
+                f"column {node.sql()!r} of the enclosing query, from within a set operation, "
+                "WITH, FROM or a grouped query,",
+                "join the tables, or name it in the WHERE of a separate EXISTS or IN",
             )
-        return matches
+
+    def find_own_column(self, node: exp.Column) -> ScopeColumn | None:
+        """Return the column of this FROM clause that a name refers to; None for an unknown name.
+
+        Raises:
+            SqlError: The name is ambiguous.
+        """
+        self.source.allow_arguments(node, "this", "table")
+        if node.table:
+            matches = [
+                c for c in self.columns if c.has_name(node.name) and c.is_of_table(node.table)
+            ]
+        else:
+            matches = [c for c in self.columns if c.has_name(node.name) and not c.is_shadowed]
+        if len(matches) > 1:
+            names = _list_names(column.qualified_name for column in matches)
+            raise self.source.error(
+                node, f"column {node.sql()!r} is ambiguous: {names}; name the table or an alias"
+            )
+        return matches[0] if matches else None
 
     def has_table(self, table: str) -> bool:
         """Return whether the clause itself has a table with this alias."""
-        return any(_is_same_name(slot.table, table) for slot in self.slots)
+        return any(column.is_of_table(table) for column in self.columns)
 
     def expand_star(self, node: exp.Star, table: str = "") -> Iterator[tuple[str, Expression]]:
         """Yield names and values of the columns of ``*`` or ``table.*``."""
-        self.source.accept(node, "except_")
+        self.source.allow_arguments(node, "except_")
         if table and not self.has_table(table):
-            known = ", ".join(dict.fromkeys(slot.table for slot in self.slots)) or "none"
+            tables = _list_names(column.table for column in self.columns)
             raise self.source.error(
-                node.parent or node, f"unknown table {table!r} before '.*'; in FROM: {known}"
+                node.parent or node, f"unknown table {table!r} before '.*'; in FROM: {tables}"
             )
-        if not self.slots:
+        if not self.columns:
             raise self.source.error(node, "'*' without a FROM clause; name the columns")
-        excluded = {}
+        excluded = self._excluded_names(node)
+        unused_names = set(excluded)
+        for column in self.columns:
+            is_excluded_table = bool(table) and not column.is_of_table(table)
+            if is_excluded_table or (not table and column.is_shadowed):
+                continue
+            key = column.name.casefold()
+            if key in excluded:
+                unused_names.discard(key)
+            elif column.unreadable_reason is not None:
+                raise self.source.unsupported(node, *column.unreadable_reason)
+            else:
+                yield column.name, column.value if table else column.unqualified_value
+        for key, name in excluded.items():
+            if key in unused_names:
+                raise self.source.error(name, f"unknown column {name.name!r} in EXCLUDE")
+
+    def _excluded_names(self, node: exp.Star) -> dict[str, exp.Expr]:
+        """Return the nodes of the names in EXCLUDE, by lower-case name."""
+        excluded: dict[str, exp.Expr] = {}
         for name in node.args.get("except_") or ():
             if not isinstance(name, exp.Column | exp.Identifier) or not name.name:
                 raise self.source.error(name, "EXCLUDE takes names of columns")
             if isinstance(name, exp.Column):
-                self.source.accept(name, "this")
+                self.source.allow_arguments(name, "this")
             excluded[name.name.casefold()] = name
-        seen = set()
-        for slot in self.slots:
-            if (table and not _is_same_name(slot.table, table)) or (not table and slot.shadowed):
-                continue
-            if slot.name.casefold() in excluded:
-                seen.add(slot.name.casefold())
-            elif slot.unreadable_reason:
-                raise self.source.unsupported(node, *slot.unreadable_reason.split("; ", 1))
-            else:
-                yield slot.name, slot.value if table else slot.unqualified
-        for key, name in excluded.items():
-            if key not in seen:
-                raise self.source.error(name, f"unknown column {name.name!r} in EXCLUDE")
+        return excluded
 
-    def name(self, node: exp.Column) -> str:
+    def column_name(self, node: exp.Column) -> str:
         """Return the name of a column as its table spells it; of an unknown column, as written."""
-        table, name = node.table, node.name
-        for slot in self.slots:
-            if _is_same_name(slot.name, name) and (not table or _is_same_name(slot.table, table)):
-                return slot.name
-        return self.parent.name(node) if self.parent else name
+        for column in self.columns:
+            if column.has_name(node.name) and (not node.table or column.is_of_table(node.table)):
+                return column.name
+        return self.parent.column_name(node) if self.parent else node.name
 
     def _unknown_column_error(self, node: exp.Column) -> Exception:
         table = node.table
-        scopes = list(self.enclosing_scopes())
-        slots = [slot for scope in scopes for slot in scope.slots]
-        if table and not any(_is_same_name(slot.table, table) for slot in slots):
-            known = _list_names(slot.table for slot in slots)
-            return self.source.error(node, f"unknown table {table!r}; in FROM: {known}")
-        if table:
-            known = _list_names(slot.name for slot in slots if _is_same_name(slot.table, table))
-            return self.source.error(
-                node, f"unknown column {node.name!r} of {table!r}; it has: {known}"
-            )
-        known = _list_names(f"{slot.table}.{slot.name}".removeprefix(".") for slot in slots)
-        return self.source.error(node, f"unknown column {node.name!r}; in FROM: {known}")
+        columns = [column for scope in self.enclosing_scopes() for column in scope.columns]
+        if not table:
+            names = _list_names(column.qualified_name for column in columns)
+            return self.source.error(node, f"unknown column {node.name!r}; in FROM: {names}")
+        if not any(column.is_of_table(table) for column in columns):
+            tables = _list_names(column.table for column in columns)
+            return self.source.error(node, f"unknown table {table!r}; in FROM: {tables}")
+        names = _list_names(column.name for column in columns if column.is_of_table(table))
+        return self.source.error(
+            node, f"unknown column {node.name!r} of {table!r}; its columns: {names}"
+        )
 
     def enclosing_scopes(self) -> Iterator[Scope]:
         """Yield this scope and the scopes around it, innermost first."""

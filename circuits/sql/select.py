@@ -1,13 +1,15 @@
-"""SELECT: from the rows of FROM and WHERE to the columns of the list, and what follows it.
+"""SELECT: from FROM and WHERE to the columns of the list, and the clauses after it.
 
 ::
 
     FROM, WHERE -> [GROUP BY, HAVING] -> list -> [QUALIFY] -> [DISTINCT] -> [ORDER BY ... LIMIT]
 
-A name refers to a column of FROM first and to an alias of the list second; in ORDER BY it is the
-reverse. If both exist and differ below an expression of HAVING, QUALIFY or ORDER BY, dialects
-disagree, and it is an error. The list is one Map. Sort keys of QUALIFY and LIMIT that the list does
-not have are hidden columns after it, until a last Map removes them.
+A name refers first to a column of FROM, then to an alias of the list; in ORDER BY first to an
+alias. Within an expression of HAVING, QUALIFY or ORDER BY, a name that is both is an error, because
+dialects disagree about it.
+
+The list is one Map. QUALIFY and LIMIT may sort by expressions that are not in the list. These are
+hidden columns after those of the list, and a last Map removes them.
 """
 
 from __future__ import annotations
@@ -20,25 +22,40 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal, conjuncts
 from circuits.plan.nodes import Distinct, Field, Filter, Map, PlanNode, TopK, Values, columns
-from circuits.sql import row_number
+from circuits.sql.clause import Clause, is_aggregate
 from circuits.sql.conditions import restrict
 from circuits.sql.environment import (
-    NO_RANK_RANGES,
+    NO_RANKS,
     DerivedTable,
     Environment,
     RankRange,
     RankRanges,
 )
-from circuits.sql.expressions import Clause, integer, is_aggregate
 from circuits.sql.grouping import ONE_ROW, Grouping, has_aggregate, is_grouped
-from circuits.sql.ordering import Limit, SortKey, order_columns, read_limit, read_order
-from circuits.sql.rows import Rows, add_alias, conjuncts_of, factor_out_common
+from circuits.sql.literals import integer_literal
+from circuits.sql.ordering import (
+    Limit,
+    SortKey,
+    order_columns,
+    read_limit,
+    read_order,
+    read_position,
+)
+from circuits.sql.row_number import (
+    HOW_TO_BOUND,
+    find_rank_bounds,
+    is_row_number,
+    read_bound,
+    read_row_number,
+)
 from circuits.sql.scope import Scope, is_correlated
-from circuits.sql.selection import Rank, Selection
+from circuits.sql.select_builder import SelectBuilder, add_alias, conjuncts_of, factor_out_common
+from circuits.sql.selection import BoundedRowNumber, Selection
+from circuits.sql.source import Unsupported
 from circuits.sql.subqueries import add_condition_keys, is_membership
 from circuits.sql.tables import read_from_clause
 
-__all__ = ["finish_selection", "read_rows", "read_selection"]
+__all__ = ["finish_selection", "read_from_and_where", "read_selection"]
 
 SELECT_ARGUMENTS: Final = (
     *("expressions", "distinct", "from_", "joins", "where", "group", "having", "qualify"),
@@ -49,144 +66,152 @@ USE_WHERE: Final = "name the columns of the enclosing query in WHERE only"
 
 @dataclass(frozen=True)
 class _Item:
-    """A column of the list; ``value`` is an expression over the rows, not yet over groups."""
+    """A column of the list; ``value`` is an expression over FROM and WHERE, not yet over groups."""
 
     name: str
     node: exp.Expr
     value: Expression
-    unreadable_reason: str = ""
+    unreadable_reason: Unsupported | None = None
 
 
-def read_rows(environment: Environment, node: exp.Select, parent: Scope | None = None) -> Rows:
+def read_from_and_where(
+    environment: Environment, node: exp.Select, parent: Scope | None = None
+) -> SelectBuilder:
     """Read FROM and WHERE."""
-    rank_ranges, done = row_number.find_bounded_ranks(environment, node)
-    rows = read_from_clause(environment, node, parent, rank_ranges)
+    bounds = find_rank_bounds(environment, node)
+    builder = read_from_clause(environment, node, parent, bounds.ranks_by_table)
     aliases: dict[str, exp.Expr | None] = {}
-    rows.aliases = aliases
+    builder.aliases = aliases
     for item in node.expressions:
         if isinstance(item, exp.Alias):
             add_alias(aliases, item)
     where = node.args.get("where")
-    for column in done.values():
-        # The condition has been applied already, but its name must not be ambiguous.
-        rows.scope.matches(column)
+    for column in bounds.column_by_condition.values():
+        # FROM applies these conditions. This only checks that the name is not ambiguous.
+        builder.scope.find_own_column(column)
     if where is not None:
-        environment.source.accept(where, "this")
-        restrict(rows, where.this, "WHERE", frozenset(done))
-    return rows
+        environment.source.allow_arguments(where, "this")
+        restrict(builder, where.this, "WHERE", frozenset(bounds.column_by_condition))
+    return builder
 
 
 def read_selection(
     environment: Environment,
     node: exp.Select,
     parent: Scope | None = None,
-    rank_ranges: RankRanges = NO_RANK_RANGES,
+    ranks: RankRanges = NO_RANKS,
 ) -> Selection:
-    """Read a SELECT up to its list; ``rank_ranges`` has its row_number() columns by alias."""
-    environment.source.accept(node, *SELECT_ARGUMENTS)
+    """Read a SELECT up to its list.
+
+    Args:
+        environment: The names that it can use.
+        node: Its syntax tree.
+        parent: The scope of the enclosing query, if it may be correlated.
+        ranks: The ranks that the enclosing query keeps of its row_number() columns, by alias.
+    """
+    environment.source.allow_arguments(node, *SELECT_ARGUMENTS)
     environment = environment.with_common_tables(node, parent)
-    return _SelectReader(node, read_rows(environment, node, parent), rank_ranges).selection()
+    return _SelectReader(node, read_from_and_where(environment, node, parent), ranks).read()
 
 
 class _SelectReader:
     """Reads the clauses after WHERE.
 
-    All of them are read before the groups are made, because each may call aggregates.
+    The plan of the groups is made after all clauses have been read, because each may call
+    aggregates. Then the expressions are rewritten over the groups.
     """
 
-    def __init__(self, node: exp.Select, rows: Rows, rank_ranges: RankRanges) -> None:
+    def __init__(self, node: exp.Select, builder: SelectBuilder, ranks: RankRanges) -> None:
         self.node = node
-        self.rows = rows
-        self.source = rows.source
-        self.aliases = dict(rows.aliases)
-        self.grouping = Grouping(rows) if is_grouped(node) else None
-        self.rank, self.bounds = self._read_qualify(rank_ranges)
+        self.builder = builder
+        self.source = builder.source
+        self.aliases = dict(builder.aliases)
+        self.grouping = Grouping(builder) if is_grouped(node) else None
+        self.row_number, self.ranks = self._find_row_number(ranks)
         self.items = self._read_items()
 
-    def selection(self) -> Selection:
-        self.rows.aliases = self.aliases
-        self._read_keys()
+    def read(self) -> Selection:
+        self.builder.aliases = self.aliases
+        self._read_group_by()
         having = self._read_having()
-        rank = None
-        if self.rank is not None:
-            rank = row_number.read_rank(self._expression_clause("QUALIFY"), self.rank, self.bounds)
-        order = self.node.args.get("order")
-        sorted_ = read_order(self.source, order, self._read_order_key) if order else ()
-        conditions = self._read_conditions()
-        plan = self.grouping.plan() if self.grouping else self.rows.plan
-        for part, condition in having:
-            placed = self._over_groups(part, condition)
-            if is_correlated(placed):
-                raise self.source.unsupported(part, "a correlated HAVING", USE_WHERE)
-            for each in conjuncts([factor_out_common(placed)]):
-                plan = Filter(plan, each)
+        row_number = self._read_row_number()
+        order_by = self._read_order_by()
+        correlated_conditions = self._read_correlated_conditions()
+        plan = self.grouping.build_plan() if self.grouping else self.builder.plan
         return Selection(
             self.node,
             self.source,
-            plan,
+            self._apply_having(plan, having),
             tuple(item.name for item in self.items),
             tuple(self._over_groups(item.node, item.value) for item in self.items),
-            tuple(self._over_groups(self.node, condition) for condition in conditions),
-            rank and self._rank_over_groups(rank),
-            tuple(self._sort_key_over_groups(key) for key in sorted_),
+            tuple(self._over_groups(self.node, part) for part in correlated_conditions),
+            row_number and self._row_number_over_groups(row_number),
+            tuple(map(self._sort_key_over_groups, order_by)),
             {
                 index: item.unreadable_reason
                 for index, item in enumerate(self.items)
-                if item.unreadable_reason
+                if item.unreadable_reason is not None
             },
         )
 
-    def _expression_clause(self, name: str) -> Clause:
-        clause = self.grouping.clause(name) if self.grouping else self.rows.clause(name)
-        return replace(clause, window=_refuse_window)
+    def _clause(self, name: str) -> Clause:
+        """Return a clause whose expressions may call aggregates."""
+        clause = self.grouping.clause(name) if self.grouping else self.builder.clause(name)
+        return replace(clause, read_window=_refuse_window)
 
-    def _read_qualify(self, rank_ranges: RankRanges) -> tuple[exp.Expr | None, RankRange]:
+    def _find_row_number(self, ranks: RankRanges) -> tuple[exp.Expr | None, RankRange]:
         """Return the row_number() that QUALIFY or the enclosing query bounds, and its ranks."""
-        found = [
-            (value, bounds)
-            for name, bounds in rank_ranges.items()
-            if (value := self.aliases.get(name)) is not None
-        ]
+        bounded: list[tuple[exp.Expr, RankRange]] = []
+        for name, bounds in ranks.items():
+            value = self.aliases.get(name)
+            if value is not None:
+                bounded.append((value, bounds))
         qualify = self.node.args.get("qualify")
         if qualify is not None:
-            self.source.accept(qualify, "this")
-            for part in conjuncts_of(qualify.this):
-                value, bounds = row_number.read_bound(part) or (part, None)
-                if isinstance(value, exp.Column) and not value.table:
-                    self.source.accept(value, "this")
-                    value = self.aliases.get(value.name.casefold(), value) or value
-                if bounds is None or not row_number.is_rank(value):
-                    raise self.source.unsupported(
-                        part,
-                        "this condition of QUALIFY",
-                        f"{row_number.HOW_TO_BOUND}",
-                        word="qualify",
-                    )
-                self.source.accept(part, "this", "expression", "low", "high")
-                found.append((value, bounds))
-        if len(found) > 1:
-            raise self.source.unsupported(found[1][0], "a second bound of a row_number()")
-        return found[0] if found else (None, RankRange(1, 1))
+            self.source.allow_arguments(qualify, "this")
+            bounded += map(self._read_qualify_condition, conjuncts_of(qualify.this))
+        if len(bounded) > 1:
+            raise self.source.unsupported(bounded[1][0], "a second bound of a row_number()")
+        return bounded[0] if bounded else (None, RankRange(1, 1))
+
+    def _read_qualify_condition(self, node: exp.Expr) -> tuple[exp.Expr, RankRange]:
+        """Return the row_number() that a condition bounds, and its ranks."""
+        bound = read_bound(node)
+        value = bound.value if bound else node
+        if isinstance(value, exp.Column) and not value.table:
+            self.source.allow_arguments(value, "this")
+            value = self.aliases.get(value.name.casefold()) or value
+        if bound is None or not is_row_number(value):
+            raise self.source.unsupported(
+                node, "this condition of QUALIFY", HOW_TO_BOUND, word="qualify"
+            )
+        self.source.allow_arguments(node, "this", "expression", "low", "high")
+        return value, bound.ranks
+
+    def _read_row_number(self) -> BoundedRowNumber | None:
+        if self.row_number is None:
+            return None
+        return read_row_number(self._clause("QUALIFY"), self.row_number, self.ranks)
 
     def _read_items(self) -> list[_Item]:
         items: list[_Item] = []
-        visible: dict[str, exp.Expr | None] = {}
-        self.rows.aliases = visible
-        clause = self._expression_clause("SELECT")
+        aliases_before: dict[str, exp.Expr | None] = {}  # an item can use the aliases before it
+        self.builder.aliases = aliases_before
+        clause = self._clause("SELECT")
+        scope = self.builder.scope
         for node in self.node.expressions:
             if isinstance(node, exp.Star):
-                stars = self.rows.scope.expand_star(node)
-                items += [_Item(name, node, value) for name, value in stars]
+                items += [_Item(name, node, value) for name, value in scope.expand_star(node)]
             elif isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
-                self.source.accept(node, "this", "table")
-                stars = self.rows.scope.expand_star(node.this, node.table)
-                items += [_Item(name, node, value) for name, value in stars]
+                self.source.allow_arguments(node, "this", "table")
+                columns_of_table = scope.expand_star(node.this, node.table)
+                items += [_Item(name, node, value) for name, value in columns_of_table]
             elif isinstance(node, exp.Alias):
-                self.source.accept(node, "this", "alias")
+                self.source.allow_arguments(node, "this", "alias")
                 items.append(self._read_item(clause, node.alias, node.this))
-                add_alias(visible, node)
+                add_alias(aliases_before, node)
             elif isinstance(node, exp.Column):
-                items.append(self._read_item(clause, self.rows.scope.name(node), node))
+                items.append(self._read_item(clause, scope.column_name(node), node))
             else:
                 items.append(self._read_item(clause, node.sql(dialect=self.source.dialect), node))
         if not items:
@@ -194,30 +219,30 @@ class _SelectReader:
         return items
 
     def _read_item(self, clause: Clause, name: str, node: exp.Expr) -> _Item:
-        if self.rank is None or node != self.rank:
+        if self.row_number is None or node != self.row_number:
             return _Item(name, node, clause.read(node))
-        if node is not self.rank:
+        if node is not self.row_number:
             self.source.mark_read(node)
-        if self.bounds.first == self.bounds.last:
-            return _Item(name, node, integer(self.bounds.first))
-        unreadable_reason = (
-            f"the value of row_number() as {name!r}; leave it out of the SELECT list, "
-            "or ask for one number, as in = 1"
+        if self.ranks.first == self.ranks.last:
+            return _Item(name, node, integer_literal(self.ranks.first))
+        reason = Unsupported(
+            f"the value of row_number() as {name!r}",
+            "leave it out of the SELECT list, or ask for one number, as in = 1",
         )
-        return _Item(name, node, Literal(None, pa.int64()), unreadable_reason)
+        return _Item(name, node, Literal(None, pa.int64()), reason)
 
-    def _read_keys(self) -> None:
+    def _read_group_by(self) -> None:
         group, grouping = self.node.args.get("group"), self.grouping
         if group is None or grouping is None:
             return
-        self.source.accept(group, "expressions", "all")
-        clause = self.rows.clause("GROUP BY")
+        self.source.allow_arguments(group, "expressions", "all")
+        clause = self.builder.clause("GROUP BY")
         if group.args.get("all"):
             for item in self.items:
                 if not has_aggregate(item.node) and not isinstance(item.value, Literal):
-                    grouping.key(item.value)
+                    grouping.add_key(item.value)
         for node in group.expressions:
-            if isinstance(node, exp.Literal) and not node.is_string:
+            if _is_number(node):
                 item = self._item_at_position(node)
                 if has_aggregate(item.node):
                     raise self.source.error(node, f"GROUP BY {node.this} is an aggregate")
@@ -226,14 +251,15 @@ class _SelectReader:
                 value = clause.read(node)
             if is_correlated(value):
                 raise self.source.unsupported(node, "a correlated GROUP BY", USE_WHERE)
-            grouping.key(value)
+            grouping.add_key(value)
 
     def _read_having(self) -> list[tuple[exp.Expr, Expression]]:
         having = self.node.args.get("having")
         if having is None:
             return []
-        self.source.accept(having, "this")
-        clause, read = self._expression_clause("HAVING"), []
+        self.source.allow_arguments(having, "this")
+        clause = self._clause("HAVING")
+        conditions = []
         for part in conjuncts_of(having.this):
             if is_membership(part):
                 raise self.source.unsupported(
@@ -242,57 +268,78 @@ class _SelectReader:
                     "put the grouped query in FROM, and the condition in the WHERE around",
                 )
             self._check_names(part, "HAVING")
-            read.append((part, clause.predicate(part)))
-        return read
+            conditions.append((part, clause.read_condition(part)))
+        return conditions
 
-    def _read_conditions(self) -> list[Expression]:
-        correlated = self.rows.correlated
+    def _apply_having(
+        self, plan: PlanNode, conditions: list[tuple[exp.Expr, Expression]]
+    ) -> PlanNode:
+        for node, condition in conditions:
+            over_groups = self._over_groups(node, condition)
+            if is_correlated(over_groups):
+                raise self.source.unsupported(node, "a correlated HAVING", USE_WHERE)
+            for part in conjuncts([factor_out_common(over_groups)]):
+                plan = Filter(plan, part)
+        return plan
+
+    def _read_correlated_conditions(self) -> list[Expression]:
+        correlated = self.builder.correlated_conditions
         if self.grouping is None:
-            return [condition for _, condition in correlated]
+            return [part.condition for part in correlated]
         if correlated and not self.node.args.get("group"):
             raise self.source.unsupported(
-                correlated[0][0],
+                correlated[0].node,
                 "a correlated aggregate in EXISTS or IN",
                 "compare with it as a scalar subquery, as x = (SELECT max(y) ...)",
             )
-        return [add_condition_keys(self.grouping, *condition) for condition in correlated]
+        return [add_condition_keys(self.grouping, *part) for part in correlated]
+
+    def _read_order_by(self) -> tuple[SortKey, ...]:
+        order = self.node.args.get("order")
+        return read_order(self.source, order, self._read_order_key) if order else ()
 
     def _read_order_key(self, node: exp.Expr) -> Expression:
-        matches: list[_Item] = []
-        if isinstance(node, exp.Literal) and not node.is_string:
-            matches = [self._item_at_position(node)]
-        elif isinstance(node, exp.Column) and not node.table:
-            self.source.accept(node, "this", "table")
-            name = node.name.casefold()
-            matches = [item for item in self.items if item.name.casefold() == name]
-        if len({item.value for item in matches}) > 1:
+        items = self._find_items(node)
+        if len({item.value for item in items}) > 1:
             raise self.source.error(
                 node, f"column {node.name!r} is ambiguous in ORDER BY; order by its position"
             )
-        if matches:
-            if matches[0].unreadable_reason:
-                raise self.source.unsupported(node, *matches[0].unreadable_reason.split("; ", 1))
-            return matches[0].value
+        if items:
+            item = items[0]
+            if item.unreadable_reason is not None:
+                raise self.source.unsupported(node, *item.unreadable_reason)
+            return item.value
         self._check_names(node, "ORDER BY")
-        value = self._expression_clause("ORDER BY").read(node)
+        value = self._clause("ORDER BY").read(node)
         if isinstance(value, Literal):
-            raise self.source.error(node, "ORDER BY a constant orders nothing; name a column")
+            raise self.source.error(node, "ORDER BY a constant has no effect; name a column")
         return value
 
-    def _item_at_position(self, node: exp.Literal) -> _Item:
-        count = len(self.items)
-        if not node.this.isdecimal() or not 1 <= int(node.this) <= count:
-            raise self.source.error(node, f"no column {node.this}; the list has 1 to {count}")
-        return self.items[int(node.this) - 1]
+    def _find_items(self, node: exp.Expr) -> list[_Item]:
+        """Return the items that a position or a name in ORDER BY refers to."""
+        if _is_number(node):
+            return [self._item_at_position(node)]
+        if isinstance(node, exp.Column) and not node.table:
+            self.source.allow_arguments(node, "this", "table")
+            name = node.name.casefold()
+            return [item for item in self.items if item.name.casefold() == name]
+        return []
+
+    def _item_at_position(self, node: exp.Expr) -> _Item:
+        return self.items[read_position(self.source, node, len(self.items))]
 
     def _check_names(self, node: exp.Expr, clause: str) -> None:
         """Refuse a name that is both a column of FROM and the alias of another expression."""
-        for part in node.walk(prune=lambda part: is_aggregate(part) or isinstance(part, exp.Query)):
+
+        def is_other_context(part: exp.Expr) -> bool:
+            return is_aggregate(part) or isinstance(part, exp.Query)
+
+        for part in node.walk(prune=is_other_context):
             if not isinstance(part, exp.Column) or part.table:
                 continue
-            named = [item for item in self.items if item.name.casefold() == part.name.casefold()]
-            here = Scope(self.source, self.rows.slots).find(part) if named else None
-            if here is not None and any(item.value != here for item in named):
+            items = [item for item in self.items if item.name.casefold() == part.name.casefold()]
+            value = self.builder.find_own_value(part) if items else None
+            if value is not None and any(item.value != value for item in items):
                 raise self.source.error(
                     part,
                     f"{part.name!r} in {clause} is both a column and the alias of another "
@@ -305,46 +352,54 @@ class _SelectReader:
     def _sort_key_over_groups(self, key: SortKey) -> SortKey:
         return replace(key, expression=self._over_groups(self.node, key.expression))
 
-    def _rank_over_groups(self, rank: Rank) -> Rank:
-        keys = tuple(self._over_groups(self.node, key) for key in rank.keys)
-        return replace(rank, keys=keys, order=tuple(map(self._sort_key_over_groups, rank.order)))
+    def _row_number_over_groups(self, row_number: BoundedRowNumber) -> BoundedRowNumber:
+        return replace(
+            row_number,
+            partition_by=tuple(self._over_groups(self.node, k) for k in row_number.partition_by),
+            order_by=tuple(map(self._sort_key_over_groups, row_number.order_by)),
+        )
+
+
+def _is_number(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Literal) and not node.is_string
 
 
 def _refuse_window(clause: Clause, node: exp.Expr) -> Expression:
-    inner = node.this
-    word = (
-        clause.source.written_name(inner) if isinstance(inner, exp.Func | exp.IgnoreNulls) else ""
-    )
-    raise clause.source.unsupported(node, "a window function", row_number.HOW_TO_BOUND, word=word)
+    function = node.this
+    has_name = isinstance(function, exp.Func | exp.IgnoreNulls)
+    word = clause.source.name_in_text(function) if has_name else ""
+    raise clause.source.unsupported(node, "a window function", HOW_TO_BOUND, word=word)
 
 
 def finish_selection(selection: Selection) -> DerivedTable:
     """Apply the list, then QUALIFY, DISTINCT, ORDER BY and LIMIT."""
-    source, node, rank = selection.source, selection.node, selection.rank
+    source, node, row_number = selection.source, selection.node, selection.row_number
     limit, distinct = read_limit(source, node), node.args.get("distinct")
-    shown = list(selection.outputs)
     if distinct is not None:
         _check_distinct(selection, distinct, limit)
-    wide = list(shown)
-    if rank is not None:
-        wide += [*rank.keys, *(key.expression for key in rank.order)]
+    order_by = [key.expression for key in selection.order_by]
+    hidden: list[Expression] = []
+    if row_number is not None:
+        hidden += [*row_number.partition_by, *(key.expression for key in row_number.order_by)]
     if limit is not None:
-        wide += [key.expression for key in selection.order]
-    if any(map(is_correlated, [*wide, *(key.expression for key in selection.order)])):
+        hidden += order_by
+    if any(map(is_correlated, [*selection.outputs, *hidden, *order_by])):
         raise source.unsupported(node, "a correlated subquery of this form", USE_WHERE)
-    wide = shown + [value for value in dict.fromkeys(wide[len(shown) :]) if value not in shown]
-    plan = _map_rows(selection.plan, wide, selection.names)
-    if rank is not None:
-        keys = tuple(dict.fromkeys(map(wide.index, rank.keys)))
-        first, last = rank.bounds.first, rank.bounds.last
-        plan = TopK(
-            plan, keys, order_columns(rank.order, wide), max(0, last - first + 1), first - 1
-        )
+    hidden = [value for value in dict.fromkeys(hidden) if value not in selection.outputs]
+    expressions = [*selection.outputs, *hidden]
+    width = len(selection.outputs)
+    plan = _map_columns(selection.plan, expressions, selection.names)
+    if row_number is not None:
+        keys = tuple(dict.fromkeys(map(expressions.index, row_number.partition_by)))
+        first, last = row_number.ranks.first, row_number.ranks.last
+        order = order_columns(row_number.order_by, expressions)
+        plan = TopK(plan, keys, order, max(0, last - first + 1), first - 1)
     if distinct is not None:
-        plan = Distinct(_keep_first_columns(plan, len(shown)))
+        plan = Distinct(_keep_first_columns(plan, width))
     if limit is not None:
-        plan = TopK(plan, (), order_columns(selection.order, wide), limit.limit, limit.offset)
-    return DerivedTable(_keep_first_columns(plan, len(shown)), selection.unreadable_columns)
+        order = order_columns(selection.order_by, expressions)
+        plan = TopK(plan, (), order, limit.limit, limit.offset)
+    return DerivedTable(_keep_first_columns(plan, width), selection.unreadable_columns)
 
 
 def _check_distinct(selection: Selection, distinct: exp.Expr, limit: Limit | None) -> None:
@@ -353,10 +408,10 @@ def _check_distinct(selection: Selection, distinct: exp.Expr, limit: Limit | Non
         raise source.unsupported(
             distinct, "DISTINCT ON", "use QUALIFY row_number() OVER (...) = 1", word="distinct"
         )
-    source.accept(distinct)
-    for unreadable_reason in selection.unreadable_columns.values():
-        raise source.unsupported(selection.node, *unreadable_reason.split("; ", 1))
-    for key in selection.order if limit else ():
+    source.allow_arguments(distinct)
+    for reason in selection.unreadable_columns.values():
+        raise source.unsupported(selection.node, *reason)
+    for key in selection.order_by if limit else ():
         if key.expression not in selection.outputs:
             raise source.error(
                 selection.node.args["order"],
@@ -365,21 +420,18 @@ def _check_distinct(selection: Selection, distinct: exp.Expr, limit: Limit | Non
             )
 
 
-def _map_rows(plan: PlanNode, expressions: list[Expression], names: tuple[str, ...]) -> PlanNode:
+def _map_columns(plan: PlanNode, expressions: list[Expression], names: tuple[str, ...]) -> PlanNode:
     """Map each row to the expressions; those without a name become hidden columns."""
-    hidden = range(len(expressions) - len(names))
-    every = (*names, *(f"hidden_{number}" for number in hidden))
+    hidden_names = (f"hidden_{number}" for number in range(len(expressions) - len(names)))
+    all_names = (*names, *hidden_names)
     if plan == ONE_ROW and all(isinstance(value, Literal) for value in expressions):
-        fields = tuple(Field(*pair) for pair in zip(every, _types_of(expressions), strict=True))
+        types = [expression.type for expression in expressions]
+        fields = tuple(map(Field, all_names, types))
         return Values(fields, (tuple(e.value for e in expressions if isinstance(e, Literal)),))
-    same = tuple(expressions) == columns(plan)
-    if same and every == tuple(field.name for field in plan.fields):
+    has_same_columns = tuple(expressions) == columns(plan)
+    if has_same_columns and all_names == tuple(field.name for field in plan.fields):
         return plan
-    return Map(plan, tuple(expressions), every)
-
-
-def _types_of(expressions: list[Expression]) -> list[pa.DataType]:
-    return [expression.type for expression in expressions]
+    return Map(plan, tuple(expressions), all_names)
 
 
 def _keep_first_columns(plan: PlanNode, count: int) -> PlanNode:

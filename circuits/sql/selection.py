@@ -1,4 +1,4 @@
-"""A SELECT that has been read up to its list: the plan so far and the clauses that follow."""
+"""A SELECT that has been read up to its list: the plan so far, and the clauses that follow."""
 
 from __future__ import annotations
 
@@ -10,26 +10,37 @@ from circuits.plan.expressions import Expression
 from circuits.plan.nodes import PlanNode
 from circuits.sql.environment import RankRange
 from circuits.sql.ordering import SortKey
-from circuits.sql.source import SqlSource
+from circuits.sql.source import SqlSource, Unsupported
 
-__all__ = ["Rank", "Selection"]
+__all__ = ["BoundedRowNumber", "Selection"]
 
 
 @dataclass(frozen=True)
-class Rank:
-    """A bounded row_number(): the keys of the groups, the order in them, and the bounds."""
+class BoundedRowNumber:
+    """A row_number() of which a condition keeps only some ranks."""
 
-    keys: tuple[Expression, ...]
-    order: tuple[SortKey, ...]
-    bounds: RankRange
+    partition_by: tuple[Expression, ...]
+    order_by: tuple[SortKey, ...]
+    ranks: RankRange
 
 
 @dataclass
 class Selection:
     """A SELECT up to its list, and the clauses that follow it.
 
-    All expressions are over ``plan`` and, if the query is correlated, over the columns of the
-    enclosing query.
+    All expressions are over ``plan`` and, if the query is correlated, over outer columns (see
+    `circuits.sql.scope`).
+
+    Args:
+        node: The syntax tree.
+        source: The text.
+        plan: FROM, WHERE, GROUP BY and HAVING.
+        names: The names of the columns of the list.
+        outputs: The expressions of the list.
+        correlated_conditions: The conditions that the enclosing query must apply.
+        row_number: The row_number() that QUALIFY or an enclosing query bounds.
+        order_by: The sort keys of ORDER BY.
+        unreadable_columns: The error for reading a column, by its index.
     """
 
     node: exp.Select
@@ -37,7 +48,7 @@ class Selection:
     plan: PlanNode
     names: tuple[str, ...]
     outputs: tuple[Expression, ...]
-    conditions: tuple[Expression, ...]
-    rank: Rank | None
-    order: tuple[SortKey, ...]
-    unreadable_columns: dict[int, str]
+    correlated_conditions: tuple[Expression, ...]
+    row_number: BoundedRowNumber | None
+    order_by: tuple[SortKey, ...]
+    unreadable_columns: dict[int, Unsupported]

@@ -1,19 +1,20 @@
-"""UNION, EXCEPT and INTERSECT, by position, in types common to both sides.
+"""UNION, EXCEPT and INTERSECT: combine columns by position, cast to common types.
 
-::
+``Positive(p)`` keeps the rows of positive weight, ``a - b`` is ``Union(a, Negate(b))``::
 
     a UNION ALL b       Union(a, b)
     a UNION b           Distinct(Union(a, b))
     a EXCEPT ALL b      Positive(a - b)
-    a EXCEPT b          the same of Distinct(a) and Distinct(b)
-    a INTERSECT ALL b   a - Positive(a - b), the smaller of the two weights
-    a INTERSECT b       the same of Distinct(a) and Distinct(b)
+    a EXCEPT b          Positive(Distinct(a) - Distinct(b))
+    a INTERSECT ALL b   a - Positive(a - b): each row with the smaller of its two weights
+    a INTERSECT b       the same for Distinct(a) and Distinct(b)
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pyarrow as pa
 from sqlglot import exp
 
 from circuits.plan.expressions import Column, Expression
@@ -27,22 +28,25 @@ from circuits.plan.nodes import (
     Union,
     columns,
 )
+from circuits.sql.clause import Clause, call_function
 from circuits.sql.environment import Environment
-from circuits.sql.expressions import Clause
-from circuits.sql.ordering import SortKey, order_columns, read_limit, read_order
-from circuits.sql.scope import Scope, slots_of
+from circuits.sql.ordering import order_columns, read_limit, read_order, read_position
+from circuits.sql.scope import Scope, scope_columns_of
+from circuits.sql.source import SqlSource
 from circuits.types import functions
 
 __all__ = ["apply_limit", "plan_set_operation", "unify_columns"]
 
 
 def plan_set_operation(environment: Environment, node: exp.SetOperation) -> PlanNode:
-    """Return the plan of a set operation, with the ORDER BY and LIMIT of the whole."""
+    """Return the plan of a set operation, with the ORDER BY and LIMIT after it."""
     source = environment.source
-    source.accept(node, "this", "expression", "distinct", "with_", "order", "limit", "offset")
-    inner = environment.with_common_tables(node)
+    source.allow_arguments(
+        node, "this", "expression", "distinct", "with_", "order", "limit", "offset"
+    )
+    environment = environment.with_common_tables(node)
     plans = [
-        inner.queries.plan_query(inner, side).complete(source, side)
+        environment.queries.plan_query(environment, side).require_all_columns(source, side)
         for side in (node.this, node.expression)
     ]
     left, right = unify_columns(environment, node.expression, plans, node.key)
@@ -57,7 +61,7 @@ def plan_set_operation(environment: Environment, node: exp.SetOperation) -> Plan
         if isinstance(node, exp.Intersect):
             plan = Union((left, Negate(plan)))
         elif not isinstance(node, exp.Except):
-            raise source.unsupported(node, source.construct(node))
+            raise source.unsupported(node, source.describe(node))
     return apply_limit(environment, node, plan)
 
 
@@ -73,7 +77,7 @@ def unify_columns(
         kind: The operation, for errors.
 
     Raises:
-        SqlError: They have different numbers of columns, or types without a common one.
+        SqlError: The plans have different numbers of columns, or a column has no common type.
     """
     source = environment.source
     first = plans[0]
@@ -83,47 +87,57 @@ def unify_columns(
                 node, f"{kind.upper()} of {len(first.fields)} with {len(plan.fields)} columns"
             )
     types = []
-    for place, field in enumerate(first.fields):
-        with source.function(node):
-            others = [plan.fields[place].type for plan in plans[1:]]
-            types.append(functions.common_type((field.type, *others)))
+    for index in range(len(first.fields)):
+        with source.errors_at(node):
+            types.append(functions.common_type([plan.fields[index].type for plan in plans]))
     names = tuple(field.name for field in first.fields)
-    found: list[PlanNode] = []
-    for plan in plans:
-        cast: list[Expression] = []
-        for column, of in zip(columns(plan), types, strict=True):
-            with source.function(node):
-                same = column.type == of
-                cast.append(column if same else functions.call("cast", column, type=of))
-        same_names = names == tuple(field.name for field in plan.fields)
-        unchanged = same_names and tuple(cast) == columns(plan)
-        found.append(plan if unchanged else Map(plan, tuple(cast), names))
-    return found
+    return [_rename_and_cast(source, node, plan, names, types) for plan in plans]
+
+
+def _rename_and_cast(
+    source: SqlSource,
+    node: exp.Expr,
+    plan: PlanNode,
+    names: tuple[str, ...],
+    types: Sequence[pa.DataType],
+) -> PlanNode:
+    expressions: list[Expression] = []
+    for column, type_ in zip(columns(plan), types, strict=True):
+        if column.type == type_:
+            expressions.append(column)
+        else:
+            expressions.append(call_function(source, node, "cast", column, type=type_))
+    has_same_names = names == tuple(field.name for field in plan.fields)
+    if has_same_names and tuple(expressions) == columns(plan):
+        return plan
+    return Map(plan, tuple(expressions), names)
 
 
 def apply_limit(environment: Environment, node: exp.Expr, plan: PlanNode) -> PlanNode:
-    """Apply the ORDER BY and LIMIT of a query around a plan, which name its columns."""
-    source, order = environment.source, node.args.get("order")
-    scope = Scope(source, slots_of(plan, "", {}))
+    """Apply ORDER BY and LIMIT to a query that is not a plain SELECT.
 
-    def column(clause: Clause, name: exp.Column) -> Expression:
+    The sort keys are columns of the result, by name or position.
+    """
+    source, order = environment.source, node.args.get("order")
+    scope = Scope(source, scope_columns_of(plan, ""))
+
+    def read_column(clause: Clause, name: exp.Column) -> Expression:
         return scope.resolve(name)
 
-    def read(key: exp.Expr) -> Expression:
-        count = len(plan.fields)
+    clause = environment.clause("ORDER BY", read_column)
+
+    def read_sort_key(key: exp.Expr) -> Expression:
         if isinstance(key, exp.Literal) and not key.is_string:
-            if not key.this.isdecimal() or not 1 <= int(key.this) <= count:
-                raise source.error(key, f"no column {key.this}; the list has 1 to {count}")
-            return columns(plan)[int(key.this) - 1]
-        value = Clause(source, "ORDER BY", column).read(key)
+            return columns(plan)[read_position(source, key, len(plan.fields))]
+        value = clause.read(key)
         if not isinstance(value, Column):
             raise source.unsupported(
                 key, "an expression in the ORDER BY of several queries", "order by a column"
             )
         return value
 
-    keys: tuple[SortKey, ...] = read_order(source, order, read) if order else ()
+    sort_keys = read_order(source, order, read_sort_key) if order else ()
     limit = read_limit(source, node)
     if limit is None:
         return plan
-    return TopK(plan, (), order_columns(keys, columns(plan)), limit.limit, limit.offset)
+    return TopK(plan, (), order_columns(sort_keys, columns(plan)), limit.limit, limit.offset)

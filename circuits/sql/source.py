@@ -1,12 +1,14 @@
 """The text of a query, its syntax trees, and errors that point into it.
 
-sqlglot keeps the offset of names, literals and of some function names. The place of any other node
-is the first such offset below it, or the keyword before it.
+sqlglot keeps the offsets of names, of literals and of some function names. An error at any other
+node points to the first such offset among its children, or to the keyword before it.
 
-``accept`` protects against wrong answers: each reader of a node names the arguments that it reads,
-and any other argument that is set (``TABLESAMPLE``, ``WITH TIES``, ``IGNORE NULLS``...) is an
-error. ``check_read`` protects against readers that ignore whole nodes: after a statement is
-planned, a node that no reader has passed to ``accept`` is an error, too.
+Two checks make sure that no part of a text is silently ignored, which would give wrong answers:
+
+- A function that reads a node names the arguments that it reads, in ``allow_arguments``. Any other
+  argument that is set (``TABLESAMPLE``, ``WITH TIES``, ``IGNORE NULLS``...) raises an error.
+- After a statement is planned, ``check_all_read`` raises an error for any node that has not been
+  passed to ``allow_arguments``.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import sqlglot
 from sqlglot import Dialect, Dialects, exp
@@ -22,16 +24,16 @@ from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from circuits.errors import FunctionError, SqlError, UnsupportedSqlError
-from circuits.sql.parsing import WRITTEN, parse_statements
+from circuits.sql.parsing import NAME_IN_TEXT, parse_statements
 from dbsp_wcoj.text_position import point_at
 
-__all__ = ["MAX_NUMBER_CHARACTERS", "SYMBOLS", "SqlSource"]
+__all__ = ["MAX_NUMBER_CHARACTERS", "SYMBOLS", "SqlSource", "Unsupported"]
 
 #: Maximum length of a number in a query; no type has values of more than 76 digits.
 MAX_NUMBER_CHARACTERS: Final = 1000
 
-# The SQL name of an argument of a syntax tree, if its upper-case name would mislead.
-CONSTRUCTS: Final = {
+# How errors name an argument of a node; without an entry, by its name in upper case.
+ARGUMENT_NAMES: Final = {
     "by_name": "BY NAME",
     "connect": "CONNECT BY",
     "db": "a name with a schema",
@@ -51,7 +53,7 @@ CONSTRUCTS: Final = {
     "windows": "WINDOW",
 }
 
-# Names of nodes that are written as operators or brackets, not as words.
+# How errors name a node that is written with symbols, not words.
 SYMBOLS: Final[dict[type[exp.Expr], str]] = {
     exp.Array: "a list [...]",
     exp.BitwiseNot: "operator ~",
@@ -59,8 +61,9 @@ SYMBOLS: Final[dict[type[exp.Expr], str]] = {
     exp.Struct: "a struct {...}",
 }
 
-# Nodes that the reader of their parent reads, with the arguments that it reads.
-PLAIN: Final[dict[type[exp.Expr], tuple[str, ...]]] = {
+# Nodes that the reader of their parent reads, and the arguments that it reads. A reader need not
+# pass them to ``allow_arguments``; ``check_all_read`` does.
+READ_BY_PARENT: Final[dict[type[exp.Expr], tuple[str, ...]]] = {
     exp.And: ("this", "expression"),
     exp.Boolean: ("this",),
     exp.Identifier: ("this", "quoted"),
@@ -74,13 +77,17 @@ PLAIN: Final[dict[type[exp.Expr], tuple[str, ...]]] = {
     exp.Var: ("this",),
 }
 
+# sqlglot accepts a comma after these tokens and drops it.
 NO_COMMA_AFTER: Final = (
     *(TokenType.COMMA, TokenType.L_PAREN, TokenType.SELECT, TokenType.DISTINCT),
     *(TokenType.ALIAS, TokenType.FROM, TokenType.WHERE),
 )
 
-# The keyword in the text that sets an argument, if it is not the name of the argument.
-KEYWORDS: Final = {
+# The longest operator is IS NOT DISTINCT FROM, which has a name of its own in sqlglot.
+MAX_OPERATOR_WORDS: Final = 3
+
+# The keyword that sets an argument in the text; without an entry, the name of the argument.
+ARGUMENT_KEYWORDS: Final = {
     "by_name": "by name",
     "locks": "for",
     "pivots": "pivot",
@@ -91,8 +98,15 @@ KEYWORDS: Final = {
 Error = TypeVar("Error", bound=SqlError)
 
 
+class Unsupported(NamedTuple):
+    """Why a valid construct raises an error: its name, and what to write instead."""
+
+    construct: str
+    advice: str
+
+
 class SqlSource:
-    """A text, its tokens, and the record of the nodes that have been read.
+    """A text, its tokens, and the nodes of its syntax trees that have been read so far.
 
     Args:
         text: One or more statements.
@@ -107,18 +121,18 @@ class SqlSource:
 
     @property
     def is_spark(self) -> bool:
-        """True if semantics that differ between Spark 4 and DuckDB are those of Spark."""
+        """Whether Spark 4's rules apply where they differ from DuckDB's."""
         return self.dialect in ("spark", "databricks")
 
-    def statements(self) -> list[exp.Expr]:
+    def parse(self) -> list[exp.Expr]:
         """Return the syntax trees of the statements, in order.
 
         Raises:
             SqlError: The text is not SQL.
         """
         if not isinstance(self.dialect, str) or Dialect.get(self.dialect) is None:
-            known = ", ".join(sorted(filter(None, Dialects)))
-            raise self.error_at(0, f"there is no dialect {self.dialect!r}; there are {known}")
+            dialects = ", ".join(sorted(filter(None, Dialects)))
+            raise self.error_at(0, f"unknown dialect {self.dialect!r}; dialects: {dialects}")
         try:
             self.tokens = sqlglot.tokenize(self.text, dialect=self.dialect)
             self._check_tokens()
@@ -136,22 +150,28 @@ class SqlSource:
                 0, "the text is nested too deeply; put parts of it in views"
             ) from None
         except (ValueError, TypeError, AttributeError, IndexError, KeyError, AssertionError) as bug:
-            # sqlglot raises these errors for some texts that are no SQL.
+            # sqlglot raises these errors for some texts that are not SQL.
             raise self.error_at(
-                0, f"the text is no SQL ({type(bug).__name__} in its reader)"
+                0, f"the text is not valid SQL ({type(bug).__name__} in the parser)"
             ) from None
-        # A comment after the last semicolon is a statement to sqlglot.
+        # To sqlglot, a comment after the last semicolon is a statement.
         statements = [
             tree for tree in trees if tree is not None and not isinstance(tree, exp.Semicolon)
         ]
         for tree in statements:
-            for name in tree.find_all(exp.Identifier):
-                if not name.args.get("quoted") and not re.fullmatch(r"[^\W\d][\w$]*", name.name):
-                    raise self.error(name, f"{name.name!r} is no name; put it in double quotes")
+            self._check_names(tree)
         return statements
 
+    def _check_names(self, tree: exp.Expr) -> None:
+        """Refuse names with special characters, which sqlglot accepts without quotes."""
+        for name in tree.find_all(exp.Identifier):
+            if not name.args.get("quoted") and not re.fullmatch(r"[^\W\d][\w$]*", name.name):
+                raise self.error(
+                    name, f"{name.name!r} is not a valid name; put it in double quotes"
+                )
+
     def error(self, node: exp.Expr, message: str, word: str = "") -> SqlError:
-        """Return an error at a node, or at the last ``word`` before it."""
+        """Return an error that points to a node, or to the last ``word`` before the node."""
         return self.error_at(self._offset_of(node, word), message)
 
     def unsupported(
@@ -171,55 +191,62 @@ class SqlSource:
         """Return an error at an offset of the text."""
         return self._make_error(offset, message, SqlError)
 
-    def accept(self, node: exp.Expr, *understood: str) -> None:
-        """Record that a node is read; raise UnsupportedSqlError if another argument is set."""
+    def allow_arguments(self, node: exp.Expr, *allowed: str) -> None:
+        """Record that a node is read, with its arguments ``allowed``.
+
+        Raises:
+            UnsupportedSqlError: Another argument of the node is set.
+        """
         self._nodes_read.add(id(node))
         for name, value in node.args.items():
-            if name in understood or value is None or value is False or value == []:
+            if name in allowed or value is None or value is False or value == []:
                 continue
-            inside = value[0] if isinstance(value, list) else value
-            place = inside if isinstance(inside, exp.Expr) else node
-            construct = CONSTRUCTS.get(name, name.strip("_").upper().replace("_", " "))
+            argument = value[0] if isinstance(value, list) else value
+            construct = ARGUMENT_NAMES.get(name, name.strip("_").upper().replace("_", " "))
             if isinstance(value, str):
                 construct = f"{construct} {value}"
-            of = self.construct(node)
-            raise self.unsupported(place, f"{construct} in {of}", word=_keyword_of(name, value))
+            raise self.unsupported(
+                argument if isinstance(argument, exp.Expr) else node,
+                f"{construct} in {self.describe(node)}",
+                word=_keyword_of(name, value),
+            )
 
     def mark_read(self, tree: exp.Expr) -> None:
-        """Record that a tree is read, because it equals a tree that has been read."""
+        """Record that all nodes of a tree are read, because it equals a tree that was read."""
         self._nodes_read.update(id(node) for node in tree.walk())
 
-    def check_read(self, tree: exp.Expr) -> None:
-        """Raise UnsupportedSqlError if a part of a planned statement was not read.
+    def check_all_read(self, tree: exp.Expr) -> None:
+        """Raise UnsupportedSqlError if a part of a planned statement has not been read.
 
-        WITH queries that nothing names are left alone, as DuckDB leaves them.
+        A WITH query that no other query names is never planned, so it is not checked. DuckDB does
+        not check it, either.
         """
 
-        def unused(node: exp.Expr) -> bool:
+        def is_unused_query(node: exp.Expr) -> bool:
             return isinstance(node, exp.CTE) and id(node.this) not in self._nodes_read
 
-        for node in tree.walk(prune=unused):
-            if id(node) in self._nodes_read or unused(node):
+        for node in tree.walk(prune=is_unused_query):
+            if id(node) in self._nodes_read or is_unused_query(node):
                 continue
-            known = PLAIN.get(type(node))
-            if known is None:
-                raise self.unsupported(node, f"{self.construct(node)} at this place")
-            self.accept(node, *known)
+            arguments = READ_BY_PARENT.get(type(node))
+            if arguments is None:
+                raise self.unsupported(node, f"{self.describe(node)} at this place")
+            self.allow_arguments(node, *arguments)
 
     @contextmanager
-    def function(self, node: exp.Expr) -> Iterator[None]:
-        """Point at ``node`` when its arguments do not suit a function."""
+    def errors_at(self, node: exp.Expr) -> Iterator[None]:
+        """Turn the `FunctionError` of a call into an SqlError that points to ``node``."""
         try:
             yield
         except FunctionError as error:
             raise self.error(node, str(error)) from None
 
-    def written_name(self, node: exp.Expr) -> str:
-        """Return the name of a function as it is in the text, else the name in sqlglot."""
-        if WRITTEN in node.meta:
-            return str(node.meta[WRITTEN])
+    def name_in_text(self, node: exp.Expr) -> str:
+        """Return the name of a function as in the text; if unknown, its name in sqlglot."""
+        if NAME_IN_TEXT in node.meta:
+            return str(node.meta[NAME_IN_TEXT])
         if isinstance(node, exp.IgnoreNulls | exp.RespectNulls | exp.Filter):
-            return self.written_name(node.this)
+            return self.name_in_text(node.this)
         start, end = node.meta.get("start"), node.meta.get("end")
         if start is not None and end is not None:
             return self.text[start : end + 1]
@@ -227,99 +254,117 @@ class SqlSource:
             return node.name
         return node.sql_name().lower() if isinstance(node, exp.Func) else node.key
 
-    def construct(self, node: exp.Expr) -> str:
-        """Return the name of a node for an error, as in the text if possible."""
-        if WRITTEN in node.meta and not isinstance(node, exp.DataType):
-            return f"{node.meta[WRITTEN]}()"
+    def describe(self, node: exp.Expr) -> str:
+        """Return the name of a construct for an error message, as in the text if possible."""
+        if NAME_IN_TEXT in node.meta and not isinstance(node, exp.DataType):
+            return f"{node.meta[NAME_IN_TEXT]}()"
         if isinstance(node, exp.Command):
             return str(node.this).upper()
         if type(node) in SYMBOLS:
             return SYMBOLS[type(node)]
-        operator = self._written_operator(node) if isinstance(node, exp.Binary) else ""
+        operator = self._operator_in_text(node) if isinstance(node, exp.Binary) else ""
         if operator:
             return f"operator {operator}"
-        # AtTimeZone is AT TIME ZONE, WithinGroup is WITHIN GROUP.
+        # The class AtTimeZone becomes AT TIME ZONE.
         return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(node).__name__).upper()
 
-    def _written_operator(self, node: exp.Binary) -> str:
-        """Return the words between the sides of a binary expression, if these have places."""
+    def _operator_in_text(self, node: exp.Binary) -> str:
+        """Return the words between the operands, or nothing if their offsets are unknown."""
         ends = (part.meta.get("end") for part in node.left.walk())
-        end = max((end for end in ends if end is not None), default=None)
-        start = self._first_offset(node.right)
-        if end is None or start is None:
+        left_end = max((end for end in ends if end is not None), default=None)
+        right_start = self._first_offset(node.right)
+        if left_end is None or right_start is None:
             return ""
-        brackets = (TokenType.L_PAREN, TokenType.R_PAREN)
-        between = [token for token in self.tokens if end < token.start < start]
-        words = [token for token in between if token.token_type not in brackets]
-        if not words or len(words) > 3:
+        words = [
+            token
+            for token in self.tokens
+            if left_end < token.start < right_start
+            and token.token_type not in (TokenType.L_PAREN, TokenType.R_PAREN)
+        ]
+        if not words or len(words) > MAX_OPERATOR_WORDS:
             return ""
         return self.text[words[0].start : words[-1].end + 1]
 
     def first_word(self, statement: int) -> tuple[int, str]:
-        """Return the place and the text of the first word of a statement, by number from 0."""
-        firsts: list[Token] = []
-        after = True
+        """Return the offset and the text of the first word of a statement, counted from 0."""
+        first_tokens: list[Token] = []
+        is_first = True
         for token in self.tokens:
-            if after and token.token_type != TokenType.SEMICOLON:
-                firsts.append(token)
-            after = token.token_type == TokenType.SEMICOLON
-        token = firsts[min(statement, len(firsts) - 1)]
+            is_semicolon = token.token_type == TokenType.SEMICOLON
+            if is_first and not is_semicolon:
+                first_tokens.append(token)
+            is_first = is_semicolon
+        token = first_tokens[min(statement, len(first_tokens) - 1)]
         return token.start, token.text
 
     def _check_tokens(self) -> None:
-        """Refuse texts that sqlglot accepts by dropping or misreading a part."""
-        opened: list[Token] = []
-        for token, following in zip(self.tokens, self.tokens[1:], strict=False):
-            kind, glued = token.token_type, following.start == token.end + 1
-            word = following.text[:1].isalnum() or following.text[:1] == "_"
-            if kind == TokenType.NUMBER and glued and word:  # 0x10 would be 0 AS x10
-                found = token.text + following.text
-                raise self.error_at(token.start, f"{found!r} is no number; put a space in between")
-            if kind in NO_COMMA_AFTER and following.token_type == TokenType.COMMA:
-                raise self.error_at(following.start, "syntax error near ',': nothing is before it")
-        for token in self.tokens:
-            kind = token.token_type
-            if kind == TokenType.NUMBER and len(token.text) > MAX_NUMBER_CHARACTERS:
-                raise self.error_at(
-                    token.start,
-                    f"a number of {len(token.text)} characters: write one of up to "
-                    f"{MAX_NUMBER_CHARACTERS}",
-                )
-            if kind == TokenType.L_PAREN:
-                opened.append(token)
-            elif kind == TokenType.R_PAREN and not opened:
-                raise self.error_at(token.start, "syntax error near ')': no bracket is open")
-            elif kind == TokenType.R_PAREN:
-                opened.pop()
-        if opened:
-            raise self.error_at(
-                opened[-1].start, "syntax error near '(': the bracket is not closed"
-            )
+        """Refuse texts that sqlglot accepts although it drops or misreads a part of them."""
+        self._check_neighbours()
+        self._check_number_lengths()
+        self._check_parentheses()
         whens = [token for token in self.tokens if token.token_type == TokenType.WHEN]
         thens = [token for token in self.tokens if token.token_type == TokenType.THEN]
         if len(whens) != len(thens):
             raise self.error_at(
-                (whens or thens)[-1].start, "syntax error: as many THEN as WHEN needed"
+                (whens or thens)[-1].start,
+                f"syntax error: {len(whens)} WHEN and {len(thens)} THEN; each WHEN needs a THEN",
             )
 
+    def _check_neighbours(self) -> None:
+        for token, following in zip(self.tokens, self.tokens[1:], strict=False):
+            is_glued = following.start == token.end + 1
+            is_word = following.text[:1].isalnum() or following.text[:1] == "_"
+            if token.token_type == TokenType.NUMBER and is_glued and is_word:
+                number = token.text + following.text  # sqlglot reads 0x10 as 0 AS x10
+                raise self.error_at(
+                    token.start, f"{number!r} is not a valid number; put a space in between"
+                )
+            if token.token_type in NO_COMMA_AFTER and following.token_type == TokenType.COMMA:
+                raise self.error_at(
+                    following.start, "syntax error near ',': an item is missing before it"
+                )
+
+    def _check_number_lengths(self) -> None:
+        for token in self.tokens:
+            if token.token_type == TokenType.NUMBER and len(token.text) > MAX_NUMBER_CHARACTERS:
+                raise self.error_at(
+                    token.start,
+                    f"a number of {len(token.text)} characters; the maximum is "
+                    f"{MAX_NUMBER_CHARACTERS}",
+                )
+
+    def _check_parentheses(self) -> None:
+        open_parentheses: list[Token] = []
+        for token in self.tokens:
+            if token.token_type == TokenType.L_PAREN:
+                open_parentheses.append(token)
+            elif token.token_type == TokenType.R_PAREN:
+                if not open_parentheses:
+                    raise self.error_at(token.start, "syntax error near ')': '(' is missing")
+                open_parentheses.pop()
+        if open_parentheses:
+            raise self.error_at(open_parentheses[-1].start, "syntax error near '(': ')' is missing")
+
     def _first_offset(self, node: exp.Expr) -> int | None:
+        """Return the first offset that sqlglot has kept in a tree."""
         starts = (part.meta.get("start") for part in node.walk())
         return min((start for start in starts if start is not None), default=None)
 
     def _offset_of(self, node: exp.Expr, word: str) -> int:
-        at: exp.Expr | None = node
+        """Return the offset of a node or its nearest ancestor, or of the last ``word`` before."""
+        ancestor: exp.Expr | None = node
         start = None
-        while at is not None and start is None:
-            start, at = self._first_offset(at), at.parent
+        while ancestor is not None and start is None:
+            start, ancestor = self._first_offset(ancestor), ancestor.parent
         start = start or 0
-        if word:
-            pattern = r"\b" + r"\s+".join(map(re.escape, word.split())) + r"\b"
-            before = list(re.finditer(pattern, self.text[: start + len(word)], re.IGNORECASE))
-            if before:
-                return before[-1].start()
-            after = re.compile(pattern, re.IGNORECASE).search(self.text, start)
-            return after.start() if after else start
-        return start
+        if not word:
+            return start
+        pattern = r"\b" + r"\s+".join(map(re.escape, word.split())) + r"\b"
+        before = list(re.finditer(pattern, self.text[: start + len(word)], re.IGNORECASE))
+        if before:
+            return before[-1].start()
+        after = re.compile(pattern, re.IGNORECASE).search(self.text, start)
+        return after.start() if after else start
 
     def _syntax_error(self, error: ParseError) -> SqlError:
         details: dict[str, Any] = dict(error.errors[0]) if error.errors else {}
@@ -336,18 +381,23 @@ class SqlSource:
         lines = self.text.split("\n")
         # sqlglot reports the end of the token.
         end = sum(len(text) + 1 for text in lines[: line - 1]) + column - 1
-        token = next((t for t in self.tokens if t.start <= end <= t.end), None)
-        found = f" near {self.text[token.start : token.end + 1]!r}" if token else ""
-        return self.error_at(token.start if token else end, f"syntax error{found}: {message}")
+        for token in self.tokens:
+            if token.start <= end <= token.end:
+                word = self.text[token.start : token.end + 1]
+                return self.error_at(token.start, f"syntax error near {word!r}: {message}")
+        return self.error_at(end, f"syntax error: {message}")
 
     def _make_error(self, offset: int, message: str, error: type[Error]) -> Error:
         return error(*point_at(self.text, offset, message))
 
 
 def _keyword_of(name: str, value: object) -> str:
+    """Return the word in the text that sets an argument of a node; empty if it is unknown."""
     if isinstance(value, str):
         return value
-    return KEYWORDS.get(name, name.strip("_") if isinstance(value, exp.Expr) else "")
+    if name in ARGUMENT_KEYWORDS:
+        return ARGUMENT_KEYWORDS[name]
+    return name.strip("_") if isinstance(value, exp.Expr) else ""
 
 
 def _without_control_characters(message: str) -> str:

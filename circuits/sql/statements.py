@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from sqlglot import exp
 
 from circuits.plan.nodes import Field, PlanNode, Scan
-from circuits.sql import dates, predicates, query, scalar_functions
+from circuits.sql import query
 from circuits.sql.environment import Environment, rename_columns
-from circuits.sql.rows import QueryReader
+from circuits.sql.readers import READERS
+from circuits.sql.select_builder import QueryReader
 from circuits.sql.source import SqlSource
 
 __all__ = ["plan_sql"]
 
-# These modules are imported because they add their readers.
-_READERS: Final = (predicates, scalar_functions, dates)
+#: The column of the weights in the output of a view.
+WEIGHT_COLUMN: Final = "weight"
+
+
+class _View(NamedTuple):
+    name: str
+    plan: PlanNode
 
 
 def plan_sql(
@@ -29,14 +35,14 @@ def plan_sql(
     """Return the plans of the views that a text defines, in order.
 
     Args:
-        text: One SELECT, or ``CREATE VIEW v AS SELECT ...;`` any number of times and then perhaps
-            a SELECT. A view can name the views before it.
+        text: One SELECT, or any number of ``CREATE VIEW v AS SELECT ...;`` and then perhaps a
+            SELECT. A view can name the views before it.
         relations: The columns of each relation that the text can name.
         name: The name of the view of a plain SELECT.
         dialect: The dialect of sqlglot to read the text in.
 
     Raises:
-        SqlError: The text is no SQL, or a name is unknown; the error has line and column.
+        SqlError: The text is not valid SQL, or a name is unknown; the error has line and column.
         UnsupportedSqlError: A construct is valid SQL, but not supported.
 
     Complexity:
@@ -59,20 +65,19 @@ def plan_sql(
     plans: dict[str, PlanNode] = {}
     queries: QueryReader = query
     try:
-        trees = source.statements()
+        trees = source.parse()
         if not trees:
             raise source.error_at(0, "the text has no statement; write a SELECT")
         for number, tree in enumerate(trees):
-            environment = Environment(source, scans, queries)
-            view, plan_query = _plan_statement(environment, tree, name, number)
-            source.check_read(tree)
-            if isinstance(tree, exp.Create) or number + 1 == len(trees):
-                _check_name(source, tree, view, scans)
-                _check_columns(source, tree, view, plan_query)
-                plans[view] = plan_query
-                scans[view] = Scan(view, plan_query.fields)
-                continue
-            raise source.error(tree, "a SELECT before other statements; make it a CREATE VIEW")
+            environment = Environment(source, scans, queries, READERS)
+            view = _plan_statement(environment, tree, name, number)
+            source.check_all_read(tree)
+            if not isinstance(tree, exp.Create) and number + 1 < len(trees):
+                raise source.error(tree, "a SELECT before other statements; make it a CREATE VIEW")
+            _check_name(source, tree, view.name, scans)
+            _check_columns(source, tree, view)
+            plans[view.name] = view.plan
+            scans[view.name] = Scan(view.name, view.plan.fields)
     except RecursionError:
         raise source.error_at(
             0, "the text is nested too deeply; put parts of it in views"
@@ -80,62 +85,65 @@ def plan_sql(
     return plans
 
 
-def _plan_statement(
-    environment: Environment, tree: exp.Expr, name: str, number: int
-) -> tuple[str, PlanNode]:
+def _plan_statement(environment: Environment, tree: exp.Expr, name: str, number: int) -> _View:
     source = environment.source
-    if not isinstance(tree, exp.Create):
-        if not isinstance(tree, exp.Query | exp.Values):
-            place, word = source.first_word(number)
-            if isinstance(tree, exp.Command) and word.upper() == "CREATE":
-                word = "this CREATE"
-            raise source.unsupported_at(place, word.upper(), "there are SELECT and CREATE VIEW")
-        derived = query.plan_query(environment, tree)
-        derived.complete(source, tree)
-        return name, rename_columns(source, derived, []).plan
+    if isinstance(tree, exp.Create):
+        return _plan_create_view(environment, tree)
+    if not isinstance(tree, exp.Query | exp.Values):
+        offset, word = source.first_word(number)
+        if isinstance(tree, exp.Command) and word.upper() == "CREATE":
+            word = "this CREATE"
+        raise source.unsupported_at(offset, word.upper(), "write SELECT or CREATE VIEW")
+    derived = query.plan_query(environment, tree)
+    derived.require_all_columns(source, tree)
+    return _View(name, rename_columns(source, derived, []).plan)
+
+
+def _plan_create_view(environment: Environment, tree: exp.Create) -> _View:
+    source = environment.source
     if tree.kind != "VIEW":
-        raise source.unsupported(tree, f"CREATE {tree.kind}", "there is CREATE VIEW", word="create")
-    source.accept(tree, "this", "kind", "replace", "expression", "exists", "properties")
+        raise source.unsupported(tree, f"CREATE {tree.kind}", "write CREATE VIEW", word="create")
+    source.allow_arguments(tree, "this", "kind", "replace", "expression", "exists", "properties")
     properties = tree.args.get("properties")
     if properties is not None:
-        source.accept(properties, "expressions")
-    for part in properties.expressions if properties else ():
-        if not isinstance(part, exp.MaterializedProperty):
-            raise source.unsupported(
-                tree, f"CREATE with {part.key}", "there is CREATE VIEW", "create"
-            )
-        source.accept(part)
-    target, names = tree.this, []
+        source.allow_arguments(properties, "expressions")
+        for part in properties.expressions:
+            if not isinstance(part, exp.MaterializedProperty):
+                raise source.unsupported(
+                    tree, f"CREATE with {part.key}", "write CREATE VIEW", "create"
+                )
+            source.allow_arguments(part)
+    target, column_names = tree.this, []
     if isinstance(target, exp.Schema):
-        source.accept(target, "this", "expressions")
-        target, names = target.this, target.expressions
-    for part in names:
+        source.allow_arguments(target, "this", "expressions")
+        target, column_names = target.this, target.expressions
+    for part in column_names:
         if not isinstance(part, exp.Identifier):
             raise source.unsupported(part, "a column definition in CREATE VIEW", "give names only")
-    source.accept(target, "this")
+    source.allow_arguments(target, "this")
     if tree.expression is None:
-        raise source.error(target, "CREATE VIEW without AS SELECT")
+        raise source.error(target, "CREATE VIEW without AS SELECT; add it")
     derived = query.plan_query(environment, tree.expression)
-    derived.complete(source, tree.expression)
-    return target.name, rename_columns(source, derived, names).plan
+    derived.require_all_columns(source, tree.expression)
+    return _View(target.name, rename_columns(source, derived, column_names).plan)
 
 
-def _check_name(source: SqlSource, tree: exp.Expr, view: str, scans: Mapping[str, Scan]) -> None:
-    same = [relation for relation in scans if relation.casefold() == view.casefold()]
-    if same:
+def _check_name(source: SqlSource, tree: exp.Expr, name: str, scans: Mapping[str, Scan]) -> None:
+    if any(relation.casefold() == name.casefold() for relation in scans):
         raise source.error(
             tree.this if isinstance(tree, exp.Create) else tree,
-            f"view {view!r} has the name of an existing relation or view; choose another",
+            f"view {name!r} has the name of an existing relation or view; choose another",
         )
 
 
-def _check_columns(source: SqlSource, tree: exp.Expr, view: str, plan_query: PlanNode) -> None:
-    query_ = tree.expression if isinstance(tree, exp.Create) else tree
-    items = {item.alias_or_name.casefold(): item for item in query_.expressions}
-    for field in plan_query.fields:
-        key = field.name.casefold()
-        tree = items.get(key, query_)
-        if key == "weight":
+def _check_columns(source: SqlSource, tree: exp.Expr, view: _View) -> None:
+    """Refuse a column with the name of the column of the weights."""
+    select = tree.expression if isinstance(tree, exp.Create) else tree
+    items = {item.alias_or_name.casefold(): item for item in select.expressions}
+    for field in view.plan.fields:
+        if field.name.casefold() == WEIGHT_COLUMN:
             raise source.error(
-                tree, f"column {field.name!r} of view {view!r} has the name of the weights; rename"
+                items.get(WEIGHT_COLUMN, select),
+                f"column {field.name!r} of view {view.name!r} has the name of the weights; "
+                "rename it",
             )

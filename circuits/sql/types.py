@@ -11,7 +11,7 @@ from typing import Final
 import pyarrow as pa
 from sqlglot import exp
 
-from circuits.sql.parsing import WRITTEN
+from circuits.sql.parsing import NAME_IN_TEXT
 from circuits.sql.source import SqlSource
 from circuits.types.arrow_types import SQL_TYPES
 
@@ -22,6 +22,12 @@ ARROW_TYPES: Final[dict[exp.DType, pa.DataType]] = {
 }
 
 
+# Of DECIMAL.
+DEFAULT_PRECISION: Final = 18
+DEFAULT_SCALE: Final = 3
+MAX_PRECISION: Final = 38
+
+
 def arrow_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
     """Return the target type of a CAST.
 
@@ -29,25 +35,36 @@ def arrow_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
         SqlError: A decimal has no such precision.
         UnsupportedSqlError: No column can have the type.
     """
-    source.accept(node, "this", "expressions", "nested")
+    source.allow_arguments(node, "this", "expressions", "nested")
     kind = node.this
-    plain = all(isinstance(parameter, exp.DataTypeParam) for parameter in node.expressions)
-    parameters = [_read_parameter(source, each) for each in node.expressions] if plain else []
     if kind == exp.DType.DECIMAL:
-        precision, scale, *more = [*parameters, 0, 0] if parameters else [18, 3]
-        if not 0 <= scale <= precision <= 38 or not precision or any(more):
-            name = node.meta.get(WRITTEN) or node.sql()
-            raise source.error(node, f"no type {name}; precision is 1 to 38, scale 0 to precision")
-        return pa.decimal128(precision, scale)
+        return _decimal_type(source, node)
+    if all(isinstance(parameter, exp.DataTypeParam) for parameter in node.expressions):
+        for parameter in node.expressions:
+            _read_parameter(source, parameter)
     if kind not in ARROW_TYPES or node.expressions or node.args.get("nested"):
-        known = ", ".join(sorted([*(known.value for known in ARROW_TYPES), "DECIMAL(p, s)"]))
-        name = node.meta.get(WRITTEN) or node.sql(dialect=source.dialect)
-        raise source.unsupported(node, f"type {name}", f"there are: {known}")
+        types = ", ".join(sorted([*(type.value for type in ARROW_TYPES), "DECIMAL(p, s)"]))
+        name = node.meta.get(NAME_IN_TEXT) or node.sql(dialect=source.dialect)
+        raise source.unsupported(node, f"type {name}", f"types: {types}")
     return ARROW_TYPES[kind]
 
 
+def _decimal_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
+    """Return the type of ``DECIMAL``, ``DECIMAL(precision)`` or ``DECIMAL(precision, scale)``."""
+    parameters = [_read_parameter(source, parameter) for parameter in node.expressions]
+    precision, scale = DEFAULT_PRECISION, DEFAULT_SCALE
+    if parameters:
+        precision, scale = (*parameters, 0)[:2]
+    if len(parameters) > 2 or not 1 <= precision <= MAX_PRECISION or not 0 <= scale <= precision:
+        name = node.meta.get(NAME_IN_TEXT) or node.sql()
+        raise source.error(
+            node, f"invalid type {name}; precision is 1 to {MAX_PRECISION}, scale 0 to precision"
+        )
+    return pa.decimal128(precision, scale)
+
+
 def _read_parameter(source: SqlSource, node: exp.Expr) -> int:
-    source.accept(node, "this")
+    source.allow_arguments(node, "this")
     if not isinstance(node, exp.DataTypeParam) or not node.this.is_int:
-        raise source.error(node, f"{node.sql()} is no number of digits")
+        raise source.error(node, f"{node.sql()} is not a number of digits")
     return int(node.this.this)

@@ -1,4 +1,4 @@
-"""VALUES: constant rows, each column in a type that holds all its values."""
+"""VALUES: constant rows; the values of a column are cast to their common type."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
 from circuits.plan.nodes import Field, Values
+from circuits.sql.clause import Clause
 from circuits.sql.environment import Environment
-from circuits.sql.expressions import Clause
 from circuits.types import functions
 
 __all__ = ["read_values"]
@@ -16,10 +16,10 @@ __all__ = ["read_values"]
 def read_values(environment: Environment, node: exp.Values) -> Values:
     """Return the rows of VALUES; the columns are named col0, col1, ... as in DuckDB."""
     source = environment.source
-    clause = Clause(source, "VALUES", _refuse_column)
+    clause = environment.clause("VALUES", _refuse_column)
     rows: list[list[Expression]] = []
     for row in node.expressions:
-        source.accept(row, "expressions")
+        source.allow_arguments(row, "expressions")
         rows.append([clause.read(value) for value in row.expressions])
         if len(rows[-1]) != len(rows[0]):
             raise source.error(
@@ -27,17 +27,17 @@ def read_values(environment: Environment, node: exp.Values) -> Values:
             )
     fields, constants = [], []
     for number, column in enumerate(zip(*rows, strict=True)):
-        with source.function(node):
-            # A text beside dates is cast to a date, as elsewhere beside other literals.
-            of = functions.call("coalesce", *column).type
+        with source.errors_at(node):
+            # coalesce casts a string literal beside dates to a date.
+            type_ = functions.call("coalesce", *column).type
             cast = [
-                value if value.type == of else functions.call("cast", value, type=of)
+                value if value.type == type_ else functions.call("cast", value, type=type_)
                 for value in column
             ]
         for value in cast:
             if not isinstance(value, Literal):
                 raise source.unsupported(node, f"{value} in VALUES", "write constants")
-        fields.append(Field(f"col{number}", of))
+        fields.append(Field(f"col{number}", type_))
         constants.append([value.value for value in cast if isinstance(value, Literal)])
     return Values(tuple(fields), tuple(zip(*constants, strict=True)))
 

@@ -72,7 +72,7 @@ class DistributedEngine(Engine):
         self._pipeline: Pipeline | None = None
         self._pipeline_id = ""
         driver = Circuit(driver_spec(circuit.spec, self._stages))
-        self._store = Store(files, driver, keep=keep, owner=circuit, cells=cells)
+        self._store = Store(files, driver, keep=keep, directory_circuit=circuit, cells=cells)
         super().__init__(driver, self._store)
 
     def evaluate(self, step: CircuitStep, batch_id: int, frame: DataFrame) -> StepOutput:
@@ -118,7 +118,7 @@ class DistributedEngine(Engine):
             return explain_stages(self._stages, self._default_layout.grids)
         layout = GridLayout.of(cells.layout, self._stages, cells.count)
         loads = {
-            stage.number: count_loads(stage, cells.of_stage(stage.number))
+            stage.number: count_loads(stage, cells.stage_manifests(stage.number))
             for stage in self._stages.stages
         }
         return explain_stages(self._stages, layout.grids, loads=loads)

@@ -213,7 +213,7 @@ class _Rescaling:
         driver.load(stored_state(self._files, self._before))
         states = {}
         for cells, grid in zip(self._cells, layout.grids, strict=True):
-            whole = cells.read(grid, old.of_stage(cells.stage.number))
+            whole = cells.read(grid, old.stage_manifests(cells.stage.number))
             states[cells.stage.node] = whole
             cells.count(whole)
         return self._rewritten(
@@ -235,7 +235,7 @@ class _Rescaling:
             new, found = cells.repartition(
                 grid,
                 choose_grid,
-                old.of_stage(cells.stage.number),
+                old.stage_manifests(cells.stage.number),
                 batch_id=self._number,
                 steps=self._before.steps,
             )
@@ -262,7 +262,7 @@ class _Rescaling:
         writer = Writer(self._files, None, f"{DATA}/{self._number:020}-{_attempt()}")
         self._writers.append(writer)
         writer.add(step)
-        found = writer.manifest(
+        found = writer.make_manifest(
             step,
             self._number,
             state_id=before.state_id,
@@ -281,7 +281,7 @@ class _Rescaling:
         files, name = self._files, manifest_name(self._number)
         after = replace(after, epoch=self._owner.epoch, owner=self._owner.token)
         temporary = f"{name}.{_attempt()}.tmp"
-        files.write(temporary, [after.to_bytes()])
+        files.write(temporary, [after.encode()])
         files.sync(temporary)
         files.sync_folder("")
         check_owner(files, self._owner)

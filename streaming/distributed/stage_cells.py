@@ -146,9 +146,9 @@ class StageCells:
         writer = Writer(self.files, None, stem)
         self.written.append(writer)
         writer.add(step)
-        return writer.manifest(
+        return writer.make_manifest(
             step, batch_id, state_id=self.state_id, fingerprint=circuit.fingerprint
-        ).to_bytes()
+        ).encode()
 
     def _check(self, written: OperatorState, found: OperatorState) -> None:
         """Check that the number of rows and their weights are the same when they are read back."""

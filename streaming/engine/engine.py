@@ -2,18 +2,19 @@
 
 ::
 
-    EmbeddedEngine       the circuit in this process, its state in a directory or in memory
-    DistributedEngine    cells on Spark's executors, and a driver circuit (`streaming.distributed`)
+    EmbeddedEngine       runs the circuit in this process; its state is in a directory or in memory
+    DistributedEngine    runs the joins and groups in cells on Spark's executors, and the other
+                         operators in a circuit on the driver (`streaming.distributed`)
 
 A micro-batch is one transaction::
 
     staged = engine.prepare(batch)      evaluate the step; nothing has changed
-    staged.write(tables)                make it the next version of the durable state
-    staged.commit()                     make it the state in memory
-    staged.abandon()                    instead of commit: the state in memory stays as it was
+    staged.write(tables)                make the step the next version of the durable state
+    staged.commit()                     make the step the state in memory
+    staged.abandon()                    instead of commit: discard the step
 
-The two engines differ in `Engine.evaluate` alone: the deltas come from the step of the circuit
-itself or from the cells.
+The two engines differ mainly in `Engine.evaluate`, which returns the deltas of the views: those of
+the circuit's step, or those of the cells.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from pyspark.sql import DataFrame
 
 from circuits import Circuit, CircuitStep
 from streaming.engine.prepare import PreparedBatch, prepare_batch
-from streaming.sources.dead_letters import BadRows, DeadLetters
+from streaming.sources.dead_letters import BadRowPolicy, DeadLetters
 from streaming.sources.envelope import Changes
 from streaming.state.cell_versions import CellVersions
 from streaming.state.memory_store import InMemoryStore
@@ -44,16 +45,16 @@ __all__ = ["EmbeddedEngine", "Engine", "MicroBatch", "PhaseTimer", "StagedBatch"
 class PhaseTimer(Protocol):
     """Receives the phases of a micro-batch and the operators that a step evaluates."""
 
-    def phase(self, name: str, what: str = "") -> AbstractContextManager[None]:
-        """Measure a phase; ``what`` describes its work."""
+    def phase(self, name: str, subject: str = "") -> AbstractContextManager[None]:
+        """Measure a phase; ``subject`` says what the phase works on."""
         ...
 
-    def split(self, name: str, parts: Mapping[str, float]) -> None:
+    def split_phase(self, name: str, parts: Mapping[str, float]) -> None:
         """Count some of the seconds of a phase as seconds of others."""
         ...
 
     def operator(self, name: str, kind: str, views: tuple[str, ...]) -> None:
-        """Note the operator that the step evaluates now."""
+        """Record the operator that the step evaluates now."""
         ...
 
 
@@ -63,10 +64,10 @@ class MicroBatch:
 
     Attributes:
         batch_id: The id of the micro-batch.
-        query_id: The query that the micro-batch comes from, if it is known.
+        query_id: The Spark query of the micro-batch, if it is known.
         changes: The changed rows of each relation, and rows that could not be decoded.
-        frame: The rows as they came; its Spark session runs the cells.
-        watermarks: Times before which no rows of an input are expected any more.
+        frame: The rows as Spark passed them; the Spark session of the frame runs the cells.
+        watermarks: For each input with retention, the time before which no rows are expected.
     """
 
     batch_id: int
@@ -82,7 +83,7 @@ class StepOutput:
 
     Attributes:
         deltas: The consolidated delta of each output.
-        after: Reads a materialized view after the step.
+        after: Returns a reader of a materialized view as it is after the step.
         cells: The versions that the cells have written, if there are any.
     """
 
@@ -98,7 +99,7 @@ class StagedBatch:
         batch: The micro-batch.
         prepared: Its step and its dead letters.
         output: The deltas of the step.
-        versions: The versions that it will belong to.
+        versions: The store that `write` adds a version to.
     """
 
     def __init__(
@@ -129,44 +130,44 @@ class StagedBatch:
         return self._prepared.step.missing_deletions
 
     def after(self, view: str) -> PostStepReader:
-        """A materialized view after the step."""
+        """Return a reader of a materialized view as it is after the step."""
         return self._output.after(view)
 
     def write(self, tables: Mapping[str, pa.Table]) -> VersionSummary:
-        """Make the step the next durable version, with the tables that the views publish.
+        """Make the step the next durable version, with the published tables of the views.
 
-        The version exists from here on, also if the process ends before `commit`.
+        After this call the version exists, even if the process ends before `commit`.
 
         Raises:
             StateError: The state directory cannot be written; see `streaming.state.store.Store`.
         """
-        letters = self._prepared.dead_letters.table
+        dead_letters = self._prepared.dead_letters.table
         return self._versions.write(
             self._batch.batch_id,
             self._batch.query_id,
             self._prepared.step,
             outputs=tables,
             digests=self._prepared.digests,
-            dead_letters=letters if letters.num_rows else None,
+            dead_letters=dead_letters if dead_letters.num_rows else None,
             cells=self._output.cells,
         )
 
     def commit(self) -> None:
         """Make the step the state in memory, after `write`."""
         self._prepared.step.commit()
-        self._versions.settle()
+        self._versions.confirm_commit()
 
     def abandon(self) -> None:
-        """Discard the step; the state in memory stays as it was. No effect after `commit`."""
+        """Discard the step; the state in memory does not change. No effect after `commit`."""
         self._prepared.step.abandon()
 
 
 class Engine(ABC):
-    """Where a circuit runs, and its state.
+    """Runs a circuit and keeps its state.
 
     Args:
-        circuit: The circuit that takes the decoded rows.
-        versions: Its state.
+        circuit: The circuit that receives the decoded rows.
+        versions: The store of the circuit's state.
     """
 
     #: Whether `explain` reads the state directory, so that no micro-batch may run beside it.
@@ -181,9 +182,9 @@ class Engine(ABC):
         """Return the deltas of the views for a prepared step of ``circuit``.
 
         Args:
-            step: The step, prepared.
+            step: The prepared step.
             batch_id: The micro-batch.
-            frame: Its rows, of which the session may be needed.
+            frame: The rows of the micro-batch; an engine may need the Spark session of the frame.
         """
 
     @abstractmethod
@@ -195,24 +196,26 @@ class Engine(ABC):
         """Check that a view can be read whole from the circuit.
 
         Raises:
-            UnknownViewError: The engine keeps no view whole.
+            UnknownViewError: The engine has only parts of each view.
         """
 
-    def prepare(self, batch: MicroBatch, *, bad_rows: BadRows, timer: PhaseTimer) -> StagedBatch:
+    def prepare(
+        self, batch: MicroBatch, *, bad_rows: BadRowPolicy, timer: PhaseTimer
+    ) -> StagedBatch:
         """Evaluate the step of a micro-batch; the state does not change.
 
         Args:
             batch: The micro-batch.
-            bad_rows: The policy for rows that the circuit does not take.
+            bad_rows: The policy for rows that the circuit rejects.
             timer: Receives the phases ``step`` and ``cells``.
 
         Raises:
-            RowError: A row is not taken, and the policy is to fail.
-            DbspWcojError: The rows do not fit the circuit, or a cell refused its step.
+            RowError: The circuit rejects a row, and the policy is to fail.
+            DbspWcojError: The rows do not fit the circuit, or the step of a cell failed.
         """
         tables = batch.changes.tables
         rows = sum(table.num_rows for table in tables.values())
-        with timer.phase("step", f"{rows:,} rows"), self._operators_noted(timer):
+        with timer.phase("step", f"{rows:,} rows"), self._report_operators(timer):
             prepared = prepare_batch(
                 self.circuit,
                 tables,
@@ -221,7 +224,7 @@ class Engine(ABC):
                 batch_id=batch.batch_id,
                 watermarks=batch.watermarks,
             )
-        timer.split("step", prepared.step.seconds)
+        timer.split_phase("step", prepared.step.seconds)
         try:
             with timer.phase("cells", "steps of the cells"):
                 output = self.evaluate(prepared.step, batch.batch_id, batch.frame)
@@ -231,19 +234,19 @@ class Engine(ABC):
         return StagedBatch(batch, prepared, output, self.versions)
 
     def check_replay(self, version: VersionSummary, tables: Mapping[str, pa.Table]) -> None:
-        """Check that a micro-batch that came again has the rows that the version was made from.
+        """Check that a replayed micro-batch has the same rows as the committed one.
 
-        A version without checksums cannot be compared: some of its rows were found to be bad by
-        trying (`streaming.engine.failing_rows`).
+        A version has no checksums if some of its rows made the step fail and were isolated
+        (`streaming.engine.failing_rows`). Then the rows are not compared.
 
         Raises:
             ReplayError: The rows differ.
         """
         if version.digests:
-            version.check_same(self.circuit.digests(tables))
+            version.check_same_rows(self.circuit.digests(tables))
 
     @contextmanager
-    def _operators_noted(self, timer: PhaseTimer) -> Iterator[None]:
+    def _report_operators(self, timer: PhaseTimer) -> Iterator[None]:
         self.circuit.observe(timer.operator)
         try:
             yield
@@ -259,7 +262,7 @@ class EmbeddedEngine(Engine):
         return StepOutput(step.outputs, step.after)
 
     def check_readable(self, view: str) -> None:
-        """Accept all views: the circuit keeps them whole."""
+        """Accept every view: the circuit has the whole view."""
 
     def explain(self) -> str:
         """Return the operators, with their counters."""

@@ -1,10 +1,10 @@
 """Failing rows: find the rows that make a step fail, by trying parts of the micro-batch.
 
-An error of a row by itself (NULL, a type) is seen before the circuit. Other errors show only when
-the step is computed: an expression without a value for a row, a weight that leaves int64, two
-changes of a key without an order. The rows are halved until each failing row is isolated. First
-each part is tried by itself. If the remaining rows fail only together, parts are then tried on top
-of the good rows::
+Most invalid rows (a NULL, a value of the wrong type) are detected before the circuit. Other errors
+occur only when the step is computed: a division by zero, a sum of weights outside int64, two
+changes of a key without an order. To find the rows, the micro-batch is halved until each failing
+row is isolated. First each part is tried by itself. If the remaining rows fail only together, parts
+are then tried together with the good rows::
 
     alone(rows):     if the step of rows succeeds:            rows are kept
                      elif there is one row:                   it is a failing row
@@ -14,20 +14,21 @@ of the good rows::
                      elif there is one row:                   it is a failing row
                      else:                                    together(first half); together(second)
 
-A good row is lost only if its step cannot succeed without the failing rows (a weight that leaves
-int64 and returns). Where rows fail only together, the choice depends on their order: of two rows
-that overflow a sum, or that change a key without an order, the first is good and the second fails.
+A good row is rejected only if its step cannot succeed without the failing rows (a sum of weights
+that overflows only without them). If rows fail only together, the choice depends on their order: of
+two rows that overflow a sum, or that change a key without an order, the first is good and the
+second fails.
 
 Cost: for p rows that fail alone, steps of O(rows · log p) rows in total; for p that fail only
-together, O(p · log(rows / p)) steps of up to all rows. That can take hours, so the search is
-bounded: by `MAX_FAILING_ROWS` rows, and by `MAX_TRIED_ROWS_PER_ROW` tried rows. A micro-batch with
-more failing rows needs a correction of the view or of the source. Nothing is committed. An error
-that occurs without any rows is not the error of a row and is raised unchanged.
+together, O(p · log(rows / p)) steps of up to all rows. That could take hours, so the search stops
+after `MAX_FAILING_ROWS` failing rows, or `MAX_TRIED_ROWS_PER_ROW` tried rows per row. If there are
+more failing rows, the view or the source must be corrected. The search commits nothing. An error
+that also occurs without any rows is not caused by a row and is raised unchanged.
 
 A row whose step alone exceeds the limits on rows or bytes (`circuits.StepLimits`) is a failing row.
-Rows that exceed them only together are not, since none of them is wrong: that error is raised, as
-are the errors of the time and memory limits. Such steps are slow to try, so the search ends after
-`MAX_LIMIT_HITS` of them.
+Rows that exceed them only together are not failing rows: that error is raised, as are the errors of
+the time and memory limits. Such steps are slow to try, so the search ends after `MAX_LIMIT_HITS` of
+them.
 """
 
 from __future__ import annotations
@@ -46,9 +47,10 @@ __all__ = ["MAX_FAILING_ROWS", "FailingRow", "IsolatedRows", "isolate_failing_ro
 Tables = Mapping[str, pa.Table]
 Attempt = Callable[[Tables], object]
 
-MAX_FAILING_ROWS: Final = 1000  # that are isolated in a micro-batch
-MAX_TRIED_ROWS_PER_ROW: Final = 100  # rows of all tried steps, per row of the micro-batch
-MIN_TRIED_ROWS: Final = 20_000_000  # the bound for a small micro-batch
+MAX_FAILING_ROWS: Final = 1000  # isolated in one micro-batch
+# The limit on the rows of all tried steps: per row of the micro-batch, and for a small micro-batch.
+MAX_TRIED_ROWS_PER_ROW: Final = 100
+MIN_TRIED_ROWS_LIMIT: Final = 20_000_000
 STEP_COST_ROWS: Final = 2000  # the fixed cost of a step, as a number of rows
 MAX_LIMIT_HITS: Final = 50  # steps that exceed a limit on rows or bytes
 #: Limits that a single row may exceed.
@@ -69,9 +71,9 @@ class IsolatedRows:
     """Rows whose step succeeds, and rows that make it fail.
 
     Attributes:
-        good: The rows of each relation.
+        good: The rows of each relation whose step succeeds.
         bad: The failing rows.
-        complete: True if each row is in one of both; otherwise the search reached its bound.
+        complete: True if every row is in ``good`` or ``bad``; False if the search reached a limit.
     """
 
     good: Mapping[str, pa.Table]
@@ -87,7 +89,7 @@ def isolate_failing_rows(
     Args:
         tables: The rows of each relation.
         attempt: Computes the step of some rows, without side effects; raises if that fails.
-        max_failing: The search stops at this number of failing rows.
+        max_failing: The maximum number of failing rows; then the search stops.
 
     Raises:
         DbspWcojError: The step fails without any rows.
@@ -96,14 +98,14 @@ def isolate_failing_rows(
     >>> def attempt(tables):
     ...     if 0 in tables["r"].column("x").to_pylist():
     ...         raise DbspWcojError("0 has no inverse")
-    >>> found = isolate_failing_rows({"r": pa.table({"x": [3, 0, 4, 0]})}, attempt)
-    >>> found.good["r"].to_pylist(), [str(one.error) for one in found.bad]
+    >>> rows = isolate_failing_rows({"r": pa.table({"x": [3, 0, 4, 0]})}, attempt)
+    >>> rows.good["r"].to_pylist(), [str(row.error) for row in rows.bad]
     ([{'x': 3}, {'x': 4}], ['0 has no inverse', '0 has no inverse'])
     """
     no_rows = {name: table.slice(0, 0) for name, table in tables.items()}
     attempt(no_rows)
     rows = sum(table.num_rows for table in tables.values())
-    search = _Search(attempt, max_failing, max(MAX_TRIED_ROWS_PER_ROW * rows, MIN_TRIED_ROWS))
+    search = _Search(attempt, max_failing, max(MAX_TRIED_ROWS_PER_ROW * rows, MIN_TRIED_ROWS_LIMIT))
     remaining = {
         name: search.keep_good(no_rows, name, table, alone=True) for name, table in tables.items()
     }
@@ -117,7 +119,7 @@ def isolate_failing_rows(
 
 @dataclass
 class _Search:
-    """Tries parts of a micro-batch, within bounds."""
+    """Tries parts of a micro-batch, within limits."""
 
     attempt: Attempt
     max_failing: int
@@ -127,7 +129,7 @@ class _Search:
 
     @property
     def complete(self) -> bool:
-        """Return whether no bound has been reached."""
+        """Return whether the search has stayed within its limits."""
         return (
             len(self.bad) < self.max_failing
             and self.tried_rows_left > 0
@@ -138,7 +140,8 @@ class _Search:
         """Return the error of a step; None if it succeeds.
 
         Raises:
-            StepLimitError: The error is not that of a single row.
+            StepLimitError: The limit is exceeded by several rows together, or limits time or
+                memory.
         """
         self.tried_rows_left -= STEP_COST_ROWS + sum(table.num_rows for table in tables.values())
         try:
@@ -153,19 +156,19 @@ class _Search:
         return None
 
     def keep_good(self, others: Tables, name: str, table: pa.Table, *, alone: bool) -> pa.Table:
-        """Return the rows of a table whose steps succeed, alone or on top of other rows."""
-        kept = [table.slice(0, 0)]
-        pending = [(0, table.num_rows)]  # first row and number of rows of parts, a stack
+        """Return the rows of a table whose steps succeed, alone or together with other rows."""
+        good = [table.slice(0, 0)]
+        pending = [(0, table.num_rows)]  # a stack of parts: first row and number of rows
         while pending and self.complete:
             start, rows = pending.pop()
             part = table.slice(start, rows)
-            tried = part if alone else pa.concat_tables([*kept, part])
+            tried = part if alone else pa.concat_tables([*good, part])
             error = self.error_of({**others, name: tried}, alone=alone) if rows else None
             if error is None:
-                kept.append(part)
+                good.append(part)
             elif rows == 1:
                 self.bad.append(FailingRow(name, part, error))
             else:
                 half = rows // 2
                 pending += [(start + half, rows - half), (start, half)]
-        return pa.concat_tables(kept)
+        return pa.concat_tables(good)

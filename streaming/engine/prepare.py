@@ -1,11 +1,15 @@
-"""Prepare the step of a micro-batch from rows of which some may be bad."""
+"""Prepare the step of a micro-batch in which some rows may be invalid.
+
+A row is invalid if it cannot be decoded, if an input rejects it (`circuits.inputs`), or if it makes
+the step fail (`streaming.engine.failing_rows`). The policy for invalid rows is "fail", which raises
+an error, or "dead_letter", which keeps each of them apart with the reason.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import chain
 from types import MappingProxyType
 
 import numpy as np
@@ -22,21 +26,24 @@ from streaming.engine.failing_rows import (
     isolate_failing_rows,
 )
 from streaming.errors import RowError
-from streaming.sources.dead_letters import BadRows, DeadLetters, apply_policy
+from streaming.sources.dead_letters import BadRowPolicy, DeadLetters, apply_policy
 
 __all__ = ["PreparedBatch", "prepare_batch"]
 
-#: Reasons for which an input rejects a row under either policy: a late row has no effect, and that
-#: is not an error of the stream.
+#: Rows that an input rejects for these reasons are dead letters under either policy. A late row is
+#: older than the watermark, which is not an error of the stream.
 EXPECTED_REASONS = ("late",)
 
 
 @dataclass(frozen=True)
 class PreparedBatch:
-    """A step, the rows that are not part of it, and checksums of the rows that are.
+    """A prepared step.
 
-    ``digests`` is empty if failing rows were isolated by trying: a replay of the micro-batch
-    cannot be compared then.
+    Attributes:
+        step: The step.
+        dead_letters: The rows that are not part of the step.
+        digests: A checksum of the rows of each input, to compare a replay with. Empty if failing
+            rows were isolated, because then the rows of the step are not those of the source.
     """
 
     step: CircuitStep
@@ -49,7 +56,7 @@ def prepare_batch(
     tables: Mapping[str, pa.Table],
     dead_letters: DeadLetters,
     *,
-    bad_rows: BadRows,
+    bad_rows: BadRowPolicy,
     batch_id: int,
     watermarks: Mapping[str, datetime] = MappingProxyType({}),
 ) -> PreparedBatch:
@@ -58,15 +65,15 @@ def prepare_batch(
     Args:
         circuit: Computes the step; nothing is committed.
         tables: The rows of each relation.
-        dead_letters: Rows that were rejected before.
-        bad_rows: The policy for rows that the circuit does not accept.
+        dead_letters: Rows that could not be decoded.
+        bad_rows: The policy for invalid rows.
         batch_id: The micro-batch.
-        watermarks: Times before which no rows of an input are expected any more.
+        watermarks: For each input with retention, the time before which no rows are expected.
 
     Raises:
-        RowError: There are such rows, and the policy is to fail.
-        StepLimitError: The step exceeds its limits; with "dead_letter" only if no row alone
-            does.
+        RowError: There are invalid rows, and the policy is to fail.
+        StepLimitError: The step exceeds its limits; with the policy "dead_letter" only if no single
+            row exceeds them.
         CircuitError: The rows together do not fit the circuit.
     """
     digests: Mapping[str, int] = {}
@@ -84,16 +91,16 @@ def prepare_batch(
         dead_letters = apply_policy(dead_letters + failing, bad_rows=bad_rows, batch_id=batch_id)
         step = circuit.prepare(good, watermarks)
     try:
-        expected, bad = _rejected_rows(step)
-        kept = apply_policy(dead_letters + bad, bad_rows=bad_rows, batch_id=batch_id)
-        return PreparedBatch(step, kept + expected.with_batch_id(batch_id), digests)
+        expected, invalid = _rejected_rows(step)
+        dead_letters = apply_policy(dead_letters + invalid, bad_rows=bad_rows, batch_id=batch_id)
+        return PreparedBatch(step, dead_letters + expected.with_batch_id(batch_id), digests)
     except BaseException:
         step.abandon()
         raise
 
 
-def _may_be_row_error(error: StepLimitError, bad_rows: BadRows) -> bool:
-    """Return whether to search for a row that alone exceeds the limit: it takes many long steps."""
+def _may_be_row_error(error: StepLimitError, bad_rows: BadRowPolicy) -> bool:
+    """Return whether to search for single rows that exceed the limit, which takes many steps."""
     return bad_rows == "dead_letter" and error.limit in ROW_LIMITS
 
 
@@ -101,7 +108,7 @@ def _isolate(
     circuit: Circuit,
     tables: Mapping[str, pa.Table],
     error: DbspWcojError,
-    bad_rows: BadRows,
+    bad_rows: BadRowPolicy,
     watermarks: Mapping[str, datetime],
     batch_id: int,
 ) -> tuple[Mapping[str, pa.Table], DeadLetters]:
@@ -116,48 +123,46 @@ def _isolate(
 
     # Under the policy "fail" one row is enough for the message.
     max_failing = MAX_FAILING_ROWS if bad_rows == "dead_letter" else 1
-    found = isolate_failing_rows(tables, attempt, max_failing=max_failing)
-    failing = DeadLetters(
-        pa.concat_tables([DeadLetters.none().table, *(_letter(one).table for one in found.bad)])
-    )
-    if bad_rows == "dead_letter" and not found.complete:
-        if not found.bad and isinstance(error, StepLimitError):
+    rows = isolate_failing_rows(tables, attempt, max_failing=max_failing)
+    if bad_rows == "dead_letter" and not rows.complete:
+        if not rows.bad and isinstance(error, StepLimitError):
             raise error
-        first = str(found.bad[0].error) if found.bad else "together"
+        first = str(rows.bad[0].error) if rows.bad else "the rows fail only together"
         raise RowError(
-            f"micro-batch {batch_id}: more rows make the step fail than are isolated "
-            f"({len(found.bad)} were found, at most {MAX_FAILING_ROWS} are), the first: {first}; "
+            f"micro-batch {batch_id}: too many rows make the step fail: {len(rows.bad)} were "
+            f"found, and at most {MAX_FAILING_ROWS} are isolated; the first error: {first}; "
             "nothing of the micro-batch was applied: correct the view or the source, or use "
             "smaller micro-batches"
         )
-    return found.good, failing
+    tables_of_failing = [_failing_row_letter(row).table for row in rows.bad]
+    return rows.good, DeadLetters(pa.concat_tables([DeadLetters.empty().table, *tables_of_failing]))
 
 
-def _letter(one: FailingRow) -> DeadLetters:
-    rows = one.row.drop_columns([WEIGHT]) if WEIGHT in one.row.column_names else one.row
-    weights = one.row.column(WEIGHT) if WEIGHT in one.row.column_names else None
-    return DeadLetters.of_rows(one.relation, rows, str(one.error), weights)
+def _failing_row_letter(failing: FailingRow) -> DeadLetters:
+    row, weights = failing.row, None
+    if WEIGHT in row.column_names:
+        row, weights = row.drop_columns([WEIGHT]), row.column(WEIGHT)
+    return DeadLetters.from_rows(failing.relation, row, str(failing.error), weights)
 
 
 def _rejected_rows(step: CircuitStep) -> tuple[DeadLetters, DeadLetters]:
-    """Return the rows that inputs rejected: the expected ones, and the bad ones."""
-    expected, bad = DeadLetters.none(), DeadLetters.none()
-    for name, refused in chain.from_iterable(
-        ((name, one) for one in many) for name, many in step.rejected.items()
-    ):
-        letters = _letters(name, refused)
-        if refused.reason in EXPECTED_REASONS:
-            expected += letters
-        else:
-            bad += letters
-    return expected, bad
+    """Return the rows that inputs rejected: the expected ones, and the invalid ones."""
+    expected, invalid = DeadLetters.empty(), DeadLetters.empty()
+    for name, groups in step.rejected.items():
+        for rejected in groups:
+            letters = _rejected_letters(name, rejected)
+            if rejected.reason in EXPECTED_REASONS:
+                expected += letters
+            else:
+                invalid += letters
+    return expected, invalid
 
 
-def _letters(name: str, refused: RejectedRows) -> DeadLetters:
-    weights = refused.table.column(WEIGHT)
-    return DeadLetters.of_rows(
+def _rejected_letters(name: str, rejected: RejectedRows) -> DeadLetters:
+    weights = rejected.table.column(WEIGHT)
+    return DeadLetters.from_rows(
         name,
-        refused.table.drop_columns([WEIGHT]),
-        refused.message,
+        rejected.table.drop_columns([WEIGHT]),
+        rejected.message,
         np.asarray(weights.to_numpy(), np.int64),
     )

@@ -1,7 +1,12 @@
-"""Sink: one micro-batch as a transaction, from its rows to the targets.
+"""Sink: applies a micro-batch as one transaction, from its rows to the targets.
 
-`ViewSink` is the function for `foreachBatch`; the other files are its parts: validation, dead
-letters, output modes, metrics and progress.
+::
+
+    view_sink          ViewSink, the function for `foreachBatch`
+    output             the target and output mode of each view
+    execution_mode     embedded, or distributed over Spark's executors
+    query_identity, checkpoint    the Spark query of a micro-batch, and its watermark
+    metrics, progress, observer   what a sink reports
 """
 
 from streaming.installation import check_streaming

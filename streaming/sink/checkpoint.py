@@ -1,7 +1,8 @@
 """Checkpoint: the id and the watermarks of a query, as Spark stores them.
 
-``metadata`` has the id of the query, which is the same after a restart. ``offsets/<batch id>`` is
-written before the micro-batch and has its watermark, so a replay reads the same one.
+The file ``metadata`` has the id of the query, which is the same after a restart. Spark writes
+``offsets/<batch id>``, with the watermark, before the micro-batch starts. So a replay reads the
+same watermark.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Checkpoint:
 
     def _invalid_file(self, name: str, error: Exception) -> StateError:
         return StateError(
-            f"checkpoint {self._location}: {name} is not as Spark writes it "
+            f"checkpoint {self._location}: {name} does not have the format of Spark "
             f"({type(error).__name__}: {error}): put a copy of the checkpoint back"
         )
 

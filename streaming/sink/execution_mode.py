@@ -1,5 +1,8 @@
 """Execution modes: run the circuit of a sink in this process or on Spark's executors.
 
+In mode "distributed" the joins and groups of the circuit are divided into cells, which run on the
+executors (`streaming.distributed`).
+
 A circuit with a recursion runs embedded in either mode, because each of its iterations would be an
 exchange of few rows between all cells.
 """
@@ -34,7 +37,7 @@ EXECUTION_MODES: Final = ("embedded", "distributed")
 
 
 def check_outputs(mode: ExecutionMode, outputs: Iterable[Output]) -> None:
-    """Refuse output modes that the execution mode does not support.
+    """Check that the execution mode supports the output modes.
 
     Raises:
         TargetError: An output needs the whole view, and the cells keep only parts of it.
@@ -43,21 +46,21 @@ def check_outputs(mode: ExecutionMode, outputs: Iterable[Output]) -> None:
         if mode == "distributed" and output.output_mode.needs_view:
             raise TargetError(
                 f"view {output.view!r}: output mode {output.mode!r} needs the whole view, and in "
-                "mode 'distributed' no view is whole in one place: use output mode 'delta' with a "
-                "target that keeps the view, or ViewSink(mode='embedded')"
+                "mode 'distributed' each cell has only a part of it: use output mode 'delta' with "
+                "a target that keeps the view, or ViewSink(mode='embedded')"
             )
 
 
 def resolve_mode(
     circuit: Circuit, mode: ExecutionMode, cells: int | None
 ) -> tuple[ExecutionMode, int | None]:
-    """Return the mode and the number of cells that a circuit can run in; warn if they change."""
+    """Return the mode and the number of cells that are used; warn if they differ."""
     if mode == "distributed" and circuit.recursions:
-        names = ", ".join(repr(name) for of in circuit.recursions for name in of)
+        names = ", ".join(repr(name) for views in circuit.recursions for name in views)
         log.warning(
-            "mode='distributed': the recursion of %s is not spread over executors, so the circuit "
-            "runs embedded, with its state in the driver; views without it can have a sink of "
-            "their own",
+            "mode='distributed': the recursive views %s are not distributed over executors, so the "
+            "circuit runs embedded, with its state in the driver; views that do not use them can "
+            "have a sink of their own",
             names,
         )
         return "embedded", None
@@ -76,17 +79,17 @@ def make_engine(
     """Create the engine of a sink; the arguments are those of `streaming.ViewSink`.
 
     Raises:
-        StreamingError: There is no such mode, ``cells`` does not fit it, or the circuit cannot be
+        StreamingError: The mode is unknown, ``cells`` does not fit it, or the circuit cannot be
             distributed.
         StateError: ``keep`` or the location are invalid, or distributed state has no location.
     """
     if mode not in EXECUTION_MODES:
-        raise StreamingError(f"mode={mode!r} is none of {', '.join(EXECUTION_MODES)}")
+        raise StreamingError(f"mode={mode!r}: it must be one of {', '.join(EXECUTION_MODES)}")
     if mode == "distributed":
         if state_dir is None:
             raise StateError(
-                "mode='distributed' has its state in files that driver and executors share, and "
-                "there is no place for them: give ViewSink(state_dir=...)"
+                "mode='distributed' needs a directory for the state that driver and executors "
+                "share: give ViewSink(state_dir=...)"
             )
         if cells is None:
             raise StreamingError(
@@ -97,7 +100,7 @@ def make_engine(
         return DistributedEngine(circuit, cells=cells, files=files, keep=keep)
     if cells is not None:
         raise StreamingError(
-            f"cells={cells} in mode 'embedded', which has none: give mode='distributed' as well"
+            f"cells={cells}: only mode='distributed' has cells; give it as well, or omit cells"
         )
     if state_dir is None:
         return EmbeddedEngine(circuit, InMemoryStore(circuit))

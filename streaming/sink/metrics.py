@@ -26,9 +26,8 @@ __all__ = ["OBSERVATION_NAME", "BatchMetrics", "Stopwatch", "observe"]
 
 #: The name of the observed metrics in Spark's progress events.
 OBSERVATION_NAME: Final = "dbsp_wcoj"
-#: Seconds after which a running micro-batch is logged; the interval then doubles, ...
+#: Seconds until the progress of a running micro-batch is logged. The interval then doubles.
 SLOW_AFTER_S: Final = 5.0
-#: ... up to this interval.
 MAX_LOG_INTERVAL_S: Final = 60.0
 
 log = logging.getLogger(__name__)
@@ -52,7 +51,8 @@ class BatchMetrics:
             circuit, on the executors), ``write`` (state and deltas), ``merge`` (commit in memory),
             ``publish`` (targets), and ``all``.
         bytes_written: Bytes written to the state directory.
-        arrangements: Rows and bytes of the durable state of each arrangement and table.
+        arrangements: Rows and bytes on disk of each arrangement (a relation in one column order)
+            and each dictionary (codes of strings).
         missing_deletions: Of each input, the rows that were deleted more often than inserted; each
             of them cancels a later insert. Exact for materialized inputs, a lower bound for others
             that joins read; other inputs, inputs with keys, and distributed circuits are not
@@ -115,33 +115,33 @@ class Stopwatch:
             self._logger_thread.join()
 
     @contextmanager
-    def phase(self, name: str, what: str = "") -> Iterator[None]:
-        """Measure a phase; ``what`` names the object of its work in the log."""
+    def phase(self, name: str, subject: str = "") -> Iterator[None]:
+        """Measure a phase; ``subject`` says in the log what the phase works on."""
         start = time.perf_counter()
-        self._work, self._operator = Work(name, start, what), None
+        self._work, self._operator = Work(name, start, subject), None
         try:
             yield
         finally:
-            spent = time.perf_counter() - start
-            self._seconds[name] = self._seconds.get(name, 0.0) + spent
+            seconds = time.perf_counter() - start
+            self._seconds[name] = self._seconds.get(name, 0.0) + seconds
             if log.isEnabledFor(logging.DEBUG):
-                self._log_phase(name, what, spent)
+                self._log_phase(name, subject, seconds)
 
-    def _log_phase(self, name: str, what: str, spent: float) -> None:
+    def _log_phase(self, name: str, subject: str, seconds: float) -> None:
         fields = {
             "event": "phase",
             "batch_id": self._batch_id,
             "phase": name,
-            "subject": what,
-            "seconds": round(spent, 6),
+            "subject": subject,
+            "seconds": round(seconds, 6),
         }
         log.debug(
-            *("micro-batch %d: %s: %.3f s", self._batch_id, PHASES.get(name, name), spent),
+            *("micro-batch %d: %s: %.3f s", self._batch_id, PHASES.get(name, name), seconds),
             extra={"fields": fields},
         )
 
-    def subject(self, text: str) -> None:
-        """Record the object of the work."""
+    def set_subject(self, text: str) -> None:
+        """Record what the phase works on now."""
         self._work = replace(self._work, subject=text)
 
     def operator(self, name: str, kind: str, views: tuple[str, ...]) -> None:
@@ -150,27 +150,30 @@ class Stopwatch:
 
     @property
     def progress(self) -> Progress:
-        """The current activity; any thread may read it."""
+        """The current activity. Any thread may read it."""
         work, operator, now = self._work, self._operator, time.perf_counter()
         subject = work.subject
         if operator is not None:
             name, kind, views = operator
-            of = f", of view {', '.join(views)}" if views else ""
-            subject = f"operator {name} {kind}{of}"
-        return Progress(self._batch_id, work.phase, subject, now - work.begun, now - self._start)
+            subject = f"operator {name} {kind}"
+            if views:
+                subject += f", of view {', '.join(views)}"
+        return Progress(self._batch_id, work.phase, subject, now - work.start, now - self._start)
 
-    def split(self, name: str, parts: Mapping[str, float]) -> None:
+    def split_phase(self, name: str, parts: Mapping[str, float]) -> None:
         """Count some of the seconds of a phase as seconds of other phases."""
-        for part, spent in parts.items():
+        for part, seconds in parts.items():
             if part != name:
-                self._seconds[name] -= spent
-                self._seconds[part] = self._seconds.get(part, 0.0) + spent
+                self._seconds[name] -= seconds
+                self._seconds[part] = self._seconds.get(part, 0.0) + seconds
 
     @property
     def seconds(self) -> dict[str, float]:
         """The seconds so far, by phase and in total."""
         total = time.perf_counter() - self._start
-        return {name: round(spent, 6) for name, spent in (*self._seconds.items(), ("all", total))}
+        return {
+            name: round(seconds, 6) for name, seconds in {**self._seconds, "all": total}.items()
+        }
 
     def _log_progress(self) -> None:
         pause = self._slow

@@ -9,8 +9,8 @@
     sink = ViewSink(circuit, target, observers=[Log()])
 
 For each micro-batch a sink sends ``batch_started``, then ``batch_completed`` or ``batch_failed``.
-Events are sent in the thread of the micro-batch, which waits for the observer. An exception of an
-observer is logged and changes nothing. A sink that is pickled leaves its observers behind.
+The sink calls the observer in the thread of the micro-batch and waits for it. An exception of an
+observer is logged and has no other effect. A pickled sink does not contain its observers.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class SinkObserver:
     """Receives the events of a sink; a subclass overrides the events that it needs."""
 
     def batch_started(self, batch_id: int) -> None:
-        """A micro-batch begins."""
+        """The sink begins to apply a micro-batch."""
 
     def batch_completed(self, published: Published, metrics: BatchMetrics) -> None:
         """A micro-batch is part of the state, and the targets have its tables.

@@ -1,4 +1,4 @@
-"""Outputs: the target of each view and the mode in which the view's changes are written.
+"""Outputs: the target of each view, and the mode in which its changes are written.
 
 ::
 
@@ -172,7 +172,7 @@ def route_outputs(circuit: Circuit, outputs: Outputs) -> OutputRouting:
     for output in _as_list(circuit, outputs):
         if output.view not in circuit.outputs:
             raise UnknownViewError(
-                f"outputs: {output.view!r} is no output of the circuit; outputs are "
+                f"outputs: {output.view!r} is not an output of the circuit; outputs are "
                 f"{', '.join(circuit.outputs)}"
             )
         if output.view in by_view:

@@ -19,8 +19,8 @@ PHASES: Final = {
     "load": "loading the state",
     "read": "reading its rows from Spark",
     "decode": "decoding",
-    "step": "stepping the views",
-    "cells": "stepping the cells on the executors",
+    "step": "computing the views",
+    "cells": "computing the cells on the executors",
     "write": "writing state and deltas",
     "merge": "committing",
     "publish": "writing to targets",
@@ -33,12 +33,12 @@ class Work:
 
     Attributes:
         phase: One of ``PHASES``.
-        begun: The start of the phase, in seconds of the stopwatch.
-        subject: The object of the work: rows, an operator, a target.
+        start: The start of the phase, in seconds of the stopwatch.
+        subject: What the phase works on: rows, an operator, a target.
     """
 
     phase: str
-    begun: float
+    start: float
     subject: str = ""
 
 
@@ -49,12 +49,12 @@ class Progress:
     Attributes:
         batch_id: The micro-batch.
         phase: One of ``PHASES``.
-        subject: The object of the work; may be empty.
+        subject: What the phase works on; may be empty.
         phase_seconds: Seconds since the start of the phase.
         seconds: Seconds since the start of the micro-batch.
 
     >>> print(Progress(7, "step", "operator #4 join, of view n", 5.02, 6.1))
-    micro-batch 7: stepping the views (operator #4 join, of view n) for 5.0 s, 6.1 s in all
+    micro-batch 7: computing the views (operator #4 join, of view n) for 5.0 s, 6.1 s in all
     """
 
     batch_id: int
@@ -64,15 +64,15 @@ class Progress:
     seconds: float
 
     def __str__(self) -> str:
-        doing = PHASES.get(self.phase, self.phase)
+        activity = PHASES.get(self.phase, self.phase)
         subject = f" ({self.subject})" if self.subject else ""
         return (
-            f"micro-batch {self.batch_id}: {doing}{subject} for {self.phase_seconds:.1f} s, "
+            f"micro-batch {self.batch_id}: {activity}{subject} for {self.phase_seconds:.1f} s, "
             f"{self.seconds:.1f} s in all"
         )
 
     def fields(self) -> dict[str, Any]:
-        """The progress as keys and values, for structured logs."""
+        """Return the progress as keys and values, for structured logs."""
         return {
             "event": "progress",
             "batch_id": self.batch_id,

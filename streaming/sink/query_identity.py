@@ -23,8 +23,8 @@ class QueryIdentity:
     """The query of a sink.
 
     Args:
-        checkpoint: Its checkpoint directory; without it there are no watermarks, and in Spark
-            Connect no id.
+        checkpoint: The checkpoint directory of the query. Without it no watermark is known, and in
+            Spark Connect no id.
     """
 
     def __init__(self, checkpoint: str | None) -> None:
@@ -42,27 +42,29 @@ class QueryIdentity:
             context = df.sparkSession.sparkContext
         except (PySparkException, AttributeError):  # Spark Connect has no context
             return None
-        found = context.getLocalProperty(QUERY_ID)
-        return None if found is None else str(found)
+        query_id = context.getLocalProperty(QUERY_ID)
+        return None if query_id is None else str(query_id)
 
     def watermarks(
-        self, inputs: Mapping[str, Schema], rules: Mapping[str, InputOptions], batch_id: int
+        self, inputs: Mapping[str, Schema], options: Mapping[str, InputOptions], batch_id: int
     ) -> dict[str, datetime]:
         """Return Spark's watermark for the inputs that retain rows by a timestamp.
 
         Raises:
             StateError: The checkpoint has no entry for this micro-batch.
         """
-        retained = {
-            name: next(f.type for f in inputs[name].fields if f.name == one.retain.column)
-            for name, one in rules.items()
-            if one.retain is not None
+        types = {
+            name: inputs[name].arrow.field(input_options.retain.column).type
+            for name, input_options in options.items()
+            if input_options.retain is not None
         }
-        timed = {name: type for name, type in retained.items() if pa.types.is_timestamp(type)}
-        watermark = self._checkpoint.watermark(batch_id) if self._checkpoint and timed else None
+        timestamps = {name: type for name, type in types.items() if pa.types.is_timestamp(type)}
+        if self._checkpoint is None or not timestamps:
+            return {}
+        watermark = self._checkpoint.watermark(batch_id)
         if watermark is None:
             return {}
         return {
             name: watermark if type.tz else watermark.replace(tzinfo=None)
-            for name, type in timed.items()
+            for name, type in timestamps.items()
         }

@@ -6,32 +6,34 @@
     sink = ViewSink(circuit, [Output("r", target)], state_dir="state/")
     changes.writeStream.foreachBatch(sink).option("checkpointLocation", "checkpoint/").start()
 
-Spark calls it with the rows of one micro-batch and a batch id: 0, 1, 2 ... without gaps, at least
-once each. The sink applies each micro-batch exactly once:
+A circuit is a compiled set of views; a step takes the changed rows of its inputs and returns the
+changed rows of its views. Spark calls the sink with the rows of one micro-batch and a batch id: 0,
+1, 2 ... without gaps, at least once each. The sink applies each micro-batch exactly once:
 
-1.  the next id: read the rows by one ``toArrow()``, decode them, prepare the step, write its state
-    and the deltas of the views, commit (one rename, `streaming.state.store`), make the step the
-    state in memory, write the deltas to their targets;
-2.  an id that is part of the state (Spark stopped or failed before it recorded the commit): read
-    the rows, check that they are the same, publish the same deltas again, change nothing;
-3.  any other id: `BatchOrderError`, because state and checkpoint do not belong together.
+1.  The id is the next one. The sink reads the rows by one ``toArrow()``, decodes them and prepares
+    the step. It writes the new state and the deltas of the views, commits by one rename
+    (`streaming.state.store`), updates the state in memory, and writes the deltas to their targets.
+2.  The id is committed: Spark stopped or failed before it recorded the commit. The sink reads the
+    rows, checks that they are the same, and publishes the same deltas again. The state does not
+    change.
+3.  Any other id raises `BatchOrderError`, because state and checkpoint do not belong together.
 
 An error before the commit leaves the state unchanged, and the micro-batch may be replayed. Targets
-get every delta at least once, with the same rows, and the targets of this package write it exactly
-once (`streaming.targets`). A plain function ``(frame, batch_id)`` must itself be idempotent by
-the batch id.
+receive every delta at least once, with the same rows, and the targets of this package write it
+exactly once (`streaming.targets`). A plain function ``(frame, batch_id)`` must itself be idempotent
+by the batch id.
 
-A replayed micro-batch is read as well: Spark records a micro-batch as complete when the function
-returns, even if its rows were not read, so different rows would be lost silently.
+The sink also reads the rows of a replayed micro-batch. Spark records a micro-batch as complete when
+the function returns, so rows that differ and are not read would be lost silently.
 
 Without ``state_dir`` the state is in the memory of this process, and the exactly-once guarantee
 holds while the process lives. With ``state_dir``, the sink can be pickled: the pickle has the
 `CircuitSpec` and the settings, and the copy loads the state from the directory. Spark Connect runs
 a sink this way, in another process.
 
-The rows of a micro-batch have one of three forms: flat, with a column ``relation`` if there are
-several inputs; the envelope of `streaming.merge`; or raw, decoded by ``feed``
-(`streaming.sources.change_feeds`).
+The rows of a micro-batch have one of three forms: the columns of the inputs, with a column
+``relation`` if there are several inputs; the envelope of `streaming.merge`; or change events, which
+``feed`` decodes (`streaming.sources.change_feeds`).
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ import pickle
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from threading import RLock
 from typing import Any, Final
 
@@ -64,7 +66,7 @@ from streaming.sink.output import Output, Outputs, route_outputs
 from streaming.sink.query_identity import QueryIdentity
 from streaming.sources.change_feeds import ChangeFeed, find_feed
 from streaming.sources.change_feeds.change_order import OrderCheck
-from streaming.sources.dead_letters import BadRows, apply_policy, check_policy
+from streaming.sources.dead_letters import BadRowPolicy, apply_policy, check_policy
 from streaming.sources.envelope import Changes, decode_batch
 from streaming.state.local_files import DEFAULT_STATE_MODE, check_mode
 from streaming.state.version_summary import VersionSummary
@@ -74,15 +76,32 @@ from streaming.targets.target import ViewDelta
 __all__ = ["ViewSink"]
 
 MAX_METRICS_KEPT: Final = 1000  # micro-batches in `ViewSink.metrics`
-MISSING_ROWS: Final = (
+MISSING_DELETIONS_WARNING: Final = (
     "input %r: micro-batch %d deletes %d rows more often than they were inserted; they are kept "
     "with a negative weight, so a later insert of the same row has no effect; "
-    "InputOptions(strict=True) refuses such rows instead; later ones are counted in the metrics "
-    "(missing_deletions)"
+    "InputOptions(strict=True) rejects such rows instead; this warning is logged once, and the "
+    "metrics count the rows (missing_deletions)"
 )
 LOAD_POLL_INTERVAL_S: Final = 0.05  # how often a reader checks whether the state is loaded
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _BatchResult:
+    """An applied or replayed micro-batch.
+
+    Attributes:
+        summary: Its version.
+        is_replay: True if it was committed before, so that it is only published again.
+        dead_letters: The number of its dead letters; 0 for a replay.
+        missing_deletions: Of each input, the rows that were deleted more often than inserted.
+    """
+
+    summary: VersionSummary
+    is_replay: bool = False
+    dead_letters: int = 0
+    missing_deletions: Mapping[str, int] = field(default_factory=dict)
 
 
 class ViewSink:
@@ -103,8 +122,8 @@ class ViewSink:
             circuit has one input.
         feed: The change feed that decodes the rows, or its name
             (`streaming.sources.change_feeds.FEEDS`).
-        bad_rows: "fail", or "dead_letter" to keep invalid rows, with the reason, under
-            ``dead_letters/`` in the state directory.
+        bad_rows: The policy for invalid rows: "fail" raises an error; "dead_letter" keeps the rows
+            apart, with the reason, in ``dead_letters/`` of the state directory.
         checkpoint: The checkpoint directory of the query. With it, Spark's watermark advances
             inputs that retain rows by a timestamp, and a checkpoint of another query is detected
             in Spark Connect as well (elsewhere Spark reports the query).
@@ -137,7 +156,7 @@ class ViewSink:
         keep: int = 3,
         relation: str | None = None,
         feed: ChangeFeed | str | None = None,
-        bad_rows: BadRows = "fail",
+        bad_rows: BadRowPolicy = "fail",
         checkpoint: str | os.PathLike[str] | None = None,
         mode: ExecutionMode = "embedded",
         cells: int | None = None,
@@ -153,8 +172,8 @@ class ViewSink:
         check_policy(bad_rows)
         if bad_rows == "dead_letter" and state_dir is None:
             raise StateError(
-                "bad_rows='dead_letter' keeps rows in the state directory, and there is none: give "
-                "ViewSink(state_dir=...)"
+                "bad_rows='dead_letter' keeps rows in the state directory, and this sink has none: "
+                "give ViewSink(state_dir=...)"
             )
         mode, cells = resolve_mode(circuit, mode, cells)
         _log_expiry(circuit)
@@ -163,18 +182,18 @@ class ViewSink:
         check_outputs(mode, self._routing.outputs.values())
         self._relation = relation
         self._feed = None if feed is None else find_feed(feed)
-        self._bad_rows: BadRows = bad_rows
+        self._bad_rows: BadRowPolicy = bad_rows
         self._state_dir = state_dir
         self._state_mode = check_mode(state_mode)
         self._keep = keep
         self._mode = mode
         self._cells = cells
         self._query = QueryIdentity(None if checkpoint is None else os.fspath(checkpoint))
-        self._begin()
+        self._initialize()
         self._observers.extend(observers)
 
-    def _begin(self) -> None:
-        """Set the attributes that are not settings: the engine and the history of this process."""
+    def _initialize(self) -> None:
+        """Set the attributes that are not settings: the engine, and what this process has done."""
         self._lock = RLock()
         self._engine = make_engine(
             self._circuit,
@@ -190,12 +209,13 @@ class ViewSink:
         self._metrics: deque[BatchMetrics] = deque(maxlen=MAX_METRICS_KEPT)
         # True if the circuit has the state of the last micro-batch; readers may then use it.
         self._is_current = False
-        rules = self._circuit.input_options.items()
-        # Inputs for which missing deletions were logged.
-        self._missed: set[str] = set()
-        self._order = OrderCheck(
-            self._feed, {name for name, rule in rules if rule.keys and rule.sequence is None}
-        )
+        self._missing_deletions_logged: set[str] = set()  # names of inputs
+        unordered = {
+            name
+            for name, options in self._circuit.input_options.items()
+            if options.keys and options.sequence is None
+        }
+        self._order = OrderCheck(self._feed, unordered)
 
     @property
     def circuit(self) -> Circuit:
@@ -226,7 +246,7 @@ class ViewSink:
         self._observers.append(observer)
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
-        """Apply one micro-batch. A second thread waits.
+        """Apply one micro-batch. A call in a second thread waits for the first.
 
         Raises:
             BatchOrderError: The id does not follow that of the state.
@@ -256,7 +276,7 @@ class ViewSink:
         with Stopwatch(batch_id) as watch:
             query_id = self._query.query_of(df)
             with watch.phase("load", "state"):
-                done = self._versions.find(batch_id, query_id)
+                committed = self._versions.find(batch_id, query_id)
                 self._is_current = True
             with watch.phase("read", "rows of the micro-batch"):
                 frame = df
@@ -274,37 +294,37 @@ class ViewSink:
                     relation=self._relation,
                     input_options=self._circuit.input_options,
                 )
-            if done is None:
-                now, letters, missing = self._step(df, changes, batch_id, query_id, watch)
+            if committed is None:
+                result = self._step(df, changes, batch_id, query_id, watch)
             else:
-                self._engine.check_replay(done, changes.tables)
-                now, letters, missing = done, 0, {}
-            self._last = published = Published(query_id, batch_id, now.outputs)
+                self._engine.check_replay(committed, changes.tables)
+                result = _BatchResult(committed, is_replay=True)
+            self._last = published = Published(query_id, batch_id, result.summary.outputs)
             with watch.phase("publish", "targets"):
-                self._publish(df, now, watch)
-            self._measure(now, changes, letters, done is not None, watch, missing)
+                self._publish(df, result.summary, watch)
+            self._record_metrics(result, changes, watch)
             return published
 
     def view(self, name: str, session: SparkSession | None = None) -> DataFrame:
         """Return a whole materialized view, or input, after the last micro-batch.
 
-        With a state directory this works while another process runs the query on it: a Spark
-        Connect server, or a job beside a notebook. During a micro-batch in another thread it is the
-        view before that micro-batch. The call waits only for a sink that is loading its state.
+        With a state directory this also works while another process runs the query, for example a
+        Spark Connect server. During a micro-batch in another thread the call returns the view
+        before that micro-batch. It waits only while the sink loads its state.
 
         Args:
             name: The view.
             session: The session of the DataFrame; by default the active session.
 
         Raises:
-            UnknownViewError: There is no such view, or it is not materialized.
+            UnknownViewError: The view is unknown or not materialized.
             StateDamagedError: The newest version of the state directory is damaged.
         """
-        whole = ViewDelta(name, -1, self.table(name), "complete")
-        return frame_of(session or SparkSession.active(), whole)
+        contents = ViewDelta(name, -1, self.table(name), "complete")
+        return frame_of(session or SparkSession.active(), contents)
 
     def table(self, name: str) -> pa.Table:
-        """Return a whole view as an Arrow table, without Spark; otherwise as `view`."""
+        """Return a whole view like `view`, but as an Arrow table and without Spark."""
         self._engine.check_readable(name)
         while not self._is_current:
             if self._lock.acquire(timeout=LOAD_POLL_INTERVAL_S):
@@ -333,7 +353,7 @@ class ViewSink:
                 "a ViewSink without state_dir has its state in memory and cannot move to another "
                 "process, which Spark Connect requires: give ViewSink(state_dir=...)"
             )
-        own = (
+        not_settings = (
             "_circuit",
             "_engine",
             "_is_current",
@@ -343,22 +363,24 @@ class ViewSink:
             "_last",
             "_observers",
             "_metrics",
-            "_missed",
+            "_missing_deletions_logged",
         )
-        settings = {name: value for name, value in vars(self).items() if name not in own}
+        settings = {name: value for name, value in vars(self).items() if name not in not_settings}
         return {**settings, "spec": self._circuit.spec}
 
     def __setstate__(self, settings: dict[str, Any]) -> None:
         """Restore the sink from its settings, without state."""
         self._circuit = Circuit(settings.pop("spec"))
         vars(self).update(settings)
-        self._begin()
+        self._initialize()
 
     @property
     def _keys(self) -> dict[str, tuple[str, ...]]:
         """The keys of the inputs whose rows are upserts."""
         return {
-            name: rules.keys for name, rules in self._circuit.input_options.items() if rules.keys
+            name: options.keys
+            for name, options in self._circuit.input_options.items()
+            if options.keys
         }
 
     def _step(
@@ -368,7 +390,7 @@ class ViewSink:
         batch_id: int,
         query_id: str | None,
         watch: Stopwatch,
-    ) -> tuple[VersionSummary, int, Mapping[str, int]]:
+    ) -> _BatchResult:
         """Apply a new micro-batch: prepare it, write it, make it the state in memory."""
         circuit = self._circuit
         apply_policy(changes.dead_letters, bad_rows=self._bad_rows, batch_id=batch_id)
@@ -377,74 +399,72 @@ class ViewSink:
         staged = self._engine.prepare(batch, bad_rows=self._bad_rows, timer=watch)
         try:
             with watch.phase("write", "state and deltas"):
-                done = staged.write(self._routing.tables(staged.deltas, staged.after))
+                summary = staged.write(self._routing.tables(staged.deltas, staged.after))
             with watch.phase("merge", "the step into the state"):
                 staged.commit()
         except BaseException:
             staged.abandon()
             raise
-        return done, len(staged.dead_letters), staged.missing_deletions
+        return _BatchResult(
+            summary,
+            dead_letters=len(staged.dead_letters),
+            missing_deletions=staged.missing_deletions,
+        )
 
-    def _publish(self, df: DataFrame, done: VersionSummary, watch: Stopwatch) -> None:
-        for view, table in done.outputs.items():
+    def _publish(self, df: DataFrame, summary: VersionSummary, watch: Stopwatch) -> None:
+        for view, table in summary.outputs.items():
             target = self._routing.output_of(view).target_name
-            watch.subject(f"{target} of view {view}, {table.num_rows:,} rows")
+            watch.set_subject(f"{target} of view {view}, {table.num_rows:,} rows")
             self._routing.publish(
                 view,
-                done.batch_id,
+                summary.batch_id,
                 table,
                 state_id=self._versions.id,
-                files=done.files.get(view, ()),
+                files=summary.files.get(view, ()),
                 session=df.sparkSession,
             )
 
-    def _measure(
-        self,
-        done: VersionSummary,
-        changes: Changes,
-        dead_letters: int,
-        replayed: bool,
-        watch: Stopwatch,
-        missing: Mapping[str, int],
-    ) -> None:
+    def _record_metrics(self, result: _BatchResult, changes: Changes, watch: Stopwatch) -> None:
+        """Keep the metrics of a micro-batch, write them to the directory and the log."""
+        summary, batch_id = result.summary, result.summary.batch_id
         metrics = BatchMetrics(
-            batch_id=done.batch_id,
-            replayed=replayed,
+            batch_id=batch_id,
+            replayed=result.is_replay,
             rows_in={name: table.num_rows for name, table in changes.tables.items()},
-            rows_out={name: table.num_rows for name, table in done.outputs.items()},
-            dead_letters=dead_letters,
-            dead_letters_total=done.dead_letters,
+            rows_out={name: table.num_rows for name, table in summary.outputs.items()},
+            dead_letters=result.dead_letters,
+            dead_letters_total=summary.dead_letters,
             seconds=watch.seconds,
-            bytes_written=0 if replayed else self._versions.bytes_written,
-            arrangements=done.sizes,
-            missing_deletions=dict(missing),
+            bytes_written=0 if result.is_replay else self._versions.bytes_written,
+            arrangements=summary.sizes,
+            missing_deletions=dict(result.missing_deletions),
         )
         self._metrics.append(metrics)
-        for name, rows in missing.items():
-            if rows and name not in self._missed:
-                self._missed.add(name)
-                log.warning(MISSING_ROWS, name, done.batch_id, rows)
-        if dead_letters:
+        for name, rows in result.missing_deletions.items():
+            if rows and name not in self._missing_deletions_logged:
+                self._missing_deletions_logged.add(name)
+                log.warning(MISSING_DELETIONS_WARNING, name, batch_id, rows)
+        if result.dead_letters:
             log.warning(
                 "micro-batch %d: %d rows were not accepted, and are %s",
-                done.batch_id,
-                dead_letters,
-                self._versions.describe_dead_letters(done.batch_id),
+                batch_id,
+                result.dead_letters,
+                self._versions.describe_dead_letters(batch_id),
             )
         line = metrics.to_json()
         if log.isEnabledFor(logging.INFO):
             fields = {"event": "metrics", "metrics": asdict(metrics)}
             log.info("%s", line, extra={"fields": fields})
         try:
-            self._versions.note(f"{line}\n")
+            self._versions.append_metrics(f"{line}\n")
         except OSError as error:
-            log.warning("the metrics of micro-batch %d are not kept: %s", done.batch_id, error)
+            log.warning("the metrics of micro-batch %d were not written: %s", batch_id, error)
 
 
 def _log_expiry(circuit: Circuit) -> None:
-    """Log the effect of expiry on published rows, for inputs without an explicit ``on_expiry``."""
-    for name, rules in circuit.input_options.items():
-        retain = rules.retain
+    """Warn that expired rows change published rows, for inputs without explicit ``on_expiry``."""
+    for name, options in circuit.input_options.items():
+        retain = options.retain
         if retain is not None and not retain.has_explicit_on_expiry:
             log.warning(
                 "input %r: a row expires when %r of the newest row is %s ahead, and its results "

@@ -1,4 +1,9 @@
 """Sources: decode the rows of a stream into changes of relations.
 
-A tagged union makes several streams one; `change_feeds` has the formats of change data capture.
+::
+
+    change_feeds     decodes the change events of databases (change data capture)
+    tagged_union     merges several streams into one
+    envelope         splits a micro-batch into one table per relation, and invalid rows
+    dead_letters     the invalid rows, with the reasons
 """

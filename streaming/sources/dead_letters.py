@@ -1,6 +1,7 @@
-"""Dead letters: the rows that a circuit does not accept, each with the reason.
+"""Dead letters: the invalid rows of a stream, each with the reason.
 
-They are a table of five columns::
+A row is invalid (a *bad row*) if it cannot be decoded, if an input rejects it, or if it makes the
+step of the circuit fail. A table of dead letters has five columns::
 
     relation   string; NULL if the row names no relation
     row        string: the row as JSON, or the original event
@@ -8,11 +9,13 @@ They are a table of five columns::
     reason     string
     batch_id   int64; NULL until `DeadLetters.with_batch_id`
 
-A policy decides: ``"fail"`` raises `RowError` with the first of them, and the micro-batch has no
-effect; ``"dead_letter"`` keeps and counts them, and the other rows continue.
+A policy decides what happens. ``"fail"`` raises `RowError` with the first bad row, and the
+micro-batch has no effect. ``"dead_letter"`` stores and counts the bad rows, and processes the
+others.
 
-Cost: rows become JSON column by column, in Arrow (`rows_as_json`), so a micro-batch with only
-bad rows costs about as much as printing it. Only binaries and nested values go through Python.
+Cost: rows are converted to JSON column by column, in Arrow (`rows_as_json`). So a micro-batch with
+only bad rows costs about as much as printing it. Only binary and nested values are converted one at
+a time in Python.
 """
 
 from __future__ import annotations
@@ -34,14 +37,14 @@ from streaming.errors import RowError, StreamingError
 __all__ = [
     "DEAD_LETTER_SCHEMA",
     "POLICIES",
-    "BadRows",
+    "BadRowPolicy",
     "DeadLetters",
     "apply_policy",
     "check_policy",
     "rows_as_json",
 ]
 
-BadRows = Literal["fail", "dead_letter"]
+BadRowPolicy = Literal["fail", "dead_letter"]
 POLICIES: Final = ("fail", "dead_letter")
 
 DEAD_LETTER_SCHEMA: Final = pa.schema(
@@ -54,11 +57,12 @@ DEAD_LETTER_SCHEMA: Final = pa.schema(
     ]
 )
 MAX_ROW_CHARACTERS: Final = 500  # characters of a row in a message
-#: Bytes of rows that become JSON at once; a character takes up to six in JSON.
+#: Bytes of rows that are converted to JSON at once; a character takes up to six bytes in JSON.
 MAX_JSON_BYTES: Final = 2**27
 #: Characters of a reason in a message.
 MAX_REASON_CHARACTERS: Final = 2000
-_BY_VALUE: Final = (
+# Tests for the types whose values are converted to JSON in Python.
+_PYTHON_TYPE_TESTS: Final = (
     types.is_nested,
     types.is_null,
     types.is_binary,
@@ -70,9 +74,9 @@ _BY_VALUE: Final = (
 
 @dataclass(frozen=True)
 class DeadLetters:
-    """Rows that the circuit does not accept.
+    """Invalid rows, with the reasons.
 
-    >>> letters = DeadLetters.of_rows("r", pa.table({"n": [1], "s": ['a "b"']}), "late", [1])
+    >>> letters = DeadLetters.from_rows("r", pa.table({"n": [1], "s": ['a "b"']}), "late", [1])
     >>> letters.table.to_pylist()[0]["row"]
     '{"n": 1, "s": "a \\\\"b\\\\""}'
     >>> len(letters + letters)
@@ -82,48 +86,48 @@ class DeadLetters:
     table: pa.Table
 
     @classmethod
-    def none(cls) -> DeadLetters:
+    def empty(cls) -> DeadLetters:
         """Return no dead letters."""
         return cls(DEAD_LETTER_SCHEMA.empty_table())
 
     @classmethod
-    def of_rows(
+    def from_rows(
         cls,
         relation: str | pa.ChunkedArray | None,
         rows: pa.Table,
         reason: str | pa.ChunkedArray,
         weights: pa.ChunkedArray | npt.NDArray[np.int64] | list[int] | None = None,
     ) -> DeadLetters:
-        """Make dead letters of rows, which become JSON.
+        """Return dead letters of rows, as JSON.
 
         Args:
-            relation: The relation, or one for each row.
+            relation: The relation of all rows, or a column with one for each row.
             rows: The rows, without weight.
-            reason: The reason, or one for each row.
-            weights: One for each row; 1 when not given.
+            reason: The reason of all rows, or a column with one for each row.
+            weights: The weight of each row; 1 if omitted.
         """
-        return cls.of_texts(relation, rows_as_json(rows), reason, weights)
+        return cls.from_texts(relation, rows_as_json(rows), reason, weights)
 
     @classmethod
-    def of_texts(
+    def from_texts(
         cls,
         relation: str | pa.ChunkedArray | None,
         texts: pa.Array | pa.ChunkedArray,
         reason: str | pa.ChunkedArray,
         weights: pa.ChunkedArray | npt.NDArray[np.int64] | list[int] | None = None,
     ) -> DeadLetters:
-        """Make dead letters of rows or events as texts; the other arguments as in `of_rows`."""
+        """Return dead letters of texts (rows or events); other arguments as in `from_rows`."""
         size = len(texts)
         if weights is None:
             weights = np.ones(size, np.int64)
-        numbers: Any = weights
+        weight_column: Any = weights
         if not isinstance(weights, pa.ChunkedArray):
-            numbers = pa.array(weights, pa.int64())
+            weight_column = pa.array(weights, pa.int64())
         columns = [
-            _repeated(relation, size),
+            _as_column(relation, size),
             texts.cast(pa.string()),
-            numbers.cast(pa.int64()),
-            _repeated(reason, size),
+            weight_column.cast(pa.int64()),
+            _as_column(reason, size),
             pa.nulls(size, pa.int64()),
         ]
         return cls(pa.table(columns, schema=DEAD_LETTER_SCHEMA))
@@ -144,14 +148,14 @@ def check_policy(policy: str) -> None:
     """Check the name of a policy.
 
     Raises:
-        StreamingError: There is no policy of that name.
+        StreamingError: The policy is unknown.
     """
     if policy not in POLICIES:
-        raise StreamingError(f"bad_rows is {policy!r}; it is one of {', '.join(POLICIES)}")
+        raise StreamingError(f"bad_rows={policy!r}: it must be one of {', '.join(POLICIES)}")
 
 
-def apply_policy(letters: DeadLetters, *, bad_rows: BadRows, batch_id: int) -> DeadLetters:
-    """Return the dead letters to keep, with the id of their micro-batch.
+def apply_policy(letters: DeadLetters, *, bad_rows: BadRowPolicy, batch_id: int) -> DeadLetters:
+    """Return the dead letters to store, with the id of their micro-batch.
 
     Raises:
         RowError: There are dead letters, and the policy is to fail.
@@ -160,15 +164,15 @@ def apply_policy(letters: DeadLetters, *, bad_rows: BadRows, batch_id: int) -> D
         return letters.with_batch_id(batch_id)
     first = letters.table.slice(0, 1).to_pylist()[0]
     relation = first["relation"]
-    where = f"relation {excerpt(relation)}" if relation else "of no relation"
+    where = f"relation {excerpt(relation)}" if relation else "without a relation"
     row = shorten(first["row"] or "", MAX_ROW_CHARACTERS)
     reason = shorten(first["reason"] or "", MAX_REASON_CHARACTERS)
-    more = len(letters) - 1
-    others = f", and {more} more rows are not accepted" if more else ""
+    count = len(letters) - 1
+    others = f", and {count} more rows are invalid" if count else ""
     raise RowError(
         f"micro-batch {batch_id}: row {row} with weight {first['weight']}, {where}: "
         f"{reason}{others}; nothing of the micro-batch was applied: correct the source, "
-        'or use bad_rows="dead_letter" to keep such rows apart and continue'
+        'or use bad_rows="dead_letter" to store such rows with the reason and continue'
     )
 
 
@@ -184,22 +188,24 @@ def rows_as_json(rows: pa.Table) -> pa.ChunkedArray:
         return pa.chunked_array([chunk for part in parts for chunk in part.chunks], pa.string())
     if not rows.num_columns:
         return pa.chunked_array([pa.array(["{}"] * rows.num_rows, pa.string())])
-    pieces = []
-    for place, name in enumerate(rows.column_names):
-        prefix = f"{', ' if place else '{'}{json.dumps(name, ensure_ascii=False)}: "
-        pieces += [prefix, _json(rows.column(place))]
-    joined = pc.binary_join_element_wise(*pieces, "}", "")
+    members = []
+    for i, name in enumerate(rows.column_names):
+        separator = ", " if i else "{"
+        key = json.dumps(name, ensure_ascii=False)
+        members += [f"{separator}{key}: ", _values_as_json(rows.column(i))]
+    joined = pc.binary_join_element_wise(*members, "}", "")
     return joined if isinstance(joined, pa.ChunkedArray) else pa.chunked_array([joined])
 
 
-def _repeated(value: str | pa.ChunkedArray | None, size: int) -> pa.Array | pa.ChunkedArray:
+def _as_column(value: str | pa.ChunkedArray | None, size: int) -> pa.Array | pa.ChunkedArray:
+    """Return a column unchanged; repeat a single value."""
     if isinstance(value, pa.ChunkedArray | pa.Array):
         return value.cast(pa.string())
     return pa.repeat(pa.scalar(value, pa.string()), size)
 
 
-def _json(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the values as JSON texts, NULL as null."""
+def _values_as_json(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the values of a column as JSON texts, NULL as null."""
     type = column.type
     if types.is_dictionary(type):
         column = column.cast(type.value_type)
@@ -208,26 +214,27 @@ def _json(column: pa.ChunkedArray) -> pa.ChunkedArray:
         text = column.cast(pa.string())
     elif types.is_floating(type):
         text = column.cast(pa.string())
-        text = pc.if_else(pc.is_finite(column), text, _quoted(text))
-    elif any(test(type) for test in _BY_VALUE):
-        return _by_value(column)
+        text = pc.if_else(pc.is_finite(column), text, _quote(text))
+    elif any(test(type) for test in _PYTHON_TYPE_TESTS):
+        return _python_values_as_json(column)
     else:
-        text = _quoted(column.cast(pa.string()))
+        text = _quote(column.cast(pa.string()))
     return pc.fill_null(text, "null")
 
 
-def _quoted(text: pa.ChunkedArray) -> pa.ChunkedArray:
-    for plain, escaped in (("\\", "\\\\"), ('"', '\\"')):
-        text = pc.replace_substring(text, plain, escaped)
+def _quote(text: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return texts as JSON strings."""
+    for character, escaped in (("\\", "\\\\"), ('"', '\\"')):
+        text = pc.replace_substring(text, character, escaped)
     if pc.any(pc.match_substring_regex(text, "[\\x00-\\x1f]")).as_py():
         for code in range(32):
             text = pc.replace_substring(text, chr(code), json.dumps(chr(code))[1:-1])
     return pc.binary_join_element_wise('"', text, '"', "")
 
 
-def _by_value(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    def plain(value: object) -> str:
+def _python_values_as_json(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    def convert(value: object) -> str:
         return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
 
-    texts = [json.dumps(value, default=plain, ensure_ascii=False) for value in column.to_pylist()]
+    texts = [json.dumps(value, default=convert, ensure_ascii=False) for value in column.to_pylist()]
     return pa.chunked_array([pa.array(texts, pa.string())])

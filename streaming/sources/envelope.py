@@ -1,23 +1,27 @@
-"""Envelope: split the rows of a micro-batch into one table per relation and dead letters.
+"""Envelope: split the rows of a micro-batch into one table per relation, and dead letters.
 
-A micro-batch arrives as one Arrow table in one of three forms:
+A micro-batch is one Arrow table in one of three forms:
 
 1.  the envelope of a change feed or of `streaming.merge` (`streaming.sources.change_feeds.feed`);
-2.  tagged: a column ``relation`` and the columns of all relations side by side;
+2.  tagged: a column ``relation``, and the columns of all relations;
 3.  flat: the columns of one relation.
 
 The last two may have a column ``weight`` (default 1) and a column ``sequence``, which orders the
 rows of a key for inputs with keys. An invalid row becomes a dead letter with the reason
-(`streaming.sources.dead_letters`); the other rows continue. A row is invalid if the feed could not
-decode its event; if its relation is NULL or not an input; if its weight is not an integer of 64
-bits; if it is NULL where the input forbids it; if a value does not fit the type of its column. An
-invalid column is an error of the whole micro-batch: the column is missing, or its type has no
-lossless cast.
+(`streaming.sources.dead_letters`), and the other rows are processed. A row is invalid if
 
-Of a deletion from an input with keys only the key is checked: any other value that does not fit
+- the feed could not decode its event;
+- its relation is NULL or not an input;
+- its weight is not an integer of 64 bits;
+- it has NULL in a column that must not be NULL;
+- a value does not fit the type of its column.
+
+A missing column, or one whose type has no lossless cast, is an error of the whole micro-batch.
+
+For a deletion from an input with keys only the key is checked: any other value that does not fit
 becomes NULL. All checks are masks over whole columns, and most run only after the cast of the whole
-column has failed, so a micro-batch without bad rows costs little more than the casts that the
-circuit needs anyway. Memory: the table, its parts, and a byte per row.
+column has failed. So a micro-batch without bad rows costs little more than the casts that the
+circuit needs anyway. Memory: the table, the tables of the relations, and a byte per row.
 """
 
 from __future__ import annotations
@@ -47,15 +51,15 @@ from streaming.sources.change_feeds.feed import (
 from streaming.sources.change_feeds.uncastable_rows import safe_cast
 from streaming.sources.dead_letters import DeadLetters, rows_as_json
 
-__all__ = ["Changes", "Keyed", "decode_batch"]
+__all__ = ["Changes", "KeyOptions", "decode_batch"]
 
 Mask = npt.NDArray[np.bool_]
 
 
-class Keyed(Protocol):
-    """The part of the options of an input that decoding needs: its key columns.
+class KeyOptions(Protocol):
+    """The options of an input that decoding needs: its key columns.
 
-    The options may name a ``sequence``, the column that orders the rows of a key.
+    The options may also have ``sequence``, the column that orders the rows of a key.
     """
 
     @property
@@ -75,7 +79,7 @@ def decode_batch(
     inputs: Mapping[str, Schema],
     *,
     relation: str | None = None,
-    input_options: Mapping[str, Keyed] | None = None,
+    input_options: Mapping[str, KeyOptions] | None = None,
 ) -> Changes:
     """Split a micro-batch into its relations.
 
@@ -97,10 +101,11 @@ def decode_batch(
     >>> changes.tables["r"].to_pylist()
     [{'n': 1, 'weight': 1}]
     >>> changes.dead_letters.table.select(["row", "reason"]).to_pylist()
-    [{'row': '{"n": 300}', 'reason': "column 'n' holds a value that is no int8"}]
+    [{'row': '{"n": 300}', 'reason': "column 'n' has a value that is not a valid int8"}]
     """
-    keys = {name: tuple(rule.keys or ()) for name, rule in (input_options or {}).items()}
-    orders = {name: getattr(rule, "sequence", None) for name, rule in (input_options or {}).items()}
+    options_by_name = (input_options or {}).items()
+    keys = {name: tuple(options.keys or ()) for name, options in options_by_name}
+    sequences = {name: getattr(options, "sequence", None) for name, options in options_by_name}
     if relation is None and len(inputs) == 1:
         relation = next(iter(inputs))
     names = table.column_names
@@ -112,21 +117,21 @@ def decode_batch(
                 f"the circuit reads {', '.join(inputs)} and the rows have columns {names}: add a "
                 f"column {RELATION!r} that names the relation of a row, or name the relation"
             )
-        order = orders.get(relation) or SEQUENCE
-        part = _Part(relation, inputs[relation], keys.get(relation, ()), order, table)
-        tables, letters = part.split(drop=False)
-        return Changes({relation: tables}, letters)
+        sequence = sequences.get(relation) or SEQUENCE
+        rows = _RelationRows(relation, inputs[relation], keys.get(relation, ()), sequence, table)
+        valid, letters = rows.split(drop_other_columns=False)
+        return Changes({relation: valid}, letters)
     tags = table.column(RELATION)
     if not (types.is_string(tags.type) or types.is_large_string(tags.type)):
         raise UntaggedBatchError(
             f"column {RELATION!r} is of type {tags.type}; it must hold names of relations: "
             f"{', '.join(inputs)}"
         )
-    enveloped = is_envelope(names)
-    letters = DeadLetters.none()
-    if enveloped and table.column(ERROR).null_count < table.num_rows:
+    has_envelope = is_envelope(names)
+    letters = DeadLetters.empty()
+    if has_envelope and table.column(ERROR).null_count < table.num_rows:
         failed = table.filter(pc.is_valid(table.column(ERROR)))
-        letters += DeadLetters.of_texts(
+        letters += DeadLetters.from_texts(
             _shorten(failed.column(RELATION)),
             failed.column(RAW),
             failed.column(ERROR),
@@ -134,47 +139,47 @@ def decode_batch(
         )
         table = table.filter(pc.is_null(table.column(ERROR)))
         tags = table.column(RELATION)
-    known = pc.fill_null(pc.is_in(tags, pa.array(list(inputs), tags.type)), False)
-    if not pc.all(known).as_py() and table.num_rows:
-        letters += _unknown_relations(table.filter(pc.invert(known)), inputs, enveloped)
-    found = {}
+    is_known = pc.fill_null(pc.is_in(tags, pa.array(list(inputs), tags.type)), False)
+    if not pc.all(is_known).as_py() and table.num_rows:
+        letters += _unknown_relations(table.filter(pc.invert(is_known)), inputs, has_envelope)
+    tables = {}
     for name in pc.unique(tags).to_pylist():
         if name not in inputs:
             continue
-        mine = table.filter(pc.equal(tags, name))
-        order = orders.get(name) or SEQUENCE
-        if enveloped:
-            mine, empty = _expand_rows(mine, name, order)
-            letters += empty
-        part = _Part(name, inputs[name], keys.get(name, ()), order, mine)
-        found[name], rejected = part.split(drop=True)
-        letters += rejected
-    return Changes(found, letters)
+        own_rows = table.filter(pc.equal(tags, name))
+        sequence = sequences.get(name) or SEQUENCE
+        if has_envelope:
+            own_rows, missing = _expand_rows(own_rows, name, sequence)
+            letters += missing
+        rows = _RelationRows(name, inputs[name], keys.get(name, ()), sequence, own_rows)
+        tables[name], invalid = rows.split(drop_other_columns=True)
+        letters += invalid
+    return Changes(tables, letters)
 
 
 def _unknown_relations(
-    table: pa.Table, inputs: Mapping[str, Schema], enveloped: bool
+    table: pa.Table, inputs: Mapping[str, Schema], has_envelope: bool
 ) -> DeadLetters:
     """Return dead letters for the rows whose relation is NULL or not an input."""
     tags = _shorten(table.column(RELATION))
-    known = f" is no input; inputs are {', '.join(inputs)}"
     reasons = pc.fill_null(
-        pc.binary_join_element_wise("relation ", tags, known, ""),
+        pc.binary_join_element_wise(
+            "unknown relation ", tags, f"; inputs are {', '.join(inputs)}", ""
+        ),
         f"relation is NULL; inputs are {', '.join(inputs)}",
     )
-    rest = [name for name in table.column_names if name not in (RELATION, WEIGHT)]
-    if enveloped:
-        rest = [name for name in rest if name not in (SEQUENCE, ERROR, RAW)]
-    return DeadLetters.of_rows(tags, table.select(rest), reasons, _plain_weights(table))
+    added = (RELATION, WEIGHT, SEQUENCE, ERROR, RAW) if has_envelope else (RELATION, WEIGHT)
+    columns = [name for name in table.column_names if name not in added]
+    return DeadLetters.from_rows(tags, table.select(columns), reasons, _plain_weights(table))
 
 
-def _expand_rows(table: pa.Table, name: str, order: str) -> tuple[pa.Table, DeadLetters]:
-    """Return the struct of a relation as columns, with the weight and the sequence."""
+def _expand_rows(table: pa.Table, name: str, sequence: str) -> tuple[pa.Table, DeadLetters]:
+    """Return the struct of a relation as columns, and dead letters for rows without the struct."""
     struct = struct_column(name)
     if struct not in table.column_names:
         raise SchemaError(
-            f"relation {name!r}: the envelope has no column {struct!r} among {table.column_names}: "
-            "rows of a feed come as one struct per relation"
+            f"relation {name!r}: the envelope lacks the column {struct!r}; columns: "
+            f"{table.column_names}. An envelope has one struct per relation"
         )
     rows = table.column(struct)
     if not types.is_struct(rows.type):
@@ -182,46 +187,57 @@ def _expand_rows(table: pa.Table, name: str, order: str) -> tuple[pa.Table, Dead
             f"relation {name!r}: the column {struct!r} of the envelope is of type {rows.type}, and "
             "must be a struct of the relation's columns"
         )
-    letters = DeadLetters.none()
+    letters = DeadLetters.empty()
     if rows.null_count:
         missing = table.filter(pc.is_null(rows))
-        letters = DeadLetters.of_texts(
+        letters = DeadLetters.from_texts(
             name,
             pa.nulls(missing.num_rows, pa.string()),
-            "there is no row",
+            "the row is missing",
             _plain_weights(missing),
         )
         table = table.filter(pc.is_valid(rows))
         rows = table.column(struct)
     columns: dict[str, Any] = {
-        rows.type.field(place).name: pc.struct_field(rows, [place])
-        for place in range(rows.type.num_fields)
+        rows.type.field(i).name: pc.struct_field(rows, [i]) for i in range(rows.type.num_fields)
     }
-    columns.setdefault(order, table.column(SEQUENCE))
+    columns.setdefault(sequence, table.column(SEQUENCE))
     columns[WEIGHT] = table.column(WEIGHT)
     return pa.table(columns), letters
 
 
 @dataclass(frozen=True)
-class _Part:
-    """The rows of one relation."""
+class _RelationRows:
+    """The rows of one relation in a micro-batch.
+
+    Attributes:
+        name: The relation.
+        schema: Its schema.
+        key: Its key columns, if it has keys.
+        sequence: The column that orders the rows of a key.
+        table: The rows.
+    """
 
     name: str
     schema: Schema
     key: tuple[str, ...]
-    order: str
+    sequence: str
     table: pa.Table
 
-    def split(self, *, drop: bool) -> tuple[pa.Table, DeadLetters]:
+    def split(self, *, drop_other_columns: bool) -> tuple[pa.Table, DeadLetters]:
         """Return the valid rows, cast to the types of the relation, and the dead letters.
 
-        ``drop`` removes columns of other relations; otherwise the circuit rejects them.
+        Args:
+            drop_other_columns: True to drop columns that are not in the schema, because they belong
+                to other relations. If they are kept, the circuit rejects them.
         """
         table, size = self.table, self.table.num_rows
         reasons: list[tuple[Mask, str]] = []
-        weights, wrong, why = self._weights()
-        if wrong.any():
-            reasons.append((wrong, why))
+        weights, invalid = self._weights()
+        if invalid.any():
+            reasons.append(
+                (invalid, f"column {WEIGHT!r} has a value that is not an integer of 64 bits")
+            )
         deleted = weights < 0 if self.key else np.zeros(size, np.bool_)
         columns: dict[str, Any] = {}
         for field in self.schema.fields:
@@ -229,66 +245,64 @@ class _Part:
             checked = ~deleted if field.name not in self.key else np.ones(size, np.bool_)
             if field.name not in table.column_names:
                 if checked.any() or not self.key or not size:
-                    self._missing(field.name)
+                    raise self._missing_column_error(field.name)
                 columns[field.name] = pa.nulls(size, field.type)
                 continue
             try:
-                column, wrong = safe_cast(table.column(field.name), field.type)
+                column, invalid = safe_cast(table.column(field.name), field.type)
             except SchemaError as error:
                 raise SchemaError(
                     f"relation {self.name!r}: column {field.name!r}: {error}"
                 ) from error
-            if (wrong & checked).any():
-                reasons.append(
-                    (
-                        wrong & checked,
-                        f"column {field.name!r} holds a value that is no {field.type}",
-                    )
-                )
+            if (invalid & checked).any():
+                reason = f"column {field.name!r} has a value that is not a valid {field.type}"
+                reasons.append((invalid & checked, reason))
             if (not field.nullable or field.name in self.key) and column.null_count:
-                nulls = np.asarray(pc.is_null(column).to_numpy(), np.bool_) & checked & ~wrong
+                nulls = np.asarray(pc.is_null(column).to_numpy(), np.bool_) & checked & ~invalid
                 if nulls.any():
                     reasons.append((nulls, f"column {field.name!r} is NULL and must not be"))
             columns[field.name] = column
-        if not drop:
+        if not drop_other_columns:
             for name in table.column_names:
-                if name not in columns and name not in (WEIGHT, self.order):
+                if name not in columns and name not in (WEIGHT, self.sequence):
                     columns[name] = table.column(name)
         columns[WEIGHT] = pa.array(weights)
-        if self.order in table.column_names and (self.key or not drop):
-            columns.setdefault(self.order, table.column(self.order))
+        if self.sequence in table.column_names and (self.key or not drop_other_columns):
+            columns.setdefault(self.sequence, table.column(self.sequence))
         rows = pa.table(columns)
         if not reasons:
-            return rows, DeadLetters.none()
+            return rows, DeadLetters.empty()
         bad = np.logical_or.reduce([mask for mask, _ in reasons])
         return rows.filter(pa.array(~bad)), self._dead_letters(bad, reasons)
 
     def _dead_letters(self, bad: Mask, reasons: list[tuple[Mask, str]]) -> DeadLetters:
         """Return one dead letter for each bad row, with its first reason."""
-        chosen = np.full(len(bad), -1, np.int64)
-        for place in reversed(range(len(reasons))):
-            chosen[reasons[place][0]] = place
-        texts = pa.array([why for _, why in reasons])
-        rejected = self.table.filter(pa.array(bad))
-        mine = [name for name in rejected.column_names if name in self.schema.columns]
-        text = rows_as_json(rejected.select(mine))
-        return DeadLetters.of_texts(
-            self.name, text, pc.take(texts, pa.array(chosen[bad])), _plain_weights(rejected)
+        first_reason = np.full(len(bad), -1, np.int64)
+        for i in reversed(range(len(reasons))):
+            mask, _ = reasons[i]
+            first_reason[mask] = i
+        reason_texts = pa.array([reason for _, reason in reasons])
+        rows = self.table.filter(pa.array(bad))
+        columns = [name for name in rows.column_names if name in self.schema.columns]
+        return DeadLetters.from_texts(
+            self.name,
+            rows_as_json(rows.select(columns)),
+            pc.take(reason_texts, pa.array(first_reason[bad])),
+            _plain_weights(rows),
         )
 
-    def _missing(self, column: str) -> None:
-        needs = ", ".join(self.schema.columns) or "no column"
-        raise SchemaError(
-            f"relation {self.name!r}: no column {column!r} among {self.table.column_names}; it "
-            f"needs {needs} and may have {WEIGHT}"
+    def _missing_column_error(self, column: str) -> SchemaError:
+        return SchemaError(
+            f"relation {self.name!r}: column {column!r} is missing; the rows have "
+            f"{self.table.column_names}, the relation has {', '.join(self.schema.columns)} and "
+            f"optionally {WEIGHT}"
         )
 
-    def _weights(self) -> tuple[npt.NDArray[np.int64], Mask, str]:
-        """Return the weights, the mask of the invalid ones, and the reason."""
+    def _weights(self) -> tuple[npt.NDArray[np.int64], Mask]:
+        """Return the weights, and the mask of the invalid ones."""
         size = self.table.num_rows
-        why = f"column {WEIGHT!r} holds no integer of 64 bits"
         if WEIGHT not in self.table.column_names:
-            return np.ones(size, np.int64), np.zeros(size, np.bool_), why
+            return np.ones(size, np.int64), np.zeros(size, np.bool_)
         column = self.table.column(WEIGHT)
         numbers = _numbers(column)
         if numbers is None:
@@ -299,7 +313,6 @@ class _Part:
         return (
             np.asarray(pc.fill_null(numbers, 1).to_numpy(), np.int64),
             np.asarray(numbers.is_null().to_numpy(), np.bool_),
-            why,
         )
 
 
@@ -311,34 +324,34 @@ def _numbers(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
     if types.is_integer(type):
         return safe_cast(column, pa.int64())[0]
     if types.is_floating(type):
-        wide = column.cast(pa.float64())
-        whole = pc.and_(pc.equal(pc.floor(wide), wide), pc.less(pc.abs(wide), 2.0**63))
-        kept = pc.if_else(pc.fill_null(whole, False), wide, pa.scalar(None, pa.float64()))
-        return kept.cast(pa.int64())
+        floats = column.cast(pa.float64())
+        is_valid = pc.and_(pc.equal(pc.floor(floats), floats), pc.less(pc.abs(floats), 2.0**63))
+        valid = pc.if_else(pc.fill_null(is_valid, False), floats, pa.scalar(None, pa.float64()))
+        return valid.cast(pa.int64())
     if types.is_decimal(type):
         whole, _ = safe_cast(column, pa.decimal128(19, 0))
-        return _narrow(whole)
+        return _decimals_to_int64(whole)
     if types.is_string(type) or types.is_large_string(type):
-        digits = pc.match_substring_regex(column, r"^[+-]?[0-9]{1,19}$")
-        text = pc.if_else(pc.fill_null(digits, False), column, pa.scalar(None, type))
-        plain = pc.replace_substring_regex(text.cast(pa.string()), r"^\+", "")
-        return _narrow(plain.cast(pa.decimal128(19, 0)))
+        is_valid = pc.match_substring_regex(column, r"^[+-]?[0-9]{1,19}$")
+        valid = pc.if_else(pc.fill_null(is_valid, False), column, pa.scalar(None, type))
+        without_plus = pc.replace_substring_regex(valid.cast(pa.string()), r"^\+", "")
+        return _decimals_to_int64(without_plus.cast(pa.decimal128(19, 0)))
     return None
 
 
-def _narrow(whole: pa.ChunkedArray) -> pa.ChunkedArray:
+def _decimals_to_int64(decimals: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return decimals without fraction as int64, NULL if out of range."""
     lowest, highest = (pa.scalar(str(n)).cast(pa.decimal128(19, 0)) for n in (1 - 2**63, 2**63 - 1))
-    inside = pc.and_(pc.greater_equal(whole, lowest), pc.less_equal(whole, highest))
-    kept = pc.if_else(pc.fill_null(inside, False), whole, pa.scalar(None, whole.type))
-    return kept.cast(pa.int64())
+    is_valid = pc.and_(pc.greater_equal(decimals, lowest), pc.less_equal(decimals, highest))
+    valid = pc.if_else(pc.fill_null(is_valid, False), decimals, pa.scalar(None, decimals.type))
+    return valid.cast(pa.int64())
 
 
 def _shorten(names: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return names of relations from the stream, cut to a maximal length."""
+    """Return names of relations, cut to a maximum length, because the stream is untrusted."""
     return pc.utf8_slice_codeunits(names, 0, MAX_EXCERPT_CHARACTERS)
 
 
 def _plain_weights(table: pa.Table) -> pa.ChunkedArray | None:
-    """Return the weights for dead letters; NULL if invalid."""
+    """Return the weights for dead letters: NULL for an invalid weight; None without weights."""
     return _numbers(table.column(WEIGHT)) if WEIGHT in table.column_names else None

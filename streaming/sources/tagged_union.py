@@ -1,9 +1,10 @@
-"""Tagged union: several streams as one, so that a micro-batch is a consistent cut over all of them.
+"""Tagged union: merge several streams into one, so that a micro-batch has rows of all of them.
 
-Spark gives each query its own batch ids, and two queries have no common order. The union of the
-streams is one query: its micro-batch has the new rows of each source, and one checkpoint entry has
-the offsets of all. The rows travel in an envelope (`streaming.sources.change_feeds.feed`) with one
-struct per relation, so that columns of equal name may have different types.
+Spark gives each query its own batch ids, and the micro-batches of two queries have no common order.
+The union of the streams is one query: a micro-batch has the new rows of every source, and one
+checkpoint entry has the offsets of all sources. The rows are in an envelope
+(`streaming.sources.change_feeds.feed`) with one struct per relation, so that columns of equal name
+may have different types.
 """
 
 from __future__ import annotations
@@ -45,24 +46,24 @@ def merge(
     """Return one DataFrame with the changes of several.
 
     Args:
-        frames: A streaming DataFrame per relation: its rows, perhaps with ``weight`` and
-            ``sequence``. One that is an envelope already, or has a feed, may hold rows of any
-            relations, and its name is only a name.
-        feeds: How to read a frame, by its name here.
-        inputs: The schemas of the inputs; needed with feeds.
-        keys: The key columns of inputs with keys; needed with feeds.
+        frames: The rows of each relation, as a streaming DataFrame, optionally with ``weight`` and
+            ``sequence``. A DataFrame that is an envelope, or has a feed, may contain rows of any
+            relations; its name here need not be a relation.
+        feeds: The change feeds that decode DataFrames, by the names in ``frames``.
+        inputs: The schemas of the inputs; required with feeds.
+        keys: The key columns of inputs with keys; required with feeds.
 
     Raises:
-        FeedError: There are no frames, or a feed without schemas or without a frame.
+        FeedError: ``frames`` is empty, a feed has no DataFrame, or schemas are missing.
     """
     feeds = feeds or {}
     if not frames:
-        raise FeedError("there is no stream to merge: give merge({'orders': df1, ...})")
-    strange = [name for name in feeds if name not in frames]
-    if strange:
-        raise FeedError(f"there is a feed for {strange[0]!r}, and streams are {', '.join(frames)}")
+        raise FeedError("frames is empty: give merge({'orders': df1, ...})")
+    unknown = [name for name in feeds if name not in frames]
+    if unknown:
+        raise FeedError(f"feed of unknown stream {unknown[0]!r}; streams: {', '.join(frames)}")
     if feeds and not inputs:
-        raise FeedError("feeds are read by the schemas of the inputs: give merge(..., inputs=...)")
+        raise FeedError("feeds need the schemas of the inputs: give merge(..., inputs=...)")
     parts = []
     for name, frame in frames.items():
         if name in feeds:
@@ -70,17 +71,20 @@ def merge(
         elif is_envelope(frame.columns):
             parts.append(frame)
         else:
-            parts.append(_enveloped(name, frame))
-    return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), parts)
+            parts.append(_wrap_rows(name, frame))
+    return reduce(lambda union, part: union.unionByName(part, allowMissingColumns=True), parts)
 
 
-def _enveloped(relation: str, df: DataFrame) -> DataFrame:
-    data = [name for name in df.columns if name not in (WEIGHT, SEQUENCE, RELATION)]
-    if not data:
-        raise FeedError(f"the stream of {relation!r} has columns {df.columns}, and none of a row")
+def _wrap_rows(relation: str, df: DataFrame) -> DataFrame:
+    """Return the envelope of the rows of one relation."""
+    columns = [name for name in df.columns if name not in (WEIGHT, SEQUENCE, RELATION)]
+    if not columns:
+        raise FeedError(
+            f"the stream of {relation!r} has only the columns {df.columns}: add columns of rows"
+        )
     weight, error = parse_weight(F.col(WEIGHT) if WEIGHT in df.columns else F.lit(1))
     order = sequence_expression("merge", df, SEQUENCE if SEQUENCE in df.columns else None)
-    row = F.struct(*map(quote_name, data))
+    row = F.struct(*map(quote_name, columns))
     return df.select(
         F.lit(relation).alias(RELATION),
         weight.alias(WEIGHT),

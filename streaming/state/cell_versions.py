@@ -1,10 +1,11 @@
 """Cell versions: the state of a distributed circuit's cells, in the manifest of one version.
 
-Each cell of each stage has a manifest with a checksum, written by the task that wrote its files.
-The manifests are kept as bytes: tasks compare them byte by byte with the version that they have in
-memory. A cell without rows keeps its manifest. The grid layout, in the form of
-`streaming.distributed.planning.grid_layout`, is kept with them, because later rows must find the
-same cells.
+A distributed circuit is divided into stages, and each stage into cells, which run on Spark's
+executors (`streaming.distributed`). Each cell has a manifest, written by the task that wrote the
+cell's files. The manifests are kept as bytes: a task compares them byte by byte with the version
+that it has in memory. A step without rows for a cell leaves its manifest unchanged. The grid layout
+(`streaming.distributed.planning.grid_layout`) is kept with the manifests, because later rows must
+go to the same cells.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class CellVersions:
         manifests: The manifest of each cell, by the numbers of stage and cell.
 
     >>> cells = CellVersions(2, [], {(0, 1): b"manifest"})
-    >>> CellVersions.of(cells.body) == cells
+    >>> CellVersions.from_json(cells.to_json()) == cells
     True
     """
 
@@ -38,24 +39,26 @@ class CellVersions:
     layout: Any
     manifests: Mapping[tuple[int, int], bytes]
 
-    def of_stage(self, number: int) -> dict[int, bytes]:
-        """The manifests of the cells of one stage."""
-        return {cell: one for (stage, cell), one in self.manifests.items() if stage == number}
+    def stage_manifests(self, number: int) -> dict[int, bytes]:
+        """Return the manifests of the cells of one stage, by the number of the cell."""
+        return {
+            cell: manifest for (stage, cell), manifest in self.manifests.items() if stage == number
+        }
 
-    @property
-    def body(self) -> dict[str, Any]:
-        """The cells as JSON values."""
+    def to_json(self) -> dict[str, Any]:
+        """Return the cells as JSON values."""
         manifests = {
-            f"{s}.{c}": manifest_bytes.decode() for (s, c), manifest_bytes in self.manifests.items()
+            f"{stage}.{cell}": manifest_bytes.decode()
+            for (stage, cell), manifest_bytes in self.manifests.items()
         }
         return {"count": self.count, "layout": self.layout, "manifests": manifests}
 
     @staticmethod
-    def of(body: Mapping[str, Any]) -> CellVersions:
+    def from_json(body: Mapping[str, Any]) -> CellVersions:
         """Read the cells from JSON values.
 
         Raises:
-            KeyError, TypeError, ValueError: They are not those of cells.
+            KeyError, TypeError, ValueError: A member is missing or has an invalid value.
         """
         manifests = {}
         for name, manifest_bytes in parse_items(body["manifests"]):
@@ -63,5 +66,5 @@ class CellVersions:
             manifests[stage, cell] = parse_text(manifest_bytes).encode()
         cells = parse_count(body["count"])
         if not 1 <= cells <= MAX_CELLS:
-            raise ValueError(f"{cells} cells, at most {MAX_CELLS} are possible")
+            raise ValueError(f"{cells} cells; a number from 1 to {MAX_CELLS} is possible")
         return CellVersions(cells, body["layout"], manifests)

@@ -1,12 +1,13 @@
 """Directory identity: the views and inputs of a state directory, in its file ``state.json``.
 
-The state depends on the views and inputs, not on the formula or the number of threads. The identity
-has a fingerprint of each view and input, so that an error can name the difference, and an id, by
-which targets distinguish the micro-batches of different directories. The order of
-inputs and views counts, as operators, and with them parts of state, are named by their place.
+The identity consists of
 
-Each manifest has the id and one fingerprint of the circuit, so that a lost or damaged file can be
-written again for that circuit.
+- an id, by which targets distinguish the micro-batches of different directories;
+- a fingerprint (a hash of the definition) of each view and input, so that an error can name the
+  views and inputs that differ. The delta formula of joins and the number of threads may differ.
+
+Each manifest contains the id and one fingerprint of the whole circuit. So a lost or damaged
+``state.json`` can be written again for the same circuit.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class DirectoryIdentity:
     Attributes:
         format: The version of the layout of the directory.
         id: Unique to the directory.
-        fingerprints: One for each input and view, and for what is materialized.
+        fingerprints: One for each input and view, and one for the list of materialized views.
         inputs: The columns of each input, for messages.
     """
 
@@ -53,8 +54,8 @@ def ensure_identity(files: Files, circuit: Circuit, new_id: str) -> DirectoryIde
     Raises:
         StateMismatchError, StateDamagedError: As for `read_identity`.
     """
-    found, is_written = _found(files, circuit)
-    identity = found or _of(circuit, new_id)
+    existing, is_written = _find_identity(files, circuit)
+    identity = existing or _identity_of(circuit, new_id)
     if not is_written:
         replace_atomically(files, IDENTITY_FILE, encode_checked(asdict(identity)))
         files.sync_folder("")
@@ -69,11 +70,11 @@ def read_identity(files: Files, circuit: Circuit) -> DirectoryIdentity | None:
         StateDamagedError: The file was changed, or is missing while there are manifests, and these
             are not of this circuit.
     """
-    return _found(files, circuit)[0]
+    return _find_identity(files, circuit)[0]
 
 
-def _found(files: Files, circuit: Circuit) -> tuple[DirectoryIdentity | None, bool]:
-    """Return the identity, and whether the file has it."""
+def _find_identity(files: Files, circuit: Circuit) -> tuple[DirectoryIdentity | None, bool]:
+    """Return the identity, from the file or from a manifest, and whether the file has it."""
     path = f"{files.location}/{IDENTITY_FILE}"
     if files.size(IDENTITY_FILE) is None:
         if not files.names(MANIFESTS):
@@ -82,11 +83,11 @@ def _found(files: Files, circuit: Circuit) -> tuple[DirectoryIdentity | None, bo
             f"{path} is missing though there are manifests: restore it from a copy, or delete the "
             "state directory together with the checkpoint"
         )
-        return _recovered(files, circuit, error), False
+        return _recover(files, circuit, error), False
     try:
         body = decode_checked(read_small_file(files, IDENTITY_FILE), path)
     except StateDamagedError as error:
-        return _recovered(files, circuit, error), False
+        return _recover(files, circuit, error), False
     if body.get("format") != FORMAT_VERSION or isinstance(body["format"], bool):
         raise StateMismatchError(
             f"state directory {files.location} has format {str(body.get('format'))[:50]}, this "
@@ -97,20 +98,20 @@ def _found(files: Files, circuit: Circuit) -> tuple[DirectoryIdentity | None, bo
         identity = DirectoryIdentity(
             FORMAT_VERSION,
             parse_text(body["id"]),
-            {name: parse_text(one) for name, one in parse_items(body["fingerprints"])},
-            {name: parse_text(one) for name, one in parse_items(body["inputs"])},
+            {name: parse_text(text) for name, text in parse_items(body["fingerprints"])},
+            {name: parse_text(text) for name, text in parse_items(body["inputs"])},
         )
     except (KeyError, ValueError) as error:
         damage = StateDamagedError(
-            f"{path} is no identity of this version ({type(error).__name__}: {error}): restore it "
+            f"{path} is not a valid identity ({type(error).__name__}: {error}): restore it "
             "from a copy"
         )
-        return _recovered(files, circuit, damage), False
+        return _recover(files, circuit, damage), False
     _check(files, identity, circuit)
     return identity, True
 
 
-def _recovered(files: Files, circuit: Circuit, error: StateDamagedError) -> DirectoryIdentity:
+def _recover(files: Files, circuit: Circuit, error: StateDamagedError) -> DirectoryIdentity:
     """Return the identity from the newest intact manifest, if it is of this circuit."""
     for number in reversed(list_batch_ids(files)):
         try:
@@ -120,15 +121,16 @@ def _recovered(files: Files, circuit: Circuit, error: StateDamagedError) -> Dire
         if manifest.fingerprint != circuit.fingerprint:
             break
         name = manifest_name(number)
-        log.warning("%s; not needed, as %s is of the same circuit", error, name)
-        return _of(circuit, manifest.state_id)
+        log.warning("%s; recovered from %s, which is of the same circuit", error, name)
+        return _identity_of(circuit, manifest.state_id)
     raise error
 
 
-def _of(circuit: Circuit, id: str) -> DirectoryIdentity:
+def _identity_of(circuit: Circuit, id: str) -> DirectoryIdentity:
     columns = {
         name: ", ".join(
-            f"{f.name} {f.type}{'' if f.nullable else ' not null'}" for f in schema.fields
+            f"{field.name} {field.type}{'' if field.nullable else ' not null'}"
+            for field in schema.fields
         )
         for name, schema in circuit.inputs.items()
     }
@@ -136,25 +138,26 @@ def _of(circuit: Circuit, id: str) -> DirectoryIdentity:
 
 
 def _check(files: Files, identity: DirectoryIdentity, circuit: Circuit) -> None:
-    columns = _of(circuit, "").inputs
-    mine, theirs = dict(circuit.fingerprints), dict(identity.fingerprints)
-    if mine == theirs:
+    """Raise an error if the directory belongs to other views or inputs."""
+    expected, stored = dict(circuit.fingerprints), dict(identity.fingerprints)
+    if expected == stored:
         return
+    columns = _identity_of(circuit, "").inputs
     differences = []
-    for name in sorted({*mine, *theirs}):
-        if name not in theirs:
+    for name in sorted({*expected, *stored}):
+        if name not in stored:
             differences.append(f"{name} is new")
-        elif name not in mine:
-            differences.append(f"{name} is gone")
-        elif mine[name] != theirs[name]:
-            known = name.removeprefix("input ")
-            was, now = identity.inputs.get(known), columns.get(known)
-            changed = name != known and was != now
+        elif name not in expected:
+            differences.append(f"{name} was removed")
+        elif expected[name] != stored[name]:
+            relation = name.removeprefix("input ")
+            was, now = identity.inputs.get(relation), columns.get(relation)
+            has_new_columns = name.startswith("input ") and was != now
             differences.append(
-                f"{name} was ({was}) and is ({now})" if changed else f"{name} is another one"
+                f"{name} was ({was}) and is ({now})" if has_new_columns else f"{name} has changed"
             )
     raise StateMismatchError(
         f"state directory {files.location} belongs to another circuit: {'; '.join(differences)}. "
-        "Use the views, schemas and rules that it was made with (their order, formula and threads "
-        "may change), or give the new circuit a new state directory and a new checkpoint"
+        "Use the views, schemas and input options that it was made with (their order, formula and "
+        "threads may change), or give the new circuit a new state directory and a new checkpoint"
     )

@@ -1,17 +1,23 @@
 """Manifest: the state after one batch id, described in one small file.
 
-It names each file of the version with its size and checksum, the rows of the files that are the
-parts of each arrangement and table, and the micro-batch: the digests of its inputs, the files of
-its published tables, the number of dead letters. A version exists from the rename of its manifest;
-files without a manifest are garbage. The manifest of a distributed circuit contains the manifests
-of its cells (`streaming.state.cell_versions`), so that one rename commits all of them.
+A manifest lists
 
-The file is one line of JSON, then one line with the CRC-32 of the first, so that a manifest that
-was cut short or changed is detected (`streaming.state.checksums`). A checksum does not prove who
-wrote the file, so its content is checked as well: it must be of the batch id in its name and of its
-directory, each file is in ``data/`` or ``outputs/``, and ``parent`` is the checksum of its parent
-version, so that a version of another history is detected. ``epoch`` and ``owner`` are those of the
-writer (`streaming.state.ownership`).
+- each file of the version, with its size and checksum;
+- the parts of each arrangement (a relation in one column order) and of each dictionary (the codes
+  of strings), by segment file and row (`streaming.state.segment_references`);
+- about the micro-batch: the digests of its inputs, the files of its published tables, the number of
+  dead letters.
+
+A version exists from the rename of its manifest; files without a manifest are garbage. The manifest
+of a distributed circuit contains the manifests of its cells (`streaming.state.cell_versions`), so
+that one rename commits all of them.
+
+The file is one line of JSON and one line with its checksum, so that a manifest that was cut short
+or changed is detected (`streaming.state.checksums`). A checksum does not prove who wrote the file,
+so the content is checked as well: the batch id is that of the file name, the id is that of the
+directory, each listed file is in ``data/`` or ``outputs/``, and ``parent`` is the checksum of the
+previous version's manifest, so that a version of another history is detected. ``epoch`` and
+``owner`` identify the writer (`streaming.state.ownership`).
 """
 
 from __future__ import annotations
@@ -35,6 +41,7 @@ from streaming.state.checksums import (
     parse_texts,
 )
 from streaming.state.files import Files, read_small_file
+from streaming.state.segment import part_name
 from streaming.state.segment_references import SegmentReference
 
 __all__ = [
@@ -51,8 +58,8 @@ __all__ = [
 MANIFESTS: Final = "manifests"
 MANIFEST_SUFFIX: Final = ".json"
 BATCH_ID_DIGITS: Final = 20
-#: The only names that a manifest can give, so that none leads out of the directory.
-_FILE: Final = re.compile(r"(?:data|outputs)/[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
+#: The only file names that a manifest may contain; none leads out of the directory.
+_FILE_NAME: Final = re.compile(r"(?:data|outputs)/[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
 _CRC_LIMIT: Final = 1 << 32
 
 
@@ -70,15 +77,15 @@ class Manifest:
 
     Attributes:
         batch_id: The micro-batch.
-        query_id: The checkpoint that numbers it (Spark's id of the query, kept in the checkpoint).
-        steps: Steps of the circuit.
-        traces: The parts of each arrangement, by the name of the trace and its column order.
-        tables: The parts of each table of values.
-        lengths: The number of values in each table.
+        query_id: The Spark query that numbers the micro-batches; its checkpoint has the same id.
+        steps: The number of steps of the circuit so far.
+        traces: The parts of each arrangement, by the name of its relation and its column order.
+        tables: The parts of each dictionary.
+        lengths: The number of strings in each dictionary.
         watermarks: The watermark of each input with retention.
         plans: The variable orders of the joins.
         digests: A checksum of the rows of each input.
-        outputs: The files of each view's delta, in order.
+        outputs: The files of each published table, in order.
         dead_letters: The number of dead letters so far, including this micro-batch.
         files: The size and checksum of each file.
         state_id: The id of the directory (`streaming.state.directory_identity`).
@@ -86,9 +93,9 @@ class Manifest:
         cells: The cells of a distributed circuit; None if it is embedded.
         epoch: The number of the writer; 0 in directories of earlier releases.
         owner: The token of the writer.
-        parent: The checksum of the manifest of the parent version; None for the first version, or
+        parent: The checksum of the previous version's manifest; None for the first version, or
             if an earlier release wrote it.
-        checksum: The checksum of this manifest, where it was read from a file.
+        checksum: The checksum of this manifest, if it was read from a file.
     """
 
     batch_id: int
@@ -113,7 +120,7 @@ class Manifest:
 
     @property
     def file_names(self) -> set[str]:
-        """All files of the version, also those of the cells."""
+        """The names of all files of the version and its cells."""
         names = set(self.files)
         for cell in self._cell_manifests.values():
             names |= read_cell_manifest(cell).files.keys()
@@ -131,45 +138,55 @@ class Manifest:
 
     @property
     def sizes(self) -> dict[str, tuple[int, int]]:
-        """Rows and bytes of each arrangement and table, in all parts and cells together."""
-        sizes = {
-            f"{name} [{','.join(map(str, order))}]": references
+        """Rows and bytes of each arrangement and dictionary, summed over its parts and cells."""
+        references_by_name = {
+            part_name(name, order): references
             for name, orders in self.traces.items()
             for order, references in orders.items()
         } | dict(self.tables)
-        found = {
-            name: (sum(p.rows for p in references), sum(p.size for p in references))
-            for name, references in sizes.items()
+        sizes = {
+            name: (
+                sum(reference.rows for reference in references),
+                sum(reference.size for reference in references),
+            )
+            for name, references in references_by_name.items()
         }
         for (stage, _), cell in self._cell_manifests.items():
-            for name, (rows, size) in read_cell_manifest(cell).sizes.items():
-                known = found.get(f"stage {stage} {name}", (0, 0))
-                found[f"stage {stage} {name}"] = known[0] + rows, known[1] + size
-        return found
+            for cell_name, (rows, size) in read_cell_manifest(cell).sizes.items():
+                name = f"stage {stage} {cell_name}"
+                total_rows, total_size = sizes.get(name, (0, 0))
+                sizes[name] = total_rows + rows, total_size + size
+        return sizes
 
-    def to_bytes(self) -> bytes:
-        """Return the content of the file."""
-        numbers = {name: i for i, name in enumerate(self.files)}
+    def encode(self) -> bytes:
+        """Return the content of the manifest file."""
+        file_numbers = {name: i for i, name in enumerate(self.files)}
 
-        def references(parts: tuple[SegmentReference, ...]) -> list[list[int]]:
-            return [[numbers[p.file], p.row, p.rows, p.size] for p in parts]
+        def to_json(references: tuple[SegmentReference, ...]) -> list[list[int]]:
+            return [
+                [file_numbers[reference.file], reference.row, reference.rows, reference.size]
+                for reference in references
+            ]
 
         body = {
             "batch_id": self.batch_id,
             "query_id": self.query_id,
             "steps": self.steps,
             "traces": {
-                name: {",".join(map(str, order)): references(p) for order, p in orders.items()}
+                name: {
+                    ",".join(map(str, order)): to_json(references)
+                    for order, references in orders.items()
+                }
                 for name, orders in self.traces.items()
             },
-            "tables": {name: references(parts) for name, parts in self.tables.items()},
+            "tables": {name: to_json(references) for name, references in self.tables.items()},
             "lengths": dict(self.lengths),
             "watermarks": dict(self.watermarks),
             "plans": self.plans,
             "digests": dict(self.digests),
             "outputs": {name: list(files) for name, files in self.outputs.items()},
             "dead_letters": self.dead_letters,
-            "files": {name: [mark.size, mark.crc] for name, mark in self.files.items()},
+            "files": {name: [file.size, file.crc] for name, file in self.files.items()},
             "state_id": self.state_id,
             "fingerprint": self.fingerprint,
             "epoch": self.epoch,
@@ -177,61 +194,67 @@ class Manifest:
             "parent": self.parent,
         }
         if self.cells is not None:
-            body["cells"] = self.cells.body
+            body["cells"] = self.cells.to_json()
         return encode_checked(body)
 
     @staticmethod
-    def of(data: bytes, name: str) -> Manifest:
-        """Read the content of a file.
+    def decode(data: bytes, name: str) -> Manifest:
+        """Read the content of a manifest file.
 
         Raises:
             StateDamagedError: It was cut short or changed.
         """
         body = decode_checked(data, name)
         try:
-            return _manifest(body, checksum_of(data))
+            return _parse_manifest(body, checksum_of(data))
         except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
             raise StateDamagedError(
-                f"{name} is no manifest of this version ({type(error).__name__}: {error}): restore "
+                f"{name} is not a valid manifest ({type(error).__name__}: {error}): restore "
                 "the state directory from a copy, or delete it together with the checkpoint"
             ) from error
 
 
-def _manifest(body: Mapping[str, Any], seal: int) -> Manifest:
+def _parse_manifest(body: Mapping[str, Any], checksum: int) -> Manifest:
     """Read a manifest from JSON values, and check each value."""
-    files = {_file_name(name): _mark(*mark) for name, mark in parse_items(body["files"])}
+    files = {
+        _parse_file_name(name): _parse_checksum(*size_and_crc)
+        for name, size_and_crc in parse_items(body["files"])
+    }
     names = list(files)
 
-    def references(parts: Any) -> tuple[SegmentReference, ...]:
+    def parse_references(parts: Any) -> tuple[SegmentReference, ...]:
         return tuple(
             SegmentReference(
-                names[parse_count(f)], parse_count(row), parse_count(rows), parse_count(size)
+                names[parse_count(number)], parse_count(row), parse_count(rows), parse_count(size)
             )
-            for f, row, rows, size in parts
+            for number, row, rows, size in parts
         )
 
-    cells = CellVersions.of(body["cells"]) if "cells" in body else None
+    cells = CellVersions.from_json(body["cells"]) if "cells" in body else None
     for cell in () if cells is None else cells.manifests.values():
         if read_cell_manifest(cell).cells is not None:
-            raise ValueError("a cell that has cells")
-    outputs = {view: parse_texts(given) for view, given in parse_items(body["outputs"])}
-    for name in (name for given in outputs.values() for name in given):
-        if name not in files:
-            raise ValueError(f"no mark of {name!r}")
+            raise ValueError("a cell has cells")
+    outputs = {view: parse_texts(names) for view, names in parse_items(body["outputs"])}
+    for view_files in outputs.values():
+        for name in view_files:
+            if name not in files:
+                raise ValueError(f"no checksum of {name!r}")
     return Manifest(
         batch_id=parse_count(body["batch_id"]),
         query_id=None if body["query_id"] is None else parse_text(body["query_id"]),
         steps=parse_count(body["steps"]),
         traces={
             trace: {
-                tuple(parse_count(int(column)) for column in order.split(",")): references(parts)
+                tuple(parse_count(int(column)) for column in order.split(",")): parse_references(
+                    parts
+                )
                 for order, parts in parse_items(orders)
             }
             for trace, orders in parse_items(body["traces"])
         },
-        tables={table: references(parts) for table, parts in parse_items(body["tables"])},
+        tables={table: parse_references(parts) for table, parts in parse_items(body["tables"])},
         lengths={table: parse_count(length) for table, length in parse_items(body["lengths"])},
-        watermarks={name: parse_int64(mark) for name, mark in parse_items(body["watermarks"])},
+        watermarks={name: parse_int64(time) for name, time in parse_items(body["watermarks"])},
         plans=body["plans"],
         digests={name: parse_int64(digest) for name, digest in parse_items(body["digests"])},
         outputs=outputs,
@@ -243,26 +266,26 @@ def _manifest(body: Mapping[str, Any], seal: int) -> Manifest:
         epoch=parse_count(body.get("epoch", 0)),
         owner=parse_text(body.get("owner", "")),
         parent=None if body.get("parent") is None else parse_count(body["parent"]),
-        checksum=seal,
+        checksum=checksum,
     )
 
 
-def _file_name(name: str) -> str:
-    if not _FILE.fullmatch(name):
-        raise ValueError(f"{name[:80]!r} is no file of a version")
+def _parse_file_name(name: str) -> str:
+    if not _FILE_NAME.fullmatch(name):
+        raise ValueError(f"{name[:80]!r} is not a file name of a version")
     return name
 
 
-def _mark(size: Any, crc: Any) -> FileChecksum:
+def _parse_checksum(size: Any, crc: Any) -> FileChecksum:
     if parse_count(crc) >= _CRC_LIMIT:
-        raise ValueError(f"{crc} is no CRC-32")
+        raise ValueError(f"{crc} is not a CRC-32")
     return FileChecksum(parse_count(size), crc)
 
 
 @lru_cache(maxsize=1024)
 def read_cell_manifest(data: bytes) -> Manifest:
     """Read the manifest of a cell; cached, because few of them change between versions."""
-    return Manifest.of(data, "the manifest of a cell")
+    return Manifest.decode(data, "the manifest of a cell")
 
 
 def manifest_name(batch_id: int) -> str:
@@ -286,7 +309,8 @@ def parse_manifest_name(name: str) -> int | None:
 
 def list_batch_ids(files: Files) -> list[int]:
     """Return the batch ids of the manifests in a directory, sorted."""
-    return sorted(n for n in map(parse_manifest_name, files.names(MANIFESTS)) if n is not None)
+    batch_ids = map(parse_manifest_name, files.names(MANIFESTS))
+    return sorted(batch_id for batch_id in batch_ids if batch_id is not None)
 
 
 def read_manifest(files: Files, batch_id: int, *, state_id: str | None = None) -> Manifest:
@@ -304,16 +328,17 @@ def read_manifest(files: Files, batch_id: int, *, state_id: str | None = None) -
     """
     name = manifest_name(batch_id)
     path = f"{files.location}/{name}"
-    found = Manifest.of(read_small_file(files, name), path)
-    if found.batch_id != batch_id:
+    manifest = Manifest.decode(read_small_file(files, name), path)
+    if manifest.batch_id != batch_id:
         raise StateDamagedError(
-            f"{path} is the manifest of micro-batch {found.batch_id}: a file was copied or renamed "
-            "by hand; restore the state directory from a copy, or delete it together with the "
-            "checkpoint"
+            f"{path} is the manifest of micro-batch {manifest.batch_id}: a file was copied or "
+            "renamed by hand; restore the state directory from a copy, or delete it together with "
+            "the checkpoint"
         )
-    if state_id is not None and found.state_id != state_id:
+    if state_id is not None and manifest.state_id != state_id:
         raise StateDamagedError(
-            f"{path} is of another state directory (id {found.state_id!r}, here {state_id!r}): "
-            "restore the state directory from a copy, or delete it together with the checkpoint"
+            f"{path} belongs to another state directory (id {manifest.state_id!r}, here "
+            f"{state_id!r}): restore the state directory from a copy, or delete it together with "
+            "the checkpoint"
         )
-    return found
+    return manifest

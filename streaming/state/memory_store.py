@@ -1,7 +1,8 @@
-"""In-memory store: the last version only, for a sink without a state directory.
+"""In-memory store: keeps the last micro-batch only, for a sink without a state directory.
 
-Exactly once holds within the process: a replay of the last micro-batch gives the same delta. The
-state ends with the process, and a checkpoint that is older than the sink raises an error.
+Within the process each micro-batch takes effect exactly once: a replay of the last micro-batch
+gives the same delta. The state ends with the process. A new sink accepts only a new checkpoint,
+whose first micro-batch has id 0; any other first id raises an error.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ __all__ = ["InMemoryStore"]
 
 
 class InMemoryStore:
-    """The last version of a circuit's state, which is in the circuit itself."""
+    """The last micro-batch of a circuit; the state itself is in the circuit."""
 
     def __init__(self, circuit: Circuit) -> None:
         self.circuit = circuit
@@ -28,19 +29,20 @@ class InMemoryStore:
         self.bytes_written = 0
         self._last: VersionSummary | None = None
         self._query: str | None = None
-        self._lost = False
+        self._is_circuit_behind = False  # a step was written, but not committed
 
     def find(self, batch_id: int, query_id: str | None) -> VersionSummary | None:
         """Return the last micro-batch if it is replayed; None if this is the next one.
 
         Raises:
-            BatchOrderError: The id is neither.
+            BatchOrderError: It is neither the last nor the next micro-batch.
         """
         last = self._last
-        if self._lost:
+        if self._is_circuit_behind:
             raise BatchOrderError(
-                "an earlier micro-batch failed half-way and the state was in memory only: start "
-                "again with an empty checkpoint and a new sink, or give ViewSink(state_dir=...)"
+                "an earlier micro-batch failed during its commit, and the state was in memory "
+                "only: start again with an empty checkpoint and a new sink, or give "
+                "ViewSink(state_dir=...)"
             )
         if last is None:
             if batch_id != 0:
@@ -52,7 +54,7 @@ class InMemoryStore:
             return None
         if None not in (query_id, self._query) and query_id != self._query:
             raise BatchOrderError(
-                f"micro-batch {batch_id} comes from query {query_id}, the views were built by "
+                f"micro-batch {batch_id} is from query {query_id}, the views were built by "
                 f"query {self._query}: one sink serves one query with one checkpoint; make a new "
                 "circuit and sink for another"
             )
@@ -61,8 +63,8 @@ class InMemoryStore:
         if batch_id == last.batch_id + 1:
             return None
         raise BatchOrderError(
-            f"micro-batch {batch_id} follows {last.batch_id}; only {last.batch_id} again or "
-            f"{last.batch_id + 1} can come now: the checkpoint was changed behind this sink; start "
+            f"micro-batch {batch_id} follows {last.batch_id}; expected {last.batch_id} (a replay) "
+            f"or {last.batch_id + 1}: the checkpoint was changed behind this sink; start "
             "again with an empty checkpoint and a new sink"
         )
 
@@ -77,27 +79,28 @@ class InMemoryStore:
         dead_letters: pa.Table | None = None,
         cells: CellVersions | None = None,
     ) -> VersionSummary:
-        """Keep the output of a step, in place of that of the previous step."""
-        before = 0 if self._last is None else self._last.dead_letters
-        now = 0 if dead_letters is None else dead_letters.num_rows
-        self._lost = True  # until the circuit has the step, too
+        """Keep the output of a step; it replaces the output of the previous step."""
+        total = 0 if self._last is None else self._last.dead_letters
+        if dead_letters is not None:
+            total += dead_letters.num_rows
+        self._is_circuit_behind = True
         self._query = query_id
-        self._last = VersionSummary(batch_id, outputs, {}, digests, before + now)
+        self._last = VersionSummary(batch_id, outputs, {}, digests, total)
         return self._last
 
-    def settle(self) -> None:
+    def confirm_commit(self) -> None:
         """Record that the circuit has committed the step."""
-        self._lost = False
+        self._is_circuit_behind = False
 
     def load_newest(self) -> None:
         """Do nothing: the state is in the circuit."""
 
-    def note(self, line: str) -> None:
+    def append_metrics(self, line: str) -> None:
         """Do nothing: there is no file for metrics."""
 
     def describe_dead_letters(self, batch_id: int) -> str:
         """Return that the dead letters of a micro-batch are not kept, for messages."""
-        return "not kept, for want of a state_dir"
+        return "not kept, because the sink has no state_dir"
 
     def close(self) -> None:
         """Do nothing: there is no directory to release."""

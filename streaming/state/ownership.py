@@ -5,8 +5,11 @@ locks. So each writer that opens the directory takes it over: it writes the next
 random token. Each commit compares them before and after the rename of the manifest, and no manifest
 replaces another (fencing)::
 
-    A: take over 4 ... check 4, publish version 7, check 4 ... check 4: it is 5, StateLockedError
-    B:                                  take over 5, read versions up to 7 ...
+    writer A                                writer B
+    takes over: epoch 4
+    checks: 4; renames manifest 7; checks: 4
+                                            takes over: epoch 5; reads versions up to 7
+    checks: 5, StateLockedError
 
 A writer that was replaced fails before targets receive anything. If the file is missing, a running
 sink knows that its directory was deleted.
@@ -54,12 +57,12 @@ def take_over(files: Files, after: int = 0) -> Owner:
         OSError: The file system failed.
     """
     try:
-        before = _read(files)
+        previous = _read_owner(files)
     except StateDamagedError as error:
-        log.warning("%s; not needed, a new one is written", error)
-        before = None
-    known = 0 if before is None else before.epoch
-    owner = Owner(max(known, after) + 1, uuid.uuid4().hex)
+        log.warning("%s; a new one replaces it", error)
+        previous = None
+    last_epoch = after if previous is None else max(previous.epoch, after)
+    owner = Owner(last_epoch + 1, uuid.uuid4().hex)
     replace_atomically(
         files, EPOCH_FILE, encode_checked({"epoch": owner.epoch, "owner": owner.token})
     )
@@ -74,23 +77,23 @@ def check_owner(files: Files, owner: Owner) -> None:
         StateDamagedError: The directory was deleted or replaced.
         OSError: The file system failed.
     """
-    found = _read(files)
-    if found is None:
+    current = _read_owner(files)
+    if current is None:
         raise StateDamagedError(
-            f"{files.location}/{EPOCH_FILE} is gone: state directory {files.location} was deleted "
-            "or replaced while a sink was writing to it; restore it from a copy, or delete it "
-            "together with the checkpoint, and start the query again"
+            f"{files.location}/{EPOCH_FILE} is missing: state directory {files.location} was "
+            "deleted or replaced while a sink was writing to it; restore it from a copy, or delete "
+            "it together with the checkpoint, and start the query again"
         )
-    if found != owner:
+    if current != owner:
         raise StateLockedError(
             f"state directory {files.location} was taken over by another sink (epoch "
-            f"{found.epoch}, this one has {owner.epoch}): stop that query and start this one "
+            f"{current.epoch}, this one has {owner.epoch}): stop that query and start this one "
             "again, or give it a directory of its own"
         )
 
 
-def _read(files: Files) -> Owner | None:
-    """Return the content of the file; None if there is no file."""
+def _read_owner(files: Files) -> Owner | None:
+    """Return the current writer; None if the file is missing."""
     path = f"{files.location}/{EPOCH_FILE}"
     try:
         body = decode_checked(read_small_file(files, EPOCH_FILE), path)
@@ -98,4 +101,6 @@ def _read(files: Files) -> Owner | None:
     except FileNotFoundError:
         return None
     except (KeyError, ValueError) as error:
-        raise StateDamagedError(f"{path} names no writer ({error}): delete the file") from error
+        raise StateDamagedError(
+            f"{path} does not name a writer ({error}): delete the file"
+        ) from error

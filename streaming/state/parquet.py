@@ -5,7 +5,7 @@ micro-batches only. Therefore they are not compressed and have no dictionaries: 
 would take longer than writing more bytes. An empty table is written as one file without rows, which
 stores the columns of the table.
 
-Dead letters are invalid input rows that the sink sets aside. Manifests do not list their files, so
+Dead letters are invalid input rows that the sink keeps apart. Manifests do not list their files, so
 these files have checksums in their Parquet pages.
 
 This library never writes compressed files. Reading one raises an error before it is decompressed,
@@ -28,27 +28,28 @@ __all__ = ["encode_parquet", "read_parquet"]
 MAX_FILE_ROWS: Final = 1 << 20
 
 
-def encode_parquet(table: pa.Table, *, whole: bool = False) -> Iterator[pa.Buffer]:
+def encode_parquet(table: pa.Table, *, single_file: bool = False) -> Iterator[pa.Buffer]:
     """Yield the contents of the files of a table, each of at most `MAX_FILE_ROWS` rows.
 
     Args:
         table: The table.
-        whole: True to encode any number of rows as one file, with checksums in its pages.
+        single_file: True to encode any number of rows as one file, with checksums in its pages.
 
     >>> [file] = encode_parquet(pa.table({"n": [1, 2]}))
     >>> pq.read_table(pa.BufferReader(file)).to_pylist()
     [{'n': 1}, {'n': 2}]
     """
-    step = max(table.num_rows, 1) if whole else MAX_FILE_ROWS
-    for start in range(0, max(table.num_rows, 1), step):
+    total_rows = max(table.num_rows, 1)  # an empty table has one file
+    file_rows = total_rows if single_file else MAX_FILE_ROWS
+    for start in range(0, total_rows, file_rows):
         sink = pa.BufferOutputStream()
         pq.write_table(
-            table.slice(start, step),
+            table.slice(start, file_rows),
             sink,
             compression="none",
             use_dictionary=False,
             write_statistics=False,
-            write_page_checksum=whole,
+            write_page_checksum=single_file,
             store_schema=True,
         )
         yield sink.getvalue()
@@ -67,16 +68,16 @@ def read_parquet(data: Bytes, name: str) -> pa.Table:
     try:
         buffer = pa.py_buffer(data)
         file = pq.ParquetFile(buffer)
-        found = file.metadata
-        if found.num_rows > max(MAX_FILE_ROWS, 8 * buffer.size):
-            raise ValueError(f"{found.num_rows} rows in {buffer.size} bytes")
-        for group in map(found.row_group, range(found.num_row_groups)):
+        metadata = file.metadata
+        if metadata.num_rows > max(MAX_FILE_ROWS, 8 * buffer.size):
+            raise ValueError(f"{metadata.num_rows} rows in {buffer.size} bytes")
+        for group in map(metadata.row_group, range(metadata.num_row_groups)):
             for column in map(group.column, range(group.num_columns)):
                 if column.compression != "UNCOMPRESSED" or column.has_dictionary_page:
                     raise ValueError(f"column {column.path_in_schema} is compressed")
         return file.read()
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise StateDamagedError(
-            f"{name} is no Parquet file of this library ({type(error).__name__}: {error}): restore "
-            "the state directory from a copy"
+            f"{name} is not a Parquet file of this library ({type(error).__name__}: {error}): "
+            "restore the state directory from a copy"
         ) from error

@@ -1,8 +1,8 @@
 """Reader: loads the newest version of a directory that another sink may be writing to.
 
-A reader takes no lock and changes nothing, so the client of a Spark Connect query, or a notebook
-beside the job, sees the views while the query runs. Versions are immutable. If the version
-is removed while it is being loaded, there is a newer one, and the reader loads that one.
+A reader takes no lock and changes nothing. So the client of a Spark Connect query, or a notebook
+beside the job, can read the views while the query runs. Versions are immutable. If a version is
+removed while it is being loaded, a newer one exists, and the reader loads that one.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class Reader:
     def __init__(self, files: Files, circuit: Circuit) -> None:
         self._files = files
         self._circuit = circuit
+        # The id of the directory and the batch id of the loaded version.
         self._loaded: tuple[str, int | None] | None = None
 
     def forget(self) -> None:
@@ -55,7 +56,7 @@ class Reader:
 
     def _load_newest(self) -> None:
         identity = read_identity(self._files, self._circuit)
-        newest = self._newest()
+        newest = self._newest_batch_id()
         while True:
             if identity is not None and self._loaded == (identity.id, newest):
                 return
@@ -70,7 +71,7 @@ class Reader:
                     ),
                 )
             except (StateDamagedError, FileNotFoundError):
-                later = self._newest()
+                later = self._newest_batch_id()
                 if later == newest:
                     raise
                 newest = later
@@ -78,7 +79,7 @@ class Reader:
                 self._loaded = None if identity is None else (identity.id, newest)
                 return
 
-    def _newest(self) -> int | None:
+    def _newest_batch_id(self) -> int | None:
         return max(list_batch_ids(self._files), default=None)
 
 
@@ -118,32 +119,33 @@ def load(
         ) from error
     except (OSError, MemoryError):
         raise
-    except Exception as error:  # the content of a file is untrusted
+    except Exception as error:  # files are untrusted, so any error is possible
         raise StateDamagedError(
-            f"version {number} of state directory {files.location} is no state "
+            f"version {number} of state directory {files.location} is not a valid state "
             f"({type(error).__name__}: {error}): restore the directory from a copy, or delete it "
             "together with the checkpoint"
         ) from error
     return manifest
 
 
-def _check_cells(files: Files, manifest: Manifest, wanted: int | None) -> None:
+def _check_cells(files: Files, manifest: Manifest, expected: int | None) -> None:
     """Check the number of cells of a version, and that their files exist."""
-    found = None if manifest.cells is None else manifest.cells.count
-    if found != wanted:
-        shown = [
-            "embedded in one process" if n is None else f"distributed over {n} cells"
-            for n in (found, wanted)
-        ]
-        mode = "mode='embedded'" if found is None else f"mode='distributed', cells={found}"
-        to = "--embedded" if wanted is None else f"--cells {wanted}"
+    actual = None if manifest.cells is None else manifest.cells.count
+    if actual != expected:
+        mode = "mode='embedded'" if actual is None else f"mode='distributed', cells={actual}"
+        option = "--embedded" if expected is None else f"--cells {expected}"
         raise StateMismatchError(
-            f"version {manifest.batch_id} of state directory {files.location} is {shown[0]}, and "
-            f"this sink is {shown[1]}: give ViewSink({mode}), or stop the query and move the state "
-            f"with: python -m streaming rescale {files.location} {to}"
+            f"version {manifest.batch_id} of state directory {files.location} is "
+            f"{_describe_cells(actual)}, and this sink is {_describe_cells(expected)}: give "
+            f"ViewSink({mode}), or stop the query and move the state with: python -m streaming "
+            f"rescale {files.location} {option}"
         )
     if manifest.cells is None:
         return
     for manifest_bytes in manifest.cells.manifests.values():
-        for name, mark in read_cell_manifest(manifest_bytes).files.items():
-            check_size(files, name, mark)
+        for name, checksum in read_cell_manifest(manifest_bytes).files.items():
+            check_size(files, name, checksum)
+
+
+def _describe_cells(cells: int | None) -> str:
+    return "embedded in one process" if cells is None else f"distributed over {cells} cells"

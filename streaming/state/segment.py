@@ -1,18 +1,20 @@
-"""Segments: the additions of one step to the state, as Arrow files of parts.
+"""Segments: files with the rows that one step adds to the state.
 
-A part is a run (its words as they are in memory) or a range of a table (offsets and bytes of
-the values in the order of their codes). A segment is an Arrow IPC file with one record batch and
-one row per part::
+The state of a circuit consists of arrangements and dictionaries. An arrangement is a relation in
+one column order, kept as sorted runs; a dictionary assigns integer codes to strings. A step adds
+*parts* to them: a run of an arrangement (as int64 words, as it is in memory), or the new strings of
+a dictionary (offsets and bytes, in the order of their codes). A segment is an Arrow IPC file with
+one record batch and one row per part::
 
     part: string | words: large_list<int64> | bytes: large_binary
     "relation e [0,1]"   header, levels, weights     -
-    "text"               offsets                     the values end to end
+    "text"               offsets                     the strings, concatenated
 
-so any Arrow reader can open it. Small parts of a step share a segment, because each file costs a
+Any Arrow reader can open it. The small parts of a step share a segment, because each file costs a
 sync; a large part has its own. Reading copies nothing: words and bytes are views of the memory that
-was read or mapped. The checksum in the manifest is compared before anything else. A checksum can be
-forged, so a segment must have exactly this form: nothing compressed, nothing outside of the file,
-ascending offsets.
+was read or mapped. The checksum in the manifest is compared first. A checksum can be forged, so a
+segment must have exactly this form: no compression, no position outside of the file, ascending
+offsets.
 """
 
 from __future__ import annotations
@@ -41,16 +43,17 @@ SEGMENT_SCHEMA: Final = pa.schema(
     ]
 )
 NO_BYTES: Final[ByteArray] = np.empty(0, np.uint8)
-#: An Arrow file is a stream of messages behind these bytes, and a footer.
+#: An Arrow file begins with these bytes; a stream of messages and a footer follow.
 ARROW_MAGIC: Final = b"ARROW1\0\0"
-# The places of two fields in the tables of Arrow's flatbuffers (format/Message.fbs).
+# The numbers of two fields in Arrow's flatbuffers: `header` of the table Message, and `compression`
+# of the table RecordBatch (format/Message.fbs).
 MESSAGE_HEADER_FIELD: Final = 2
 COMPRESSION_FIELD: Final = 3
 
 
 @dataclass(frozen=True, eq=False)
 class SegmentPart:
-    """A run, or a range of a table, as it is in a file."""
+    """A run, or some strings of a dictionary, as it is in a file."""
 
     name: str
     words: Int64Array
@@ -58,7 +61,7 @@ class SegmentPart:
 
     @property
     def size(self) -> int:
-        """Bytes of its content."""
+        """The number of bytes of its content."""
         return self.words.nbytes + self.bytes.nbytes
 
 
@@ -74,8 +77,8 @@ def encode_segment(parts: Sequence[SegmentPart]) -> pa.Buffer:
     columns = [
         pa.array([part.name for part in parts], pa.string()),
         pa.LargeListArray.from_arrays(
-            _ends([part.words for part in parts]),
-            pa.array(_joined([part.words for part in parts])),
+            _offsets([part.words for part in parts]),
+            pa.array(_concatenate([part.words for part in parts])),
             type=SEGMENT_SCHEMA.field("words").type,
         ),
         pa.Array.from_buffers(
@@ -83,8 +86,8 @@ def encode_segment(parts: Sequence[SegmentPart]) -> pa.Buffer:
             len(parts),
             [
                 None,
-                pa.py_buffer(_ends([part.bytes for part in parts])),
-                pa.py_buffer(_joined([part.bytes for part in parts])),
+                pa.py_buffer(_offsets([part.bytes for part in parts])),
+                pa.py_buffer(_concatenate([part.bytes for part in parts])),
             ],
         ),
     ]
@@ -95,7 +98,7 @@ def encode_segment(parts: Sequence[SegmentPart]) -> pa.Buffer:
 
 
 def part_name(trace: str, order: Sequence[int]) -> str:
-    """Return the name of a part of an arrangement; a part of a table has the table's name.
+    """Return the name of a part of an arrangement; a part of a dictionary has its name.
 
     >>> part_name("relation e", (0, 1))
     'relation e [0,1]'
@@ -114,18 +117,18 @@ def decode_segment(data: memoryview, name: str = "a segment") -> list[SegmentPar
         StateDamagedError: This is not a segment, although its checksum matched.
     """
     try:
-        return _pieces(data, _batch(data))
+        return _read_parts(data, _read_batch(data))
     except (pa.ArrowException, OSError, StopIteration, ValueError, struct.error) as error:
         raise StateDamagedError(
-            f"{name} is no segment of this library ({type(error).__name__}: {error}): restore the "
-            "state directory from a copy"
+            f"{name} is not a segment of this library ({type(error).__name__}: {error}): restore "
+            "the state directory from a copy"
         ) from error
 
 
-def _batch(data: memoryview) -> pa.RecordBatch:
-    """The only batch of a file; O(parts)."""
+def _read_batch(data: memoryview) -> pa.RecordBatch:
+    """Return the only batch of a file; O(parts)."""
     if bytes(data[: len(ARROW_MAGIC)]) != ARROW_MAGIC:
-        raise ValueError("no Arrow file")
+        raise ValueError("not an Arrow file")
     stream = pa.BufferReader(pa.py_buffer(data).slice(len(ARROW_MAGIC)))
     messages = pa.ipc.MessageReader.open_stream(stream)
     schema = pa.ipc.read_schema(messages.read_next_message())
@@ -133,59 +136,59 @@ def _batch(data: memoryview) -> pa.RecordBatch:
         raise ValueError(f"columns {schema.names}")
     message = messages.read_next_message()
     if message.type != "record batch" or _is_compressed(message.metadata.to_pybytes()):
-        raise ValueError("no plain record batch")
+        raise ValueError("not an uncompressed record batch")
     batch = pa.ipc.read_record_batch(message, schema)
     batch.validate(full=True)
     columns = [*batch.columns, batch.column("words").values]
     if any(column.null_count for column in columns):
-        raise ValueError("there are NULLs")
+        raise ValueError("a column contains NULL")
     return batch
 
 
-def _pieces(data: memoryview, batch: pa.RecordBatch) -> list[SegmentPart]:
-    base = np.frombuffer(data, np.uint8)
+def _read_parts(data: memoryview, batch: pa.RecordBatch) -> list[SegmentPart]:
+    """Return the parts of the only batch of a file, as views of the file's memory."""
+    memory = np.frombuffer(data, np.uint8)
     if not batch.num_rows:
         return []
-    words, texts = batch.column("words"), batch.column("bytes")
-    word_ends = words.offsets.to_numpy()
-    values = words.values.buffers()[1]
-    _, text_offsets, content = texts.buffers()
-    text_ends = np.frombuffer(text_offsets, np.int64)[: batch.num_rows + 1]
+    words, strings = batch.column("words"), batch.column("bytes")
+    word_offsets = words.offsets.to_numpy()
+    word_buffer = words.values.buffers()[1]
+    _, offset_buffer, byte_buffer = strings.buffers()
+    byte_offsets = np.frombuffer(offset_buffer, np.int64)[: batch.num_rows + 1]
 
-    def within(buffer: pa.Buffer | None, start: int, end: int) -> ByteArray:
-        # Arrow hands out read-only views; the memory itself may be written to.
+    def slice_memory(buffer: pa.Buffer | None, start: int, end: int) -> ByteArray:
+        # A slice of ``memory`` is writable; a numpy view of an Arrow buffer is not.
         if buffer is None or start == end:
             return NO_BYTES
-        place = buffer.address - base.ctypes.data
-        if place < 0 or place + end > len(base):
+        position = buffer.address - memory.ctypes.data
+        if position < 0 or position + end > len(memory):
             raise ValueError("a part is not in the file")
-        return base[place + start : place + end]
+        return memory[position + start : position + end]
 
-    return [
-        SegmentPart(
-            name,
-            within(values, 8 * int(word_ends[i]), 8 * int(word_ends[i + 1])).view(np.int64),
-            within(content, int(text_ends[i]), int(text_ends[i + 1])),
-        )
-        for i, name in enumerate(batch.column("part").to_pylist())
-    ]
+    parts = []
+    for i, name in enumerate(batch.column("part").to_pylist()):
+        first_word, end_word = int(word_offsets[i]), int(word_offsets[i + 1])
+        part_words = slice_memory(word_buffer, 8 * first_word, 8 * end_word).view(np.int64)
+        part_bytes = slice_memory(byte_buffer, int(byte_offsets[i]), int(byte_offsets[i + 1]))
+        parts.append(SegmentPart(name, part_words, part_bytes))
+    return parts
 
 
 def _is_compressed(metadata: bytes) -> bool:
     """Return whether a record batch's message declares compressed buffers."""
 
     def field_at(table: int, number: int) -> int:
-        """Return the position of a field of a table; 0 if it has none."""
+        """Return the position of a field of a flatbuffer table; 0 if the field is missing."""
         (back,) = struct.unpack_from("<i", metadata, table)
         vtable = table - back
         if not 0 <= vtable <= len(metadata):
-            raise ValueError("no table of a flatbuffer")
+            raise ValueError("a message is not a flatbuffer")
         (size,) = struct.unpack_from("<H", metadata, vtable)
         entry = 4 + 2 * number
         if entry + 2 > size:
             return 0
-        (place,) = struct.unpack_from("<H", metadata, vtable + entry)
-        return table + place if place else 0
+        (offset,) = struct.unpack_from("<H", metadata, vtable + entry)
+        return table + offset if offset else 0
 
     (root,) = struct.unpack_from("<I", metadata, 0)
     header = field_at(root, MESSAGE_HEADER_FIELD)
@@ -193,11 +196,12 @@ def _is_compressed(metadata: bytes) -> bool:
     return field_at(header + batch, COMPRESSION_FIELD) != 0
 
 
-def _ends(arrays: Sequence[npt.NDArray[np.generic]]) -> Int64Array:
-    ends = np.zeros(len(arrays) + 1, np.int64)
-    np.cumsum([len(array) for array in arrays], out=ends[1:])
-    return ends
+def _offsets(arrays: Sequence[npt.NDArray[np.generic]]) -> Int64Array:
+    """Return the offsets of arrays in their concatenation."""
+    offsets = np.zeros(len(arrays) + 1, np.int64)
+    np.cumsum([len(array) for array in arrays], out=offsets[1:])
+    return offsets
 
 
-def _joined(arrays: Sequence[npt.NDArray[np.generic]]) -> npt.NDArray[np.generic]:
+def _concatenate(arrays: Sequence[npt.NDArray[np.generic]]) -> npt.NDArray[np.generic]:
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)

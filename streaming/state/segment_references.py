@@ -1,20 +1,20 @@
-"""Segment references: the segments of an arrangement or dictionary, and when they are merged.
+"""Segment references: where the parts of an arrangement or dictionary are, and when they merge.
 
-The state of an arrangement is the sum of its parts, oldest first; a dictionary is its parts end to
-end. Each part is a row of a segment file, and each step adds one. The *level* of a part is the
-logarithm of its rows to the base `LEVEL_FANOUT`. Levels never rise from one part to the next, and a
-level has fewer than `LEVEL_FANOUT` parts. A new part absorbs the smaller ones right before it, and
-when a level is full its parts become one part of the next level. So a row is written once per
-level::
+An arrangement is the sum of its parts; a dictionary is the concatenation of its parts. Each part is
+a row of a segment file (`streaming.state.segment`), and each step adds one. The *level* of a part
+is the logarithm of its rows to the base `LEVEL_FANOUT`. From the oldest part to the newest the
+levels never rise, and a level has fewer than `LEVEL_FANOUT` parts. A new part is merged with the
+parts before it that have a lower level. When a level is full, its parts are merged to one part of
+the next level. So a row is written once per level::
 
     writes per row <= 1 + log_FANOUT(rows / rows per step)      parts <= (FANOUT - 1) · levels
 
-There are a few parts more while a large merge is postponed (`streaming.state.writer`).
+There are a few more parts while a large merge is postponed (`streaming.state.writer`).
 
 This is tiering (O'Neil et al., "The Log-Structured Merge-Tree", Acta Informatica 33, 1996, with the
-lazy merging of Bigtable). The spine in memory merges earlier, by its `GROWTH_FACTOR`, because each
-look-up searches its runs. A file is read once, at a restart, so it pays to write less. Hence the
-parts on disk differ from the runs in memory, and only their sums are equal.
+lazy merging of Bigtable). The list of runs in memory (the spine) merges earlier, because each
+look-up searches all runs. A file is read only at a restart, so writing less is more important.
+Hence the parts on disk differ from the runs in memory, and only their sums are equal.
 """
 
 from __future__ import annotations
@@ -30,7 +30,14 @@ LEVEL_FANOUT: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class SegmentReference:
-    """A part in a segment file: its row in the segment, its rows of data, its bytes."""
+    """The location of a part.
+
+    Attributes:
+        file: The segment.
+        row: The row of the segment that has the part.
+        rows: The number of rows, or strings, in the part.
+        size: The number of bytes of the part.
+    """
 
     file: str
     row: int
@@ -39,7 +46,7 @@ class SegmentReference:
 
 
 def size_level(rows: int) -> int:
-    """Return the level of a part: the logarithm of its rows, rounded down.
+    """Return the level of a part: the logarithm of its rows to base 8, rounded down.
 
     >>> size_level(0), size_level(7), size_level(8), size_level(4096)
     (0, 0, 1, 4)
@@ -48,11 +55,11 @@ def size_level(rows: int) -> int:
 
 
 def count_merged_parts(rows: Sequence[int], new: int) -> int:
-    """Return how many of the newest parts are merged into a new one.
+    """Return how many of the newest parts are merged with a new part.
 
     Args:
-        rows: The rows of the existing parts, oldest first.
-        new: The rows of the new part.
+        rows: The number of rows of each existing part, oldest first.
+        new: The number of rows of the new part.
 
     >>> count_merged_parts([100, 100], 10)
     0
@@ -61,19 +68,19 @@ def count_merged_parts(rows: Sequence[int], new: int) -> int:
     >>> count_merged_parts([1000, 9, 9, 9, 9, 9, 9, 9], 9)
     7
     """
-    first = len(rows)
-    total = new
-    while first > 0:
-        top = size_level(total)
-        if size_level(rows[first - 1]) < top:
-            first -= 1
-            total += rows[first]
+    first_merged = len(rows)
+    merged_rows = new
+    while first_merged > 0:
+        level = size_level(merged_rows)
+        if size_level(rows[first_merged - 1]) < level:
+            first_merged -= 1
+            merged_rows += rows[first_merged]
             continue
-        same = first
-        while same > 0 and size_level(rows[same - 1]) == top:
-            same -= 1
-        if first - same < LEVEL_FANOUT - 1:
-            break
-        total += sum(rows[same:first])
-        first = same
-    return len(rows) - first
+        first_of_level = first_merged
+        while first_of_level > 0 and size_level(rows[first_of_level - 1]) == level:
+            first_of_level -= 1
+        if first_merged - first_of_level < LEVEL_FANOUT - 1:
+            break  # the level is not full
+        merged_rows += sum(rows[first_of_level:first_merged])
+        first_merged = first_of_level
+    return len(rows) - first_merged

@@ -2,23 +2,26 @@
 
 ::
 
-    state.json, views.json                the circuit of the directory        (identity, definition)
-    epoch.json                            the writer of the directory         (ownership)
-    manifests/<batch id>.json             a version                           (manifest, versions)
-    data/<batch id>-<attempt>-<n>.arrow   parts of arrangements and tables   (segment)
-    outputs/....parquet                   published tables of the views       (writer)
-    dead_letters/<batch id>.parquet       dead letters
+    state.json                            the circuit of the directory       (directory_identity)
+    views.json                            the text of the views              (view_definitions)
+    epoch.json                            the writer of the directory        (ownership)
+    manifests/<batch id>.json             a version                          (manifest, versions)
+    data/<batch id>-<attempt>-<n>.arrow   parts of arrangements and dictionaries      (segment)
+    outputs/....parquet                   published tables of the views               (parquet)
+    dead_letters/<batch id>.parquet       rejected rows
     metrics.jsonl                         a line for each micro-batch
 
-A step writes the parts that it adds, the pending merges and the tables that the views publish, and
-syncs them. Then it writes its manifest, and renames it to its name only if no other file has that
-name: the rename is the commit. Before it the version does not exist: a crash leaves files that no
-manifest names, and the next start removes them. The last ``keep`` versions stay.
+An arrangement is a relation in one column order; a dictionary assigns codes to strings. A step
+writes the rows that it adds to them, the pending merges and the published tables, and syncs the
+files. Then it writes its manifest under a temporary name, and renames it to the final name unless
+that name is used: the rename is the commit. Before the rename the version does not exist: a crash
+leaves files that no manifest names, and the next start removes them. The last ``keep`` versions are
+kept.
 
-The first micro-batch decides from which version to continue, because only its id shows what Spark
-has committed. The newest version is loaded if it is intact. If it is damaged and Spark replays its
-micro-batch, the version before it works as well: the same rows give the same delta. If Spark has
-advanced, the only correct answer is an error.
+Only the id of the first micro-batch after a start shows what Spark has committed, so it decides
+which version is loaded. The newest version is loaded if it is intact. If it is damaged and Spark
+replays its micro-batch, the previous version is loaded instead: the same rows give the same delta.
+If Spark has advanced, the only correct answer is an error.
 
 Cost: bytes of the delta · (1 + log_FANOUT(rows / rows per step)) per arrangement, one manifest of
 O(arrangements · log rows), three or four syncs. Loading maps files: O(bytes), for checksums only.
@@ -58,7 +61,7 @@ MIN_VERSIONS_KEPT: Final = 2
 DEAD_LETTERS_FOLDER: Final = "dead_letters"
 MAX_DEAD_LETTER_FILES_LISTED: Final = 100
 METRICS_FILE: Final = "metrics.jsonl"
-MAX_METRICS_FILE_BYTES: Final = 16 << 20  # then a new file is begun, and the one before is kept
+MAX_METRICS_FILE_BYTES: Final = 16 << 20  # a longer file is renamed to metrics.jsonl.1
 
 #: The phase of reading and writing the state, for an observer.
 WRITE: Final = "write"
@@ -74,8 +77,9 @@ class Store:
         circuit: The circuit of the state; only this store loads and steps it.
         keep: The number of versions to keep, at least 2.
         name: Returns a unique name for each attempt.
-        owner: The circuit of the directory, if ``circuit`` is only its driver part.
-        cells: The number of cells of the other part.
+        directory_circuit: The whole circuit, if it is distributed and ``circuit`` is only the part
+            that runs on the driver.
+        cells: The number of cells of a distributed circuit.
     """
 
     def __init__(
@@ -85,7 +89,7 @@ class Store:
         *,
         keep: int = 3,
         name: Callable[[], str] = lambda: uuid.uuid4().hex[:12],
-        owner: Circuit | None = None,
+        directory_circuit: Circuit | None = None,
         cells: int | None = None,
     ) -> None:
         if keep < MIN_VERSIONS_KEPT:
@@ -97,25 +101,25 @@ class Store:
         self.id = ""
         self.bytes_written = 0
         self._name = name
-        self._owner = owner or circuit
-        self._spread = cells
+        self._directory_circuit = directory_circuit or circuit
+        self._cell_count = cells
         self._versions = Versions(files, keep)
         self._reader = Reader(files, circuit)
-        self._current: Manifest | None = None
-        self._writer: Owner | None = None
-        self._opened = False
-        self._loaded = False
-        self._known: str | None = None  # the id of the directory, until it is closed
-        self._rooted: set[str] = set()  # folders whose names this process knows to be durable
-        self._noted = 0
-        # The last dead letters when the directory was opened; some may be of no version.
-        self._letters: set[str] = set()
+        self._current: Manifest | None = None  # the version that the circuit has loaded
+        self._owner: Owner | None = None  # this store as the writer of the directory
+        self._is_open = False
+        self._is_loaded = False
+        self._opened_id: str | None = None  # the id of the directory, until it is closed
+        self._durable_folders: set[str] = set()  # folders whose names were synced
+        self._metrics_bytes = 0
+        # The last dead letter files when the directory was opened; some may have no version.
+        self._old_dead_letters: set[str] = set()
 
     @observed(WRITE)
     def find(self, batch_id: int, query_id: str | None) -> VersionSummary | None:
-        """Return a micro-batch that is part of the state; None if it is the next one.
+        """Return the summary of a committed micro-batch; None if it is the next one.
 
-        Loads the state that the micro-batch follows, unless the circuit has it.
+        Loads the newest version, unless the circuit has it.
 
         Raises:
             BatchOrderError: The id belongs to another checkpoint, skips micro-batches or is older
@@ -128,15 +132,15 @@ class Store:
             newest = self._versions.newest
             self._check_order(batch_id, newest)
             try:
-                if not self._loaded:
+                if not self._is_loaded:
                     self._load(newest)
                 self._check_query(batch_id, query_id)
                 is_new = newest is None or batch_id > newest
-                done = None if is_new else self._again(batch_id)
-                self._versions.sweep()
-                return done
+                committed = None if is_new else self._read_committed(batch_id)
+                self._versions.remove_unreferenced()
+                return committed
             except StateDamagedError as error:
-                self._step_back(batch_id, newest, error)
+                self._fall_back(batch_id, newest, error)
 
     @observed(WRITE)
     def write(
@@ -152,16 +156,16 @@ class Store:
     ) -> VersionSummary:
         """Make a prepared step the next version; the circuit does not change.
 
-        The caller then commits the step and calls `settle`. If that fails, the next `find` loads
-        the version.
+        The caller then commits the step and calls `confirm_commit`. If that fails, the next `find`
+        loads the version.
 
         Args:
             batch_id: The micro-batch, for which `find` returned None.
             query_id: The query of its checkpoint.
             step: The prepared step.
             outputs: The table that each view publishes.
-            digests: A checksum of the rows of each input, to compare a replay.
-            dead_letters: The rows that are not part of the step, if there are any.
+            digests: A checksum of the rows of each input, to compare a replay with.
+            dead_letters: The rejected rows; None if there are none.
             cells: The versions that the cells have written for the step.
 
         Raises:
@@ -177,76 +181,75 @@ class Store:
         try:
             state = step.state(writer.lengths)
             writer.add(state)
-            written = writer.outputs(outputs, f"{OUTPUTS}/{stem}")
-            count = 0 if self._current is None else self._current.dead_letters
-            # Replaced as a whole when the micro-batch is done again; else it stays for good.
-            letters_name = _letters_name(batch_id)
+            output_files = writer.write_outputs(outputs, f"{OUTPUTS}/{stem}")
+            dead_letter_count = 0 if self._current is None else self._current.dead_letters
+            # An earlier attempt of this micro-batch may have left a file: replace or remove it.
+            dead_letter_file = _dead_letter_file(batch_id)
             if dead_letters is not None:
-                (data,) = encode_parquet(dead_letters, whole=True)
-                writer.write(letters_name, data)
-                count += dead_letters.num_rows
-            elif letters_name in self._letters:
-                self.files.remove(letters_name)
-            manifest = writer.manifest(
+                (data,) = encode_parquet(dead_letters, single_file=True)
+                writer.write(dead_letter_file, data)
+                dead_letter_count += dead_letters.num_rows
+            elif dead_letter_file in self._old_dead_letters:
+                self.files.remove(dead_letter_file)
+            manifest = writer.make_manifest(
                 state,
                 batch_id,
                 query_id=query_id,
                 digests=digests,
-                outputs=written,
-                dead_letters=count,
+                outputs=output_files,
+                dead_letters=dead_letter_count,
                 state_id=self.id,
-                fingerprint=self._owner.fingerprint,
+                fingerprint=self._directory_circuit.fingerprint,
                 cells=cells,
             )
-            owner = self._writer
+            owner = self._owner
             assert owner is not None
             parent = None if self._current is None else self._current.checksum
             manifest = replace(manifest, epoch=owner.epoch, owner=owner.token, parent=parent)
-            data = manifest.to_bytes()
+            data = manifest.encode()
             manifest = replace(manifest, checksum=checksum_of(data))
             writer.write(temporary, data)
-            if not writer.folders <= self._rooted:
-                self.files.sync_folder("")  # the names of new folders, and of the identity
-                self._rooted |= writer.folders
-            self._opened = self._loaded = False  # if it is not ours any more, look again
-            self._check_held(owner, manifest)
-            self._versions.make_room(batch_id)
-            self._opened = self._loaded = True
+            if not writer.folders <= self._durable_folders:
+                self.files.sync_folder("")  # makes the names of new folders durable
+                self._durable_folders |= writer.folders
+            self._is_open = self._is_loaded = False  # if the check fails, read the directory again
+            self._check_still_owned(owner, manifest)
+            self._versions.remove_replaced(batch_id)
+            self._is_open = self._is_loaded = True
         except OSError as error:
             writer.undo()
             raise StateError(
                 f"micro-batch {batch_id} cannot be written to state directory "
-                f"{self.files.location}: {error}; nothing of it was applied: see that there is "
-                "room and that it may be written to, and start the query again"
+                f"{self.files.location}: {error}; nothing of it was applied: check the free space "
+                "and the permissions, and start the query again"
             ) from error
         except BaseException:
             writer.undo()
             raise
-        # The next `find` reads the directory again unless the rest succeeds, and loads the state
-        # again unless `settle` confirms that the circuit has the step.
-        self._loaded = self._opened = False
+        # If publishing fails, the next `find` reads the directory again. It also loads the state
+        # again unless `confirm_commit` is called, because the circuit may not have the step.
+        self._is_loaded = self._is_open = False
         try:
-            self._publish(temporary, batch_id, data, owner)
+            self._rename_manifest(temporary, batch_id, data, owner)
         except OSError as error:
             raise StateError(
-                f"state directory {self.files.location} does not say whether micro-batch "
-                f"{batch_id} is part of it: {error}; start the query again, which finds out"
+                f"the outcome of the commit of micro-batch {batch_id} to state directory "
+                f"{self.files.location} is unknown: {error}; start the query again, which checks it"
             ) from error
         self._current = manifest
         self.bytes_written = writer.bytes_written
         self._versions.add(manifest)
-        done = self._done(manifest, outputs)
-        self._opened = True
-        return done
+        self._is_open = True
+        return self._summarize(manifest, outputs)
 
     @property
     def cells(self) -> CellVersions | None:
-        """The cells of the current version."""
+        """The cells of the current version; None if it is embedded, or there is no version."""
         return None if self._current is None else self._current.cells
 
-    def settle(self) -> None:
+    def confirm_commit(self) -> None:
         """Record that the circuit has committed the last written step."""
-        self._loaded = True
+        self._is_loaded = True
 
     def load_newest(self) -> None:
         """Load the newest version, whether this sink or another one wrote it.
@@ -254,76 +257,76 @@ class Store:
         Raises:
             StateDamagedError: It is damaged; only a micro-batch decides whether an older one works.
         """
-        if not self._opened:
+        if not self._is_open:
             self._reader.load_newest()
-        elif not self._loaded:
+        elif not self._is_loaded:
             self._load(self._versions.newest)
 
-    def note(self, line: str) -> None:
-        """Add a line to the metrics; it may be lost."""
+    def append_metrics(self, line: str) -> None:
+        """Add a line to the metrics file; a crash may lose it."""
         self.files.append(METRICS_FILE, line)
-        self._noted += len(line)
-        if self._noted > MAX_METRICS_FILE_BYTES:
+        self._metrics_bytes += len(line)
+        if self._metrics_bytes > MAX_METRICS_FILE_BYTES:
             self.files.rename(METRICS_FILE, f"{METRICS_FILE}.1")
-            self._noted = 0
+            self._metrics_bytes = 0
 
     def describe_dead_letters(self, batch_id: int) -> str:
         """Return where the dead letters of a micro-batch are, for messages."""
-        return f"kept with the reasons in {self.files.location}/{_letters_name(batch_id)}"
+        return f"stored with the reasons in {self.files.location}/{_dead_letter_file(batch_id)}"
 
     def close(self) -> None:
         """Release the directory for other writers."""
-        self._opened = self._loaded = False
-        self._known = None
+        self._is_open = self._is_loaded = False
+        self._opened_id = None
         self.files.unlock()
 
     def _open(self) -> None:
-        if self._opened:
+        if self._is_open:
             return
-        self._loaded = False
+        self._is_loaded = False
         self._reader.forget()
         try:
             self.files.lock()
-            self._check_known()
-            self.id = ensure_identity(self.files, self._owner, str(uuid.uuid4())).id
-            self._writer = take_over(self.files)
-            write_definition(self.files, self._owner.spec)
-            self._noted = self._size_of_metrics()
+            self._check_not_replaced()
+            self.id = ensure_identity(self.files, self._directory_circuit, str(uuid.uuid4())).id
+            self._owner = take_over(self.files)
+            write_definition(self.files, self._directory_circuit.spec)
+            self._metrics_bytes = self._metrics_file_size()
             self._versions.read(self.id)
-            if self._versions.epoch >= self._writer.epoch:  # the file of the epoch was lost
-                self._writer = take_over(self.files, self._versions.epoch)
-            self._letters = set(
+            if self._versions.epoch >= self._owner.epoch:  # epoch.json was lost and written again
+                self._owner = take_over(self.files, self._versions.epoch)
+            self._old_dead_letters = set(
                 self.files.names(DEAD_LETTERS_FOLDER)[-MAX_DEAD_LETTER_FILES_LISTED:]
             )
         except OSError as error:
             self.files.unlock()
             raise StateError(
-                f"state directory {self.files.location} cannot be opened: {error}; see to it and "
-                "start the query again"
+                f"state directory {self.files.location} cannot be opened: {error}; correct this "
+                "and start the query again"
             ) from error
         except BaseException:
             self.files.unlock()
             raise
-        self._opened = True
-        self._known = self.id
+        self._is_open = True
+        self._opened_id = self.id
 
-    def _check_known(self) -> None:
+    def _check_not_replaced(self) -> None:
         """Raise an error if the directory was deleted or replaced since this sink opened it."""
-        if self._known is None:
+        if self._opened_id is None:
             return
-        found = read_identity(self.files, self._owner)
-        if found is None or found.id != self._known:
+        identity = read_identity(self.files, self._directory_circuit)
+        if identity is None or identity.id != self._opened_id:
             raise StateDamagedError(
                 f"state directory {self.files.location} was deleted or replaced while this sink "
                 "was using it: restore it from a copy; or delete it together with the checkpoint, "
-                "close() this sink or make a new one, and begin again"
+                "close() this sink or make a new one, and start again"
             )
 
-    def _check_held(self, owner: Owner, manifest: Manifest) -> None:
+    def _check_still_owned(self, owner: Owner, manifest: Manifest) -> None:
         """Raise an error if another sink has taken over the directory, or files are missing."""
         check_owner(self.files, owner)
-        there = {name for folder in (DATA, OUTPUTS) for name in self.files.names(folder)}
-        missing = sorted(manifest.files.keys() - there)
+        existing = {name for folder in (DATA, OUTPUTS) for name in self.files.names(folder)}
+        missing = sorted(manifest.files.keys() - existing)
         if missing:
             raise StateDamagedError(
                 f"{self.files.location}/{missing[0]} is missing, and {len(missing) - 1} more: they "
@@ -331,13 +334,14 @@ class Store:
                 "copy, or delete it together with the checkpoint, and start the query again"
             )
 
-    def _publish(self, temporary: str, batch_id: int, data: bytes, owner: Owner) -> None:
+    def _rename_manifest(self, temporary: str, batch_id: int, data: bytes, owner: Owner) -> None:
         """Rename a manifest to its name, unless another writer has used the name."""
         name = manifest_name(batch_id)
         try:
             self.files.rename_new(temporary, name)
         except FileExistsError as error:
-            if read_small_file(self.files, name) != data:  # it is ours if an answer was lost
+            # The file is this manifest if the rename succeeded and its result was lost.
+            if read_small_file(self.files, name) != data:
                 self.files.remove(temporary)
                 raise StateLockedError(
                     f"version {batch_id} of state directory {self.files.location} was written by "
@@ -345,15 +349,15 @@ class Store:
                     "directory of its own"
                 ) from error
         except FileNotFoundError:
-            check_owner(self.files, owner)  # another writer has swept it away
+            check_owner(self.files, owner)  # another writer may have removed the temporary file
             raise
         self.files.sync_folder(MANIFESTS)
         check_owner(self.files, owner)
 
-    def _size_of_metrics(self) -> int:
+    def _metrics_file_size(self) -> int:
         try:
             return self.files.size(METRICS_FILE) or 0
-        except StateDamagedError:  # something else has the name; `note` says so
+        except StateDamagedError:  # not a regular file; `append_metrics` raises the error
             return 0
 
     def _load(self, newest: int | None) -> None:
@@ -363,35 +367,37 @@ class Store:
             self.circuit,
             newest,
             self._versions.__getitem__,
-            cells=self._spread,
+            cells=self._cell_count,
         )
-        self._loaded = True
+        self._is_loaded = True
 
-    def _again(self, batch_id: int) -> VersionSummary:
-        """Return a committed micro-batch with the tables that the views published."""
+    def _read_committed(self, batch_id: int) -> VersionSummary:
+        """Return the summary of a committed micro-batch, with its published tables."""
         if batch_id not in self._versions:
             raise BatchOrderError(
-                f"micro-batch {batch_id} came again, and version {batch_id} is not in state "
+                f"micro-batch {batch_id} was replayed, and version {batch_id} is not in state "
                 f"directory {self.files.location}: restore it from a copy, or delete the "
                 "directory together with the checkpoint"
             )
         manifest = self._versions[batch_id]
 
-        def table(name: str) -> pa.Table:
+        def read_table(name: str) -> pa.Table:
             data = read_verified(self.files, name, manifest.files[name])
             return read_parquet(data, f"{self.files.location}/{name}")
 
         outputs = {
-            view: pa.concat_tables(map(table, names)) for view, names in manifest.outputs.items()
+            view: pa.concat_tables(map(read_table, names))
+            for view, names in manifest.outputs.items()
         }
-        return self._done(manifest, outputs)
+        return self._summarize(manifest, outputs)
 
-    def _done(self, manifest: Manifest, outputs: Mapping[str, pa.Table]) -> VersionSummary:
-        local = isinstance(self.files, LocalFiles)
-        files = {
-            view: tuple(f"{self.files.location}/{name}" for name in names)
-            for view, names in (manifest.outputs if local else {}).items()
-        }
+    def _summarize(self, manifest: Manifest, outputs: Mapping[str, pa.Table]) -> VersionSummary:
+        files = {}
+        if isinstance(self.files, LocalFiles):
+            files = {
+                view: tuple(f"{self.files.location}/{name}" for name in names)
+                for view, names in manifest.outputs.items()
+            }
         return VersionSummary(
             manifest.batch_id,
             outputs,
@@ -401,45 +407,53 @@ class Store:
             manifest.sizes,
         )
 
-    def _step_back(self, batch_id: int, newest: int | None, error: StateDamagedError) -> None:
-        """Return to the version before the newest, if Spark replays the newest one."""
+    def _fall_back(self, batch_id: int, newest: int | None, error: StateDamagedError) -> None:
+        """Continue from the previous version, if Spark replays the micro-batch of the newest.
+
+        Raises:
+            StateDamagedError: Spark does not replay it, or the previous version is missing.
+        """
         if newest is None or batch_id > newest or (newest and newest - 1 not in self._versions):
-            self._opened = False  # what was left out of account is looked at again
+            self._is_open = False  # the next `find` reads ignored versions again
             raise StateDamagedError(
-                f"{error}. Micro-batch {batch_id} cannot be done without it: restore the state "
+                f"{error}. Micro-batch {batch_id} needs this version: restore the state "
                 "directory from a copy, or delete it together with the checkpoint"
             ) from error
-        log.warning("%s; going on from version %d, as it comes again", error, newest - 1)
-        self._loaded = False
-        self._versions.forget(newest)
+        log.warning(
+            "%s; continuing from version %d, because micro-batch %d is replayed",
+            *(error, newest - 1, newest),
+        )
+        self._is_loaded = False
+        self._versions.ignore(newest)
 
     def _check_order(self, batch_id: int, newest: int | None) -> None:
-        here = f"state directory {self.files.location}"
+        """Raise an error unless the micro-batch is the next one or has a version."""
+        directory = f"state directory {self.files.location}"
         if newest is None:
             if batch_id:
                 raise BatchOrderError(
-                    f"the first micro-batch has id {batch_id}, not 0, and {here} is empty: the "
-                    "checkpoint is older than the state; put the state directory back, or "
+                    f"the first micro-batch has id {batch_id}, not 0, and {directory} is empty: "
+                    "the checkpoint is older than the state; put the state directory back, or "
                     "delete the checkpoint as well to read the source again from its beginning"
                 )
             return
         oldest = self._versions.oldest
         assert oldest is not None
         if batch_id > newest + 1:
-            lost = f"{newest + 1} is"
+            missing = f"{newest + 1} is"
             if batch_id > newest + 2:
-                lost = f"{newest + 1} to {batch_id - 1} are"
+                missing = f"{newest + 1} to {batch_id - 1} are"
             raise BatchOrderError(
-                f"micro-batch {batch_id} follows {newest}, the last one in {here}: "
-                f"{lost} missing; put back the state directory or the checkpoint that belong "
+                f"micro-batch {batch_id} follows {newest}, the last one in {directory}: "
+                f"{missing} missing; put back the state directory or the checkpoint that belong "
                 "together, or delete both and empty the targets, to start again"
             )
         if batch_id < oldest:
             raise BatchOrderError(
-                f"micro-batch {batch_id} is older than the oldest version in {here}, which has "
-                f"{oldest} to {newest}: the checkpoint was deleted or is an old copy; put back "
-                "the one that belongs to the state, or delete both and empty the targets, to begin "
-                "anew"
+                f"micro-batch {batch_id} is older than the oldest version in {directory}, which "
+                f"has {oldest} to {newest}: the checkpoint was deleted or is an old copy; put back "
+                "the one that belongs to the state, or delete both and empty the targets, to start "
+                "again"
             )
 
     def _check_query(self, batch_id: int, query_id: str | None) -> None:
@@ -447,11 +461,11 @@ class Store:
         if last is None or None in (query_id, last.query_id) or query_id == last.query_id:
             return
         raise BatchOrderError(
-            f"micro-batch {batch_id} comes from query {query_id}, state directory "
+            f"micro-batch {batch_id} is from query {query_id}, state directory "
             f"{self.files.location} belongs to query {last.query_id}: one state serves one "
             "checkpoint; put back that checkpoint, or delete the state directory as well"
         )
 
 
-def _letters_name(batch_id: int) -> str:
+def _dead_letter_file(batch_id: int) -> str:
     return f"{DEAD_LETTERS_FOLDER}/{batch_id:020}.parquet"

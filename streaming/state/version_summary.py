@@ -1,4 +1,4 @@
-"""Version summary: the part of a version that publishing needs."""
+"""Version summary: the data of a committed micro-batch that the sink publishes, also again."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class VersionSummary:
     Attributes:
         batch_id: The micro-batch.
         outputs: The published table of each view.
-        files: The files of each table, for Spark, if there are any.
-        digests: A checksum of the rows of each input; empty if there is none.
+        files: The Parquet files of each published table, if they are on the local disk.
+        digests: A checksum of the rows of each input; empty if a replay cannot be compared.
         dead_letters: The number of dead letters up to this micro-batch.
-        sizes: Rows and bytes of each arrangement and table, where they are on disk.
+        sizes: Rows and bytes of each arrangement and dictionary, if the state is on disk.
     """
 
     batch_id: int
@@ -32,11 +32,11 @@ class VersionSummary:
     dead_letters: int
     sizes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
-    def check_same(self, digests: Mapping[str, int]) -> None:
+    def check_same_rows(self, digests: Mapping[str, int]) -> None:
         """Check that a replayed micro-batch has the same rows.
 
         Args:
-            digests: As the attribute, of the replayed rows.
+            digests: A checksum of the replayed rows of each input.
 
         Raises:
             ReplayError: The rows differ.
@@ -44,9 +44,9 @@ class VersionSummary:
         for name in {*digests, *self.digests}:
             if digests.get(name, 0) != self.digests.get(name, 0):
                 raise ReplayError(
-                    f"micro-batch {self.batch_id} came again with other rows of relation "
-                    f"{name!r} than those in the state: the source cannot be replayed, or the "
-                    "stream before the sink is not deterministic (current time, random numbers, "
-                    "files that were replaced). The state is that of the first rows; to begin "
-                    "anew delete the state directory and the checkpoint"
+                    f"micro-batch {self.batch_id} was replayed with different rows of relation "
+                    f"{name!r}: the source cannot be replayed, or the stream before the sink is "
+                    "not deterministic (current time, random numbers, files that were replaced). "
+                    "The state contains the first rows; to start again, delete the state directory "
+                    "and the checkpoint"
                 )

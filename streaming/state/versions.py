@@ -1,11 +1,12 @@
 """Versions: the manifests of a directory, the newest few, and the files that they name.
 
-A version that is dropped loses its manifest first, then the files that no kept version names; a
-crash in between leaves files without a manifest, which `Versions.sweep` removes. While a
-manifest cannot be read nothing is removed, because the files that it names are unknown.
+To remove a version, first its manifest is removed, then the files that no other version names. A
+crash in between leaves files without a manifest, which `Versions.remove_unreferenced` removes. If a
+manifest cannot be read, nothing is removed, because the files that it names are unknown.
 
-Each version has the checksum of its parent version. So a manifest of another history, for example
-from an older copy of the directory, is detected: it counts as damaged, and its successor does not.
+Each version has the checksum of the previous version's manifest, its parent. So a manifest of
+another history, for example from an older copy of the directory, is detected: it counts as damaged,
+and its successor does not.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 class Versions:
-    """The last versions in a directory, by batch id; a damaged manifest is kept as its error.
+    """The last versions in a directory, by batch id; for a damaged manifest, its error.
 
     Args:
         files: The directory.
@@ -42,12 +43,12 @@ class Versions:
     def __init__(self, files: Files, keep: int) -> None:
         self._files = files
         self._keep = keep
-        self._found: dict[int, Manifest | StateDamagedError] = {}
-        self._forgotten: set[int] = set()
-        self._swept = False
+        self._manifests: dict[int, Manifest | StateDamagedError] = {}
+        self._ignored: set[int] = set()
+        self._is_cleaned = False
 
     def __contains__(self, batch_id: int) -> bool:
-        return batch_id in self._found
+        return batch_id in self._manifests
 
     def __getitem__(self, batch_id: int) -> Manifest:
         """Return the version of a batch id.
@@ -55,29 +56,28 @@ class Versions:
         Raises:
             StateDamagedError: Its manifest is damaged.
         """
-        found = self._found[batch_id]
-        if isinstance(found, StateDamagedError):
-            raise found
-        return found
+        manifest = self._manifests[batch_id]
+        if isinstance(manifest, StateDamagedError):
+            raise manifest
+        return manifest
 
     @property
     def newest(self) -> int | None:
         """The greatest batch id; None if there is no version."""
-        return max(self._found, default=None)
+        return max(self._manifests, default=None)
 
     @property
     def oldest(self) -> int | None:
         """The least batch id; None if there is no version."""
-        return min(self._found, default=None)
+        return min(self._manifests, default=None)
 
     @property
     def epoch(self) -> int:
         """The greatest epoch of a writer; 0 if there is none."""
-        whole = [found for found in self._found.values() if isinstance(found, Manifest)]
-        return max((found.epoch for found in whole), default=0)
+        return max((manifest.epoch for manifest in self._intact()), default=0)
 
     def read(self, state_id: str) -> None:
-        """Read the manifests.
+        """Read the last ``keep`` manifests.
 
         Args:
             state_id: The id of the directory; a manifest of another one is damaged.
@@ -85,83 +85,87 @@ class Versions:
         Raises:
             OSError: The file system failed.
         """
-        # The rename of a process that was killed may not be durable yet.
+        # A process that was killed may have renamed a manifest without syncing the folder.
         self._files.sync_folder(MANIFESTS)
-        self._found.clear()
-        self._forgotten.clear()
+        self._manifests.clear()
+        self._ignored.clear()
         for number in list_batch_ids(self._files)[-self._keep :]:
             try:
-                self._found[number] = read_manifest(self._files, number, state_id=state_id)
+                self._manifests[number] = read_manifest(self._files, number, state_id=state_id)
             except StateDamagedError as error:
-                self._found[number] = error
+                self._manifests[number] = error
         self._check_parents()
-        self._swept = False
+        self._is_cleaned = False
 
-    def sweep(self) -> None:
-        """Remove the files that no manifest names, once after `read`.
+    def remove_unreferenced(self) -> None:
+        """Remove the files that no manifest names; repeated calls after one `read` do nothing.
 
         Call it only if the versions match the checkpoint: a lost manifest can be restored only
         while its files exist.
         """
-        if self._swept:
+        if self._is_cleaned:
             return
-        self._swept = True
-        damaged = any(isinstance(found, StateDamagedError) for found in self._found.values())
-        if not damaged and not self._forgotten:
-            self._sweep()
+        self._is_cleaned = True
+        has_damaged = len(self._intact()) < len(self._manifests)
+        if not has_damaged and not self._ignored:
+            self._remove_unreferenced()
 
-    def add(self, manifest: Manifest) -> None:
+    def add(self, new: Manifest) -> None:
         """Add a new version and remove the versions beyond ``keep``."""
-        self._found[manifest.batch_id] = manifest
-        dropped = sorted(self._found)[: -self._keep]
+        self._manifests[new.batch_id] = new
+        dropped = sorted(self._manifests)[: -self._keep]
         if not dropped:
             return
-        gone: set[str] = set()
+        dropped_files: set[str] = set()
         for number in dropped:
-            found = self._found.pop(number)
-            if isinstance(found, Manifest):
-                gone |= found.file_names
-        self._remove([*map(manifest_name, dropped), *sorted(gone - self._file_names())])
+            manifest = self._manifests.pop(number)
+            if isinstance(manifest, Manifest):
+                dropped_files |= manifest.file_names
+        unreferenced = sorted(dropped_files - self._file_names())
+        self._remove([*map(manifest_name, dropped), *unreferenced])
 
-    def forget(self, batch_id: int) -> None:
-        """Ignore a version from now on; its micro-batch is replayed."""
-        del self._found[batch_id]
-        self._forgotten.add(batch_id)
+    def ignore(self, batch_id: int) -> None:
+        """Ignore a damaged version from now on; its micro-batch is applied again."""
+        del self._manifests[batch_id]
+        self._ignored.add(batch_id)
 
-    def make_room(self, batch_id: int) -> None:
-        """Remove the manifests of forgotten versions that a new version replaces.
+    def remove_replaced(self, batch_id: int) -> None:
+        """Remove the manifests of ignored versions that a new version replaces.
 
         Raises:
             OSError: The file system failed.
         """
-        for number in sorted(self._forgotten, reverse=True):
+        for number in sorted(self._ignored, reverse=True):
             if number >= batch_id:
                 self._files.remove(manifest_name(number))
-                self._forgotten.discard(number)
+                self._ignored.discard(number)
 
     def _check_parents(self) -> None:
-        """Mark each version as damaged that is not the parent of its successor."""
-        for number in sorted(self._found, reverse=True):
-            child, parent = self._found[number], self._found.get(number - 1)
+        """Mark each version as damaged whose successor has another parent."""
+        for number in sorted(self._manifests, reverse=True):
+            child, parent = self._manifests[number], self._manifests.get(number - 1)
             if (
                 isinstance(child, Manifest)
                 and isinstance(parent, Manifest)
                 and child.parent not in (None, parent.checksum)
             ):
-                self._found[number - 1] = StateDamagedError(
-                    f"{self._files.location}/{manifest_name(number - 1)} is not the version that "
-                    f"version {number} was made from: a file was copied or replaced by hand; "
+                self._manifests[number - 1] = StateDamagedError(
+                    f"{self._files.location}/{manifest_name(number - 1)} is not the parent of "
+                    f"version {number}: a file was copied or replaced by hand; "
                     "restore the state directory from a copy"
                 )
 
-    def _sweep(self) -> None:
-        kept = self._file_names() | {manifest_name(number) for number in self._found}
+    def _remove_unreferenced(self) -> None:
+        manifests = {manifest_name(number) for number in self._manifests}
+        referenced = self._file_names() | manifests
         try:
-            there = [n for folder in (MANIFESTS, DATA, OUTPUTS) for n in self._files.names(folder)]
+            existing = [
+                name for folder in (MANIFESTS, DATA, OUTPUTS) for name in self._files.names(folder)
+            ]
         except (OSError, StateDamagedError) as error:
-            log.warning("%s was not swept: %s", self._files.location, error)
+            log.warning("unused files in %s were not removed: %s", self._files.location, error)
             return
-        self._remove([name for name in there if name not in kept])
+        self._remove([name for name in existing if name not in referenced])
 
     def _remove(self, names: list[str]) -> None:
         failed: list[OSError | StateDamagedError] = []
@@ -171,12 +175,18 @@ class Versions:
             except (OSError, StateDamagedError) as error:
                 failed.append(error)
         if failed:
-            log.warning("%d old files stay in %s: %s", len(failed), self._files.location, failed[0])
+            log.warning(
+                "%d old files in %s could not be removed: %s",
+                len(failed),
+                self._files.location,
+                failed[0],
+            )
 
     def _file_names(self) -> set[str]:
-        return {
-            name
-            for found in self._found.values()
-            if isinstance(found, Manifest)
-            for name in found.file_names
-        }
+        """Return the files that the intact manifests name."""
+        return {name for manifest in self._intact() for name in manifest.file_names}
+
+    def _intact(self) -> list[Manifest]:
+        """Return the manifests that are not damaged."""
+        manifests = self._manifests.values()
+        return [manifest for manifest in manifests if isinstance(manifest, Manifest)]

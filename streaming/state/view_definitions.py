@@ -1,4 +1,4 @@
-"""Definition: the text, schemas and options that the views are compiled from, in ``views.json``.
+"""View definitions: the text, schemas and options of the views, in the file ``views.json``.
 
 A query has its own circuit and does not need the file. A command that works on the directory
 without the query, such as `streaming.distributed.rescaling`, compiles the views from the file
@@ -52,9 +52,9 @@ def write_definition(files: Files, spec: CircuitSpec) -> None:
     """Write the file, unless it already has this content.
 
     Raises:
-        OSError: The file system refused.
+        OSError: The file system failed.
     """
-    data = _written(spec)
+    data = _encode(spec)
     try:
         if read_small_file(files, DEFINITION_FILE) == data:
             return
@@ -70,14 +70,14 @@ def read_definition(files: Files) -> CircuitSpec:
         StateError: The file does not exist, or the circuit was built from plans.
         StateDamagedError: The file is damaged, or its text does not compile.
         StateMismatchError: A newer version of the package wrote the file.
-        OSError: The file system refused.
+        OSError: The file system failed.
     """
     path = f"{files.location}/{DEFINITION_FILE}"
     if files.size(DEFINITION_FILE) is None:
-        former = ""
+        remark = ""
         if files.size(OLD_PICKLE_FILE) is not None:
-            former = f" ({OLD_PICKLE_FILE}, of an earlier version, is not read)"
-        raise StateError(f"{path} is missing{former}: {HOW_TO_WRITE}")
+            remark = f" ({OLD_PICKLE_FILE}, of an earlier version, is not read)"
+        raise StateError(f"{path} is missing{remark}: {HOW_TO_WRITE}")
     body = decode_checked(read_small_file(files, DEFINITION_FILE), path)
     if body.get("format") != FORMAT_VERSION:
         raise StateMismatchError(
@@ -86,77 +86,85 @@ def read_definition(files: Files) -> CircuitSpec:
         )
     if "source" in body and body["source"] is None:
         raise StateError(
-            f"{path}: the views were built from plans, not from a text, so they cannot be compiled "
+            f"{path}: the views were built from plans and have no text that can be compiled "
             "again: call streaming.distributed.rescaling.rescale_state(files, cells=..., "
             "spec=circuit.spec) from Python"
         )
     try:
-        return _read(body)
-    except (DbspWcojError, pa.ArrowException, RecursionError, MemoryError) as error:
-        found = error
-    except (AttributeError, KeyError, OSError, OverflowError, TypeError, ValueError) as error:
-        found = error
-    raise StateDamagedError(
-        f"{path} does not give the views ({type(found).__name__}: {found}): remove it and "
-        f"{HOW_TO_WRITE}"
-    ) from found
+        return _compile(body)
+    except (
+        AttributeError,
+        DbspWcojError,
+        KeyError,
+        MemoryError,
+        OSError,
+        OverflowError,
+        RecursionError,
+        TypeError,
+        ValueError,
+        pa.ArrowException,
+    ) as error:
+        raise StateDamagedError(
+            f"{path} cannot be compiled ({type(error).__name__}: {error}): remove it and "
+            f"{HOW_TO_WRITE}"
+        ) from error
 
 
-def _written(spec: CircuitSpec) -> bytes:
+def _encode(spec: CircuitSpec) -> bytes:
     schemas = {
         name: base64.b64encode(schema.serialize()).decode() for name, schema in spec.schemas.items()
     }
-    options, source = _plain(spec.options), _plain(spec.source)
+    options, source = _to_json(spec.options), _to_json(spec.source)
     return encode_checked(
         {"format": FORMAT_VERSION, "source": source, "schemas": schemas, "options": options}
     )
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     """Convert an option to a value of JSON."""
     if is_dataclass(value) and not isinstance(value, type):
-        parts = [part.name for part in fields(value) if part.compare]  # part of its value
-        return {name: _plain(getattr(value, name)) for name in parts}
+        names = [field.name for field in fields(value) if field.compare]
+        return {name: _to_json(getattr(value, name)) for name in names}
     if isinstance(value, Mapping):
-        return {name: _plain(one) for name, one in value.items()}
+        return {name: _to_json(member) for name, member in value.items()}
     if isinstance(value, tuple | list):
-        return [_plain(one) for one in value]
+        return [_to_json(element) for element in value]
     if isinstance(value, timedelta):
         return {"microseconds": value // MICROSECOND}
     return str(value) if isinstance(value, str) else value
 
 
-def _read(body: Mapping[str, Any]) -> CircuitSpec:
-    """Compile the definition from the parsed content of the file."""
+def _compile(body: Mapping[str, Any]) -> CircuitSpec:
+    """Compile the views from the parsed content of the file."""
     source = SourceText(**body["source"])
     schemas = {
         name: pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
         for name, text in body["schemas"].items()
     }
-    options = {name: _option(name, value) for name, value in body["options"].items()}
+    options = {name: _parse_option(name, value) for name, value in body["options"].items()}
     spec = CircuitSpec(plans_of(source, schemas), schemas, CircuitOptions(**options), source)
     Circuit(spec)  # raises an error if an option is invalid
     return spec
 
 
-def _option(name: str, value: Any) -> Any:
+def _parse_option(name: str, value: Any) -> Any:
     """Convert a value of JSON to the type of the option's field."""
     if name == "input_options":
-        return {relation: _input_options(given) for relation, given in value.items()}
+        return {relation: _parse_input_options(members) for relation, members in value.items()}
     if name == "formula":
         return parse_formula(value)
     if isinstance(value, list):
         return tuple(value)
     if isinstance(value, dict):
-        default = next(part.default for part in fields(CircuitOptions) if part.name == name)
+        default = next(field.default for field in fields(CircuitOptions) if field.name == name)
         if not is_dataclass(default) or isinstance(default, type):
-            raise TypeError(f"{name} is no object")
+            raise TypeError(f"option {name!r} must not be an object")
         return type(default)(**value)  # several options in one dataclass
     return value
 
 
-def _input_options(given: Mapping[str, Any]) -> InputOptions:
-    values = dict(given)
+def _parse_input_options(members: Mapping[str, Any]) -> InputOptions:
+    values = dict(members)
     if values.get("retain") is not None:
         retain = dict(values["retain"])
         if isinstance(retain["duration"], dict):

@@ -1,4 +1,10 @@
-"""Writer: writes and syncs the files of one version, and records their checksums."""
+"""Writer: writes and syncs the files of one version, and records their checksums.
+
+The state consists of arrangements (relations in one column order) and dictionaries (codes of
+strings), which are stored in parts (`streaming.state.segment`). A step adds a part to each of them,
+and merges some older parts (`streaming.state.segment_references`). The writer first collects the
+new parts, then writes them to segment files, and then knows their file and row.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +12,7 @@ import contextlib
 import logging
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
@@ -25,45 +32,48 @@ from streaming.state.verified_files import decode_run, decode_strings, find_part
 
 __all__ = ["Writer"]
 
-# A part of so many bytes has a file of its own.
+# A part of at least this size has a file of its own; smaller parts of a step share a file.
 MIN_OWN_FILE_BYTES: Final = 1 << 20
-# More files with small parts than this are rewritten out, so many at a time.
+# If there are more files with small parts, the smallest ones are copied into one file.
 MAX_SMALL_SEGMENTS: Final = 64
 SEGMENTS_PER_REWRITE: Final = 16
-# Arrangements of one relation come due in the same step. Of sums of more rows than this one is made
-# in a step, and the others in the next ones, unless they are left with too many parts.
+# All arrangements of a relation need a merge in the same step. A step makes only one merge of more
+# rows than this, and the others follow in the next steps, unless an arrangement has too many parts.
 MAX_SHARED_MERGE_ROWS: Final = 1 << 18
 MAX_PARTS: Final = 64
 
 log = logging.getLogger(__name__)
 
-Key = tuple[str, tuple[int, ...] | None]
+# The name of an arrangement's relation and its column order; or the name of a dictionary and None.
+StateKey = tuple[str, tuple[int, ...] | None]
+# The location of a part, or the number of a part that is not written yet.
+StagedReference = SegmentReference | int
 
 
 class Writer:
-    """Writes the additions of a step to the version before it.
+    """Writes what a step adds to the previous version.
 
     Args:
         files: The directory.
-        before: The version before, None at the first step.
+        before: The previous version; None at the first step.
         stem: The beginning of the names of this attempt's data files.
     """
 
     def __init__(self, files: Files, before: Manifest | None, stem: str) -> None:
         self._files = files
         self._stem = stem
-        self._before = {} if before is None else dict(before.files)
+        self._old_files = {} if before is None else dict(before.files)
         self._new_files: dict[str, FileChecksum] = {}
-        self._kept: dict[str, FileChecksum] = {}
-        self._read: dict[str, list[SegmentPart]] = {}
-        self._temporary: list[str] = []
-        # Where each arrangement and table has its parts; those to be written have a number
-        # instead of a place.
-        self._references: dict[Key, list[SegmentReference | int]] = {}
-        self._small: list[tuple[SegmentPart, int]] = []
-        self._large: list[tuple[SegmentPart, int]] = []
-        self._new: dict[int, SegmentReference] = {}
-        self._has_large_sum = False
+        self._output_files: dict[str, FileChecksum] = {}
+        self._read_segments: dict[str, list[SegmentPart]] = {}
+        self._written: list[str] = []  # all files of this attempt, to remove them if it fails
+        # The parts of each arrangement and dictionary, oldest first.
+        self._references: dict[StateKey, list[StagedReference]] = {}
+        # New parts, each with its number: those that share a file, those with a file of their own.
+        self._small_parts: list[tuple[SegmentPart, int]] = []
+        self._large_parts: list[tuple[SegmentPart, int]] = []
+        self._new_references: dict[int, SegmentReference] = {}  # by the number of the part
+        self._has_large_merge = False
         self.lengths: dict[str, int] = {} if before is None else dict(before.lengths)
         self.bytes_written = 0
         if before is not None:
@@ -74,47 +84,51 @@ class Writer:
                 self._references[name, None] = list(references)
 
     def add(self, state: StateStep) -> None:
-        """Write the additions of a step to the state.
+        """Write what a step adds to the state.
 
         Raises:
             StateDamagedError: A part of a pending merge is damaged.
         """
-        wanted: set[Key] = set()
+        arrangements: set[StateKey] = set()
         for name, orders in state.orders.items():
             for order in orders:
-                wanted.add((name, order))
+                arrangements.add((name, order))
                 self._add_arrangement(state, name, order)
-        for key in [key for key in self._references if key[1] is not None and key not in wanted]:
-            del self._references[key]
+        for key in list(self._references):
+            if key[1] is not None and key not in arrangements:
+                del self._references[key]
         for name, (offsets, data) in state.dictionaries.items():
-            values = len(offsets) - 1
-            if values:
+            strings = len(offsets) - 1
+            if strings:
                 self._add_dictionary(name, offsets, data)
-                self.lengths[name] = self.lengths.get(name, 0) + values
+                self.lengths[name] = self.lengths.get(name, 0) + strings
         self._rewrite_small_segments()
         self._write_parts()
 
-    def outputs(self, views: Mapping[str, pa.Table], stem: str) -> dict[str, tuple[str, ...]]:
-        """Write the tables that the views publish; return the names of the files."""
-        names: dict[str, tuple[str, ...]] = {}
-        for number, (view, table) in enumerate(views.items()):
-            named = []
+    def write_outputs(
+        self, tables: Mapping[str, pa.Table], stem: str
+    ) -> dict[str, tuple[str, ...]]:
+        """Write the published tables; return the names of the files of each view."""
+        files: dict[str, tuple[str, ...]] = {}
+        for number, (view, table) in enumerate(tables.items()):
+            names = []
             for part, data in enumerate(encode_parquet(table)):
-                named.append(f"{stem}-{number}-{part}.parquet")
-                self._kept[named[-1]] = self.write(named[-1], data)
-            names[view] = tuple(named)
-        return names
+                name = f"{stem}-{number}-{part}.parquet"
+                self._output_files[name] = self.write(name, data)
+                names.append(name)
+            files[view] = tuple(names)
+        return files
 
     def write(self, name: str, data: Bytes) -> FileChecksum:
-        """Write and sync a file."""
-        self._temporary.append(name)
+        """Write and sync a file; return its checksum."""
+        self._written.append(name)
         self._files.write(name, [data])
         self._files.sync(name)
         size = memoryview(data).nbytes
         self.bytes_written += size
         return FileChecksum(size, zlib.crc32(data))
 
-    def manifest(
+    def make_manifest(
         self,
         state: StateStep,
         batch_id: int,
@@ -130,15 +144,15 @@ class Writer:
         """Sync the folders; return the manifest of the version. Call it after `add`.
 
         Args:
-            state: What was added.
-            batch_id: This and the others as `Manifest` has them.
+            state: The additions of the step that `add` has written.
+            batch_id: This and the other arguments are the attributes of `Manifest`.
             state_id: The id of the directory.
-            fingerprint: Of the circuit.
-            query_id: The checkpoint.
-            digests: Of the inputs' rows.
-            outputs: The files of each view's delta.
-            dead_letters: How many rows were refused so far.
-            cells: Those of a distributed circuit.
+            fingerprint: The fingerprint of the circuit.
+            query_id: The Spark query.
+            digests: A checksum of the rows of each input.
+            outputs: The files of each published table.
+            dead_letters: The number of dead letters so far.
+            cells: The cells of a distributed circuit.
         """
         return Manifest(
             batch_id=batch_id,
@@ -152,34 +166,34 @@ class Writer:
             digests=digests,
             outputs=outputs,
             dead_letters=dead_letters,
-            files=self._finish(),
+            files=self._sync_folders(),
             state_id=state_id,
             fingerprint=fingerprint,
             cells=cells,
         )
 
-    def _finish(self) -> dict[str, FileChecksum]:
-        """Sync the folders; return all files that the version needs."""
+    def _sync_folders(self) -> dict[str, FileChecksum]:
+        """Sync the folders; return the checksums of all files of the version."""
         for folder in sorted(self.folders):
             self._files.sync_folder(folder)
-        files = dict(self._kept)
+        files = dict(self._output_files)
         for references in self._references.values():
             for reference in references:
                 assert isinstance(reference, SegmentReference)
                 if reference.file not in files:
                     files[reference.file] = (
-                        self._new_files.get(reference.file) or self._before[reference.file]
+                        self._new_files.get(reference.file) or self._old_files[reference.file]
                     )
         return files
 
     @property
     def folders(self) -> set[str]:
         """The folders that files were written to."""
-        return {name.partition("/")[0] for name in self._temporary}
+        return {name.partition("/")[0] for name in self._written}
 
     def undo(self) -> None:
-        """Remove the written files."""
-        for name in self._temporary:
+        """Remove the files of this attempt."""
+        for name in self._written:
             with contextlib.suppress(OSError):
                 self._files.remove(name)
 
@@ -194,7 +208,7 @@ class Writer:
 
     @property
     def _tables(self) -> dict[str, tuple[SegmentReference, ...]]:
-        """The parts of each table."""
+        """The parts of each dictionary."""
         return {
             name: _as_references(references)
             for (name, order), references in self._references.items()
@@ -205,7 +219,9 @@ class Writer:
         run = state.runs.get(name, {}).get(order)
         references = self._references.get((name, order))
         if references is None or name in state.compacted:
-            runs = [*state.runs_before(name, order), *([] if run is None else [run])]
+            runs = list(state.runs_before(name, order))
+            if run is not None:
+                runs.append(run)
             if name in state.compacted and runs:
                 runs = [Run.sum_of(runs)]
             self._references[name, order] = [
@@ -214,12 +230,12 @@ class Writer:
                 if run.rows
             ]
         elif run is not None:
-            taken = self._count_due(references, run.rows)
-            if taken:
+            count = self._count_merges(references, run.rows)
+            if count:
                 title = part_name(name, order)
-                older = [self._read_run(p, title) for p in _as_references(references[-taken:])]
-                run = Run.sum_of([*older, run])
-                del references[-taken:]
+                merged = _as_references(references[-count:])
+                run = Run.sum_of([*(self._read_run(part, title) for part in merged), run])
+                del references[-count:]
             if run.rows:
                 references.append(
                     self._stage_part(SegmentPart(part_name(name, order), run.to_words()), run.rows)
@@ -227,33 +243,34 @@ class Writer:
 
     def _add_dictionary(self, name: str, offsets: np.ndarray, data: np.ndarray) -> None:
         references = self._references.setdefault((name, None), [])
-        taken = self._count_due(references, len(offsets) - 1)
-        if taken:
-            older = [self._read_strings(p, name) for p in _as_references(references[-taken:])]
-            del references[-taken:]
-            parts = [*older, (offsets, data)]
-            ends = [parts[0][0]]
-            for words, _ in parts[1:]:
-                ends.append(words[1:] + ends[-1][-1])
-            offsets = np.concatenate(ends)
-            data = np.concatenate([content for _, content in parts])
+        count = self._count_merges(references, len(offsets) - 1)
+        if count:
+            merged = _as_references(references[-count:])
+            parts = [*(self._read_strings(part, name) for part in merged), (offsets, data)]
+            del references[-count:]
+            shifted_offsets = [parts[0][0]]
+            for part_offsets, _ in parts[1:]:
+                shifted_offsets.append(part_offsets[1:] + shifted_offsets[-1][-1])
+            offsets = np.concatenate(shifted_offsets)
+            data = np.concatenate([part_data for _, part_data in parts])
         references.append(self._stage_part(SegmentPart(name, offsets, data), len(offsets) - 1))
 
-    def _count_due(self, references: Sequence[SegmentReference | int], new: int) -> int:
-        """Return how many of the newest parts are merged into a new one now."""
+    def _count_merges(self, references: Sequence[StagedReference], new: int) -> int:
+        """Return how many of the newest parts are merged with a new part in this step."""
         rows = [reference.rows for reference in _as_references(references)]
-        taken = count_merged_parts(rows, new)
-        if taken and sum(rows[-taken:]) > MAX_SHARED_MERGE_ROWS:
-            if self._has_large_sum and len(rows) < MAX_PARTS:
-                return 0
-            self._has_large_sum = True
-        return taken
+        count = count_merged_parts(rows, new)
+        if count and sum(rows[-count:]) > MAX_SHARED_MERGE_ROWS:
+            if self._has_large_merge and len(rows) < MAX_PARTS:
+                return 0  # postponed
+            self._has_large_merge = True
+        return count
 
     def _stage_part(self, part: SegmentPart, rows: int) -> int:
-        """Stage a part, to be written with the other parts of the step."""
-        number = len(self._small) + len(self._large)
-        (self._large if part.size >= MIN_OWN_FILE_BYTES else self._small).append((part, number))
-        self._new[number] = SegmentReference("", 0, rows, part.size)
+        """Collect a new part, to be written with the others; return its number."""
+        number = len(self._small_parts) + len(self._large_parts)
+        parts = self._large_parts if part.size >= MIN_OWN_FILE_BYTES else self._small_parts
+        parts.append((part, number))
+        self._new_references[number] = SegmentReference("", 0, rows, part.size)
         return number
 
     def _rewrite_small_segments(self) -> None:
@@ -275,17 +292,20 @@ class Writer:
                     )
 
     def _write_parts(self) -> None:
-        groups = [[one] for one in self._large] + ([self._small] if self._small else [])
-        for n, group in enumerate(groups):
-            name = f"{self._stem}-{n}.arrow"
-            self._new_files[name] = self.write(name, encode_segment([part for part, _ in group]))
-            for row, (_, number) in enumerate(group):
-                new = self._new[number]
-                self._new[number] = SegmentReference(name, row, new.rows, new.size)
+        """Write the collected parts to segments, and replace their numbers by their locations."""
+        segments = [[numbered_part] for numbered_part in self._large_parts]
+        if self._small_parts:
+            segments.append(self._small_parts)
+        for i, segment in enumerate(segments):
+            file = f"{self._stem}-{i}.arrow"
+            self._new_files[file] = self.write(file, encode_segment([part for part, _ in segment]))
+            for row, (_, number) in enumerate(segment):
+                reference = self._new_references[number]
+                self._new_references[number] = replace(reference, file=file, row=row)
         for references in self._references.values():
-            for position, reference in enumerate(references):
-                if isinstance(reference, int):
-                    references[position] = self._new[reference]
+            for position, staged in enumerate(references):
+                if isinstance(staged, int):
+                    references[position] = self._new_references[staged]
 
     def _read_run(self, reference: SegmentReference, title: str) -> Run:
         return decode_run(self._files, self._read_part(reference, title), reference)
@@ -297,20 +317,24 @@ class Writer:
 
     def _read_part(self, reference: SegmentReference, title: str) -> SegmentPart:
         """Read a part of an earlier version."""
-        if reference.file not in self._read:
+        if reference.file not in self._read_segments:
             try:
-                data = read_verified(self._files, reference.file, self._before[reference.file])
+                data = read_verified(self._files, reference.file, self._old_files[reference.file])
             except StateDamagedError as error:
                 raise StateDamagedError(
-                    f"{error}: start the query again to go on from a version that is whole, if "
+                    f"{error}: start the query again to continue from an intact version, if "
                     "there is one"
                 ) from error
-            self._read[reference.file] = decode_segment(
+            self._read_segments[reference.file] = decode_segment(
                 data, f"{self._files.location}/{reference.file}"
             )
-        return find_part(self._files, self._read[reference.file], reference, title)
+        return find_part(self._files, self._read_segments[reference.file], reference, title)
 
 
-def _as_references(references: Sequence[SegmentReference | int]) -> tuple[SegmentReference, ...]:
-    assert all(isinstance(reference, SegmentReference) for reference in references)
-    return tuple(reference for reference in references if isinstance(reference, SegmentReference))
+def _as_references(references: Sequence[StagedReference]) -> tuple[SegmentReference, ...]:
+    """Return references of which all parts are written."""
+    written = tuple(
+        reference for reference in references if isinstance(reference, SegmentReference)
+    )
+    assert len(written) == len(references)
+    return written

@@ -59,19 +59,19 @@ def convert_columns(
 timestamp[us] does not: Casting from timestamp[ns] to timestamp[us] would lose data: 1; cast it \
 in the view
     """
-    for place, field in enumerate(table.schema):
+    for i, field in enumerate(table.schema):
         type_ = type_of(field.type)
         if type_ == field.type:
             continue
         try:
-            chunks = [plain(chunk).cast(type_) for chunk in table.column(place).chunks]
+            chunks = [plain(chunk).cast(type_) for chunk in table.column(i).chunks]
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise TargetError(
                 f"{what}: column {field.name!r} of type {field.type} holds values that {type_} "
                 f"does not: {error}; cast it in the view"
             ) from error
         column = pa.chunked_array(chunks, type_)
-        table = table.set_column(place, pa.field(field.name, type_, field.nullable), column)
+        table = table.set_column(i, pa.field(field.name, type_, field.nullable), column)
     return table
 
 

@@ -32,8 +32,8 @@ class ConsoleTarget:
 
     Args:
         stream: The stream; None for ``sys.stdout`` at the time of each write.
-        rows: The maximum number of rows of a delta that are shown.
-        width: The maximum number of characters of a value that are shown.
+        rows: The maximum number of rows of a delta that are first_rows.
+        width: The maximum number of characters of a value that are first_rows.
         empty: True to mention deltas without rows.
 
     >>> target = ConsoleTarget(rows=2)
@@ -60,7 +60,7 @@ class ConsoleTarget:
         self._last: dict[tuple[str, str], int] = {}
 
     def write(self, delta: ViewDelta) -> None:
-        """Show the micro-batch, unless it has been shown."""
+        """Show the micro-batch, unless it has been first_rows."""
         key = (delta.state_id, delta.view)
         if self._last.get(key, -1) >= delta.batch_id:
             return
@@ -78,13 +78,13 @@ def format_delta(delta: ViewDelta, *, rows: int = 20, width: int = 40) -> str:
         f"{delta.view}, micro-batch {delta.batch_id}: {count} row{'s' * (count != 1)} "
         f"({delta.mode})"
     ]
-    shown = delta.table.slice(0, rows)
-    names = [WEIGHT, *(name for name in shown.column_names if name != WEIGHT)]
-    columns = [_align_column(name, shown.column(name), width) for name in names]
-    if shown.num_rows:
+    first_rows = delta.table.slice(0, rows)
+    names = [WEIGHT, *(name for name in first_rows.column_names if name != WEIGHT)]
+    columns = [_align_column(name, first_rows.column(name), width) for name in names]
+    if first_rows.num_rows:
         lines += [" " + "  ".join(cells).rstrip() for cells in zip(*columns, strict=True)]
-    if count > shown.num_rows:
-        lines.append(f" and {count - shown.num_rows} more")
+    if count > first_rows.num_rows:
+        lines.append(f" and {count - first_rows.num_rows} more")
     return "\n".join(lines) + "\n"
 
 

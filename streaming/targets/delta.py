@@ -36,7 +36,7 @@ from circuits.schema import WEIGHT
 from streaming.errors import TargetError
 from streaming.targets.column_types import convert_columns, lake_type
 from streaming.targets.folder_checks import check_writable, error_reason
-from streaming.targets.target import ViewDelta, address_of, place_of
+from streaming.targets.target import ViewDelta, address_of, expand_template
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
@@ -73,7 +73,7 @@ class DeltaTarget:
         _require_deltalake()
         from deltalake.exceptions import CommitFailedError, DeltaError
 
-        path = place_of(self.path, delta.view)
+        path = expand_template(self.path, delta.view)
         table = convert_columns(delta.table, lake_type, what=str(delta))
         pause = FIRST_PAUSE_S
         for attempt in range(1, MAX_ATTEMPTS + 1):
@@ -106,7 +106,7 @@ class DeltaTarget:
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
 
-        path = place_of(self.path, delta.view)
+        path = expand_template(self.path, delta.view)
         table = convert_columns(delta.table, lake_type, what=f"view {delta.view!r}")
         try:
             if not DeltaTable.is_deltatable(path, self.storage_options):
@@ -114,33 +114,33 @@ class DeltaTarget:
                     check_writable(Path(path))
                 return
             target = DeltaTable(path, storage_options=self.storage_options)
-            found = [field.name for field in target.schema().fields]
+            existing = [field.name for field in target.schema().fields]
         except (DeltaError, OSError) as error:
             raise TargetError(
                 f"view {delta.view!r}: Delta table {address_of(path)} cannot be used: "
                 f"{error_reason(error)}"
             ) from error
         required = _columns(delta, table)
-        if set(required) != set(found):
+        if set(required) != set(existing):
             raise TargetError(
-                f"view {delta.view!r}: Delta table {address_of(path)} cannot take it: its columns "
-                f"are {', '.join(found)}, and those of the view {', '.join(required)}; name "
-                "another folder, or remove it, and the target creates it again"
+                f"view {delta.view!r}: Delta table {address_of(path)} cannot receive it: its "
+                f"columns are {', '.join(existing)}, and those of the view {', '.join(required)}; "
+                "name another folder, or remove it, and the target creates it again"
             )
-        done = target.transaction_version(f"{delta.state_id}/{delta.view}")
-        if done is None and delta.mode != "complete" and target.count():
-            raise delta.foreign(f"Delta table {address_of(path)}")
+        last_batch = target.transaction_version(f"{delta.state_id}/{delta.view}")
+        if last_batch is None and delta.mode != "complete" and target.count():
+            raise delta.foreign_rows_error(f"Delta table {address_of(path)}")
 
     def _write(self, path: str, delta: ViewDelta, table: pa.Table) -> None:
         from deltalake import CommitProperties, Transaction
 
         application = f"{delta.state_id}/{delta.view}"
         target = self._open(path, delta, table)
-        done = target.transaction_version(application)
-        if done is not None and done >= delta.batch_id:
+        last_batch = target.transaction_version(application)
+        if last_batch is not None and last_batch >= delta.batch_id:
             return
-        if done is None and delta.mode != "complete" and target.count():
-            raise delta.foreign(f"Delta table {address_of(path)}")
+        if last_batch is None and delta.mode != "complete" and target.count():
+            raise delta.foreign_rows_error(f"Delta table {address_of(path)}")
         properties = CommitProperties(app_transactions=[Transaction(application, delta.batch_id)])
         if delta.mode == "complete":
             _append(target, table, properties, mode="overwrite")

@@ -104,7 +104,7 @@ class Dialect(Protocol):
         """Return whether a retry may succeed, as after no answer, a lock or a deadlock."""
         ...
 
-    def place_of(self, source: Any) -> str:
+    def database_address(self, source: Any) -> str:
         """Return the place of the database, as a connection or an error of the driver names it.
 
         The result is empty if the place is not known.

@@ -15,22 +15,22 @@ def check_writable(folder: Path) -> None:
     Raises:
         OSError: They cannot be created; the error names the part of the path that prevents it.
     """
-    there = folder.absolute()
-    while not os.path.lexists(there) and there != there.parent:
-        there = there.parent
-    if not there.is_dir():
-        raise OSError(errno.ENOTDIR, "is a file and no folder", str(there))
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise OSError(errno.EACCES, "no permission to write", str(there))
-    if os.statvfs(there).f_flag & os.ST_RDONLY:
-        raise OSError(errno.EROFS, "is on a read-only file system", str(there))
+    existing = folder.absolute()
+    while not os.path.lexists(existing) and existing != existing.parent:
+        existing = existing.parent
+    if not existing.is_dir():
+        raise OSError(errno.ENOTDIR, "is a file, not a folder", str(existing))
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise OSError(errno.EACCES, "no permission to write", str(existing))
+    if os.statvfs(existing).f_flag & os.ST_RDONLY:
+        raise OSError(errno.EROFS, "is on a read-only file system", str(existing))
 
 
 def error_reason(error: Exception) -> str:
     """Return the reason of an operating system error, without its number.
 
-    >>> error_reason(OSError(errno.ENOTDIR, "is a file and no folder", "out"))
-    'out is a file and no folder'
+    >>> error_reason(OSError(errno.ENOTDIR, "is a file, not a folder", "out"))
+    'out is a file, not a folder'
     """
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.filename} {error.strerror}"

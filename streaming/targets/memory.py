@@ -73,7 +73,7 @@ class MemoryTarget:
 
     def __init__(self, keep: int = 100) -> None:
         if keep < 1:
-            raise TargetError(f"keep={keep} deltas of each view; at least 1 is kept")
+            raise TargetError(f"keep={keep}: give 1 or more deltas per view")
         self.keep = keep
         self._views: dict[str, _View] = {}
         self._totals: dict[str, tuple[_View, pa.Table]] = {}  # the last results of `table`
@@ -93,7 +93,7 @@ class MemoryTarget:
             if version is current:
                 current = replace(current, total=total, pending=())
             if last.state_id != delta.state_id:
-                raise delta.foreign("this MemoryTarget")
+                raise delta.foreign_rows_error("this MemoryTarget")
             if last.batch_id >= delta.batch_id:
                 return
         pending = (delta.table,) if delta.mode == "complete" else (*current.pending, delta.table)

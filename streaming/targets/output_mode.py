@@ -8,16 +8,15 @@
 
     OutputMode("upsert", ["nr"])
 
-A delta is consolidated, so it never has both +1 and -1 of a row, but an update is two rows, the old
-one with -1 and the new one with +1. ``upsert`` makes one of them, for targets that keep a row per
-key. Law: the last upsert of each key, without tombstones, is the view.
+In a delta an update is two rows: the old row with weight -1 and the new row with weight 1. In mode
+``upsert`` it is one row, for targets that keep a row per key. Law: the last upsert of each key,
+without tombstones, is the view.
 
 ``upsert`` needs a view in which each key has exactly one row. The mode checks this before anything
 is written, for the touched keys in the state *after* the step: `PostStepReader` looks them up. The
-delta alone is not enough, because an earlier step may have inserted another row of a key. With the
-look-up the check does not depend on earlier steps, and the rows to write are simply the rows found;
-a touched key without a row is a tombstone. Keys are equal as in GROUP BY: NULL equals NULL and NaN
-equals NaN.
+delta alone is not enough, because an earlier step may have inserted another row of a key. The rows
+to write are the rows that the look-up returns; a touched key without a row is a tombstone. Keys are
+compared as in GROUP BY: NULL equals NULL and NaN equals NaN.
 
 Cost: ``delta`` nothing; ``upsert`` O(touched keys) and the look-up; ``complete`` the view.
 
@@ -58,11 +57,11 @@ class PostStepReader(Protocol):
     """Reads a view in its state after the step, rows with ``weight``."""
 
     def rows(self) -> pa.Table:
-        """The whole view."""
+        """Return the whole view."""
         ...
 
     def rows_of(self, keys: pa.Table) -> pa.Table:
-        """The rows of the view whose key columns equal a row of ``keys``, as in GROUP BY.
+        """Return the rows of the view whose key columns equal a row of ``keys``, as in GROUP BY.
 
         Args:
             keys: Distinct rows of some columns of the view.
@@ -90,7 +89,9 @@ class OutputMode:
         keys = (self.keys,) if isinstance(self.keys, str) else tuple(self.keys)
         object.__setattr__(self, "keys", keys)
         if self.mode not in OUTPUT_MODES:
-            raise TargetError(f"output mode {self.mode!r} is none of {', '.join(OUTPUT_MODES)}")
+            raise TargetError(
+                f"output mode {self.mode!r}: it must be one of {', '.join(OUTPUT_MODES)}"
+            )
         if self.mode != "upsert" and keys:
             raise TargetError(
                 f"output mode {self.mode!r} has no keys, but keys={list(keys)} is set: remove "
@@ -202,8 +203,7 @@ class PostStepTable:
         return self.table
 
     def rows_of(self, keys: pa.Table) -> pa.Table:
-        both = pa.concat_tables([keys, self.table.select(keys.column_names)])
-        groups = _group_numbers(both)
+        groups = _group_numbers(pa.concat_tables([keys, self.table.select(keys.column_names)]))
         matches = np.isin(groups[keys.num_rows :], groups[: keys.num_rows])
         return _without_view_types(self.table).filter(pa.array(matches)).cast(self.table.schema)
 
@@ -245,17 +245,17 @@ def _first_positions(groups: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 def _without_view_types(table: pa.Table) -> pa.Table:
     """Cast string-view and binary-view columns, because Arrow cannot take rows of them."""
-    for place, field in enumerate(table.schema):
+    for i, field in enumerate(table.schema):
         if field.type in (pa.string_view(), pa.binary_view()):
             type_ = pa.string() if field.type == pa.string_view() else pa.binary()
-            table = table.set_column(place, field.with_type(type_), table.column(place).cast(type_))
+            table = table.set_column(i, field.with_type(type_), table.column(i).cast(type_))
     return table
 
 
 def _with_weight(table: pa.Table, weight: int) -> pa.Table:
-    place = table.column_names.index(WEIGHT)
+    i = table.column_names.index(WEIGHT)
     weights = pa.array(np.full(table.num_rows, weight, np.int64))
-    return table.set_column(place, table.schema.field(place), weights)
+    return table.set_column(i, table.schema.field(i), weights)
 
 
 def _format_row(row: dict[str, object]) -> str:

@@ -36,7 +36,7 @@ from streaming.state.local_files import LocalFiles
 from streaming.state.open_files import open_files
 from streaming.targets.column_types import convert_columns, parquet_type
 from streaming.targets.folder_checks import check_writable, error_reason
-from streaming.targets.target import BATCH_ID, ViewDelta, address_of, file_name, place_of
+from streaming.targets.target import BATCH_ID, ViewDelta, address_of, expand_template, file_name
 
 __all__ = ["ParquetTarget"]
 
@@ -153,9 +153,9 @@ class ParquetTarget:
     def _place(self, delta: ViewDelta) -> Any:
         if isinstance(self.directory, tuple):
             system, path = self.directory
-            return system, place_of(str(path), delta.view)
+            return system, expand_template(str(path), delta.view)
         if isinstance(self.directory, str | os.PathLike):
-            return place_of(os.fspath(self.directory), delta.view)
+            return expand_template(os.fspath(self.directory), delta.view)
         return self.directory
 
     @staticmethod
@@ -183,7 +183,7 @@ def _check_all(files: Files, delta: ViewDelta, is_ours: Callable[[str], bool]) -
     names = [name for name in files.names("") if name.endswith(_SUFFIX) and name[0] != "."]
     for name in names:
         if not is_ours(name):
-            raise delta.foreign(f"directory {address_of(files.location)}, file {name},")
+            raise delta.foreign_rows_error(f"directory {address_of(files.location)}, file {name},")
     return bool(names)
 
 

@@ -206,11 +206,11 @@ class Postgres:
             return False
         return not any(part in str(error) for part in PERMANENT)
 
-    def place_of(self, source: Any) -> str:
-        found = getattr(source, "pgconn", None)  # known even if the connection is lost
-        if found is None:
+    def database_address(self, source: Any) -> str:
+        pgconn = getattr(source, "pgconn", None)  # exists even if the connection is lost
+        if pgconn is None:
             return ""
-        host, port, database = map(_text, (found.host, found.port, found.db))
+        host, port, database = map(_text, (pgconn.host, pgconn.port, pgconn.db))
         host = host.rpartition("@")[2]  # a password with @ in a URL continues in the host
         return f"{host}:{port}, database {database}"
 

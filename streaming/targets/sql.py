@@ -10,8 +10,8 @@
       complete   DELETE all, insert the rows with weight
     commit
 
-The record and the rows become visible together, or not at all. So a micro-batch is applied once,
-even if the connection is lost during the commit and its outcome is unknown.
+The record and the rows become visible together, or not at all. So a micro-batch is applied exactly
+once, even if the connection is lost during the commit.
 
 If a transaction fails because the database does not answer, or because of another transaction, the
 target retries it on a new connection, after growing pauses (`streaming.targets.retry`). If the lost
@@ -53,8 +53,8 @@ from streaming.targets.dialect import Dialect, Row
 from streaming.targets.postgres import Postgres
 from streaming.targets.retry import Retry, RetryAttempts
 from streaming.targets.sqlite import Sqlite
-from streaming.targets.table_check import difference
-from streaming.targets.target import BATCH_ID, ViewDelta, place_of
+from streaming.targets.table_check import describe_mismatch
+from streaming.targets.target import BATCH_ID, ViewDelta, expand_template
 
 __all__ = ["ROW_NUMBER", "SqlTarget"]
 
@@ -114,8 +114,8 @@ class SqlTarget:
         self._lock = Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("_connection", "_interrupted", "_lock")
-        return {name: value for name, value in vars(self).items() if name not in own}
+        not_settings = ("_connection", "_interrupted", "_lock")
+        return {name: value for name, value in vars(self).items() if name not in not_settings}
 
     def __setstate__(self, settings: dict[str, Any]) -> None:
         vars(self).update(settings)
@@ -164,7 +164,7 @@ class SqlTarget:
 
     def name_for(self, view: str) -> str:
         """Return the name of the table of a view, without schema."""
-        return place_of(self.table, view, quoted=False)
+        return expand_template(self.table, view, quoted=False)
 
     def _write(self, delta: ViewDelta) -> None:
         attempts, is_commit_unknown = RetryAttempts(self.retry), False
@@ -263,10 +263,10 @@ class SqlTarget:
 
     def _place(self, dialect: Dialect, source: Any) -> str:
         """Return the place of the database, from a connection, an error or else ``address``."""
-        found = ""
+        address = ""
         with contextlib.suppress(Exception):
-            found = dialect.place_of(source)
-        return " at ".join(filter(None, (dialect.name, found or self.address)))
+            address = dialect.database_address(source)
+        return " at ".join(filter(None, (dialect.name, address or self.address)))
 
     def _error(
         self, delta: ViewDelta, failure: _Failure, attempts: RetryAttempts, is_commit_unknown: bool
@@ -360,7 +360,7 @@ class _TableWrite:
         delta, dialect = self.delta, self.dialect
         if delta.mode == "delta":
             delta.check_free(BATCH_ID, ROW_NUMBER)
-        # Before the transaction, so that a value that cannot be converted opens none.
+        # Convert the values before the transaction, because a conversion can fail.
         statements = list(self._statements())
         with contextlib.closing(connection.cursor()) as cursor:
             dialect.begin(connection, cursor)
@@ -385,18 +385,18 @@ class _TableWrite:
         shape = dialect.shape_of(connection, self.name, self.schema)
         if shape is None:
             return
-        reason = difference(shape, self._columns(), delta.keys)
+        reason = describe_mismatch(shape, self._columns(), delta.keys)
         if reason is not None:
             raise TargetError(
-                f"view {delta.view!r}: table {self.name!r} of {dialect.name} cannot take it: "
+                f"view {delta.view!r}: table {self.name!r} of {dialect.name} cannot receive it: "
                 f"{reason}; name another table, or drop it, and the target creates it again"
             )
         with contextlib.closing(connection.cursor()) as cursor:
-            found = None
+            last_batch = None
             if dialect.shape_of(connection, self._batches_name, self.schema) is not None:
                 cursor.execute(*self._last_batch_query())
-                found = cursor.fetchone()
-            if found is None and delta.mode != "complete":
+                last_batch = cursor.fetchone()
+            if last_batch is None and delta.mode != "complete":
                 self._check_empty(cursor)
 
     def _last_batch_query(self) -> tuple[str, tuple[str, ...]]:
@@ -411,7 +411,7 @@ class _TableWrite:
         """Check that a table without a recorded micro-batch is empty."""
         cursor.execute(f"SELECT 1 FROM {self.table} LIMIT 1", ())
         if cursor.fetchone() is not None:
-            raise self.delta.foreign(f"table {self.name!r}")
+            raise self.delta.foreign_rows_error(f"table {self.name!r}")
 
     def _is_new(self, cursor: Any) -> bool:
         """Record the micro-batch; return False if it or a later one has been recorded before."""
@@ -425,8 +425,8 @@ class _TableWrite:
             (),
         )
         cursor.execute(query, key)
-        found = cursor.fetchone()
-        if found is not None and found[0] >= delta.batch_id:
+        last_batch = cursor.fetchone()
+        if last_batch is not None and last_batch[0] >= delta.batch_id:
             return False
         cursor.execute(self._creation(), ())
         # A second writer waits here for the commit of the first; then the condition excludes it.
@@ -440,7 +440,7 @@ class _TableWrite:
         if cursor.rowcount <= 0:
             return False
         # Checked after the wait, because a transaction with a lost connection may have committed.
-        if found is None and delta.mode != "complete":
+        if last_batch is None and delta.mode != "complete":
             self._check_empty(cursor)
         return True
 
@@ -454,12 +454,13 @@ class _TableWrite:
         }
 
     def _creation(self) -> str:
-        q, delta = self.dialect.quoted, self.delta
-        parts = [f"{q(name)} {type_}" for name, type_ in self._columns().items()]
+        """Return the statement that creates the table if it is missing."""
+        quote, delta = self.dialect.quoted, self.delta
+        parts = [f"{quote(name)} {type_}" for name, type_ in self._columns().items()]
         if delta.mode == "delta":
-            parts.append(f"PRIMARY KEY ({q(BATCH_ID)}, {q(ROW_NUMBER)})")
+            parts.append(f"PRIMARY KEY ({quote(BATCH_ID)}, {quote(ROW_NUMBER)})")
         if delta.mode == "upsert":
-            parts.append(f"UNIQUE ({', '.join(map(q, delta.keys))})")
+            parts.append(f"UNIQUE ({', '.join(map(quote, delta.keys))})")
         return f"CREATE TABLE IF NOT EXISTS {self.table} ({', '.join(parts)})"
 
     def _statements(self) -> Iterator[Callable[[Any], None]]:
@@ -476,7 +477,7 @@ class _TableWrite:
         yield self._insertion(table)
 
     def _upsert(self, part: pa.Table, nulls: frozenset[str]) -> Iterator[Callable[[Any], None]]:
-        q, dialect, table = self.dialect.quoted, self.dialect, self.table
+        quote, dialect, table = self.dialect.quoted, self.dialect, self.table
         is_present = pc.greater(part.column(WEIGHT), 0)
         columns = [name for name in part.column_names if name != WEIGHT]
         non_null = [key for key in self.delta.keys if key not in nulls]
@@ -484,7 +485,7 @@ class _TableWrite:
             (part if nulls else part.filter(pc.invert(is_present))).select(non_null)
         )
         if deleted:
-            names, null_names = [q(key) for key in non_null], [q(key) for key in nulls]
+            names, null_names = [quote(key) for key in non_null], [quote(key) for key in nulls]
             if not non_null:
                 deleted = deleted[:1]
             yield lambda cursor: dialect.delete(cursor, table, names, deleted, nulls=null_names)
@@ -493,7 +494,7 @@ class _TableWrite:
             return
         rows = self._rows(part.filter(is_present).select(columns))
         if rows:
-            quoted, keys = [q(name) for name in columns], [q(key) for key in non_null]
+            quoted, keys = [quote(name) for name in columns], [quote(key) for key in non_null]
             yield lambda cursor: dialect.upsert(cursor, table, quoted, rows, keys=keys)
 
     def _insertion(self, table: pa.Table) -> Callable[[Any], None]:
@@ -522,14 +523,13 @@ class _TableWrite:
 
 def _by_nulls(table: pa.Table, keys: tuple[str, ...]) -> Iterator[tuple[frozenset[str], pa.Table]]:
     """Split the rows by the set of their keys that are NULL."""
-    pattern = np.zeros(table.num_rows, np.int64)
-    for place, key in enumerate(keys):
-        pattern |= (
-            pc.is_null(table.column(key)).to_numpy(zero_copy_only=False).astype(np.int64) << place
-        )
-    for found in np.unique(pattern):
-        nulls = frozenset(key for place, key in enumerate(keys) if found >> place & 1)
-        yield nulls, table.filter(pa.array(pattern == found))
+    pattern = np.zeros(table.num_rows, np.int64)  # bit i: key i is NULL
+    for bit, key in enumerate(keys):
+        is_null = pc.is_null(table.column(key)).to_numpy(zero_copy_only=False)
+        pattern |= is_null.astype(np.int64) << bit
+    for group in np.unique(pattern):
+        nulls = frozenset(key for bit, key in enumerate(keys) if group >> bit & 1)
+        yield nulls, table.filter(pa.array(pattern == group))
 
 
 def _dialect_of(connection: Any) -> Dialect:

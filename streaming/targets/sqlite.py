@@ -146,7 +146,7 @@ class Sqlite:
         code = getattr(error, "sqlite_errorcode", None)
         return code is not None and code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
-    def place_of(self, source: Any) -> str:
+    def database_address(self, source: Any) -> str:
         if not isinstance(source, sqlite3.Connection):
             return ""
         return str(source.execute("PRAGMA database_list").fetchone()[2])

@@ -1,8 +1,8 @@
-"""Check whether an existing table of a database fits the rows of a view.
+"""Table check: whether an existing table of a database can receive the rows of a view.
 
 The check runs before a query starts, so that a table with other columns is an error at once and not
 after the first micro-batch. Types are compared by family only, because databases convert many of
-them; text columns are left to the database.
+them. Text columns are not compared.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["TableShape", "difference"]
+__all__ = ["TableShape", "describe_mismatch"]
 
 _FAMILIES: Final = {
     "number": r"(?<!po)int(?!erval)|serial|numeric|decimal|real|double|float|money",
@@ -37,7 +37,7 @@ class TableShape:
     unique: tuple[frozenset[str], ...]
 
 
-def difference(
+def describe_mismatch(
     shape: TableShape, columns: Mapping[str, str], keys: Sequence[str] = ()
 ) -> str | None:
     """Return why rows of these columns cannot be written to a table; None if they can.
@@ -48,25 +48,25 @@ def difference(
         keys: The key columns of an upsert.
 
     >>> shape = TableShape({"nr": "bigint", "at": "date"}, frozenset({"at"}), ())
-    >>> difference(shape, {"nr": "BIGINT", "item": "TEXT"})
-    "it has no column 'item', only nr, at"
-    >>> difference(shape, {"nr": "BIGINT"})
+    >>> describe_mismatch(shape, {"nr": "BIGINT", "item": "TEXT"})
+    "it lacks the column 'item'; its columns are nr, at"
+    >>> describe_mismatch(shape, {"nr": "BIGINT"})
     "its column 'at' needs a value (NOT NULL without default), and the view has none"
-    >>> difference(shape, {"nr": "BIGINT", "at": "BIGINT"})
+    >>> describe_mismatch(shape, {"nr": "BIGINT", "at": "BIGINT"})
     "its column 'at' is date, and the view has BIGINT"
-    >>> difference(shape, {"nr": "BIGINT", "at": "DATE"}, ["nr"])
+    >>> describe_mismatch(shape, {"nr": "BIGINT", "at": "DATE"}, ["nr"])
     'it has no unique constraint on (nr), by which rows are replaced'
     """
     for name in columns:
         if name not in shape.types:
-            return f"it has no column {name!r}, only {', '.join(shape.types)}"
+            return f"it lacks the column {name!r}; its columns are {', '.join(shape.types)}"
     for name in sorted(shape.required - set(columns)):
         return (
             f"its column {name!r} needs a value (NOT NULL without default), and the view has none"
         )
     for name, type_ in columns.items():
-        theirs, ours = _family(shape.types[name]), _family(type_)
-        if None not in (theirs, ours) and theirs != ours:
+        table_family, view_family = _family(shape.types[name]), _family(type_)
+        if None not in (table_family, view_family) and table_family != view_family:
             return f"its column {name!r} is {shape.types[name]}, and the view has {type_}"
     if keys and frozenset(keys) not in shape.unique:
         return f"it has no unique constraint on ({', '.join(keys)}), by which rows are replaced"
@@ -74,6 +74,7 @@ def difference(
 
 
 def _family(type_: str) -> str | None:
+    """Return the family of a type by its name in the database; None if unknown, as for text."""
     for family, pattern in _FAMILIES.items():
         if re.search(pattern, type_.lower()):
             return family

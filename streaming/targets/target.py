@@ -19,8 +19,8 @@ raises an error, because the sum of both is not a view.
 A target is a value until the first ``write``: its constructor opens nothing, and it can be pickled,
 because in Spark Connect it runs in another process.
 
-Places are templates: ``"lake/{view}"`` is a directory or table for each view; without ``{view}``
-the target receives one view.
+The path or table name of a target is a template: ``"lake/{view}"`` is a directory or table for each
+view; without ``{view}`` the target receives only one view.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ __all__ = [
     "Target",
     "ViewDelta",
     "address_of",
+    "expand_template",
     "file_name",
-    "place_of",
 ]
 
 BATCH_ID: Final = "batch_id"
@@ -98,13 +98,13 @@ class ViewDelta:
                     "rename the column in the view (SELECT ... AS ...)"
                 )
 
-    def foreign(self, place: str) -> TargetError:
+    def foreign_rows_error(self, place: str) -> TargetError:
         """Return the error for a place with rows of another view or state directory."""
         return TargetError(
-            f"{place} holds rows that do not come from view {self.view!r} of this state directory "
-            f"({self.state_id or 'none'}): its deltas do not add up with them; choose an empty "
-            "place, or empty this one. After state and checkpoint were deleted, views begin empty "
-            "and so must their targets; several views need {view} in the name of the place"
+            f"{place} holds rows that are not from view {self.view!r} of this state directory "
+            f"({self.state_id or 'none'}), so deltas cannot be added to them: choose an empty "
+            "target, or empty this one. After state and checkpoint were deleted, views begin empty "
+            "and so must their targets; several views need {view} in the path or table name"
         )
 
 
@@ -137,10 +137,10 @@ class CheckedTarget(Target, Protocol):
         ...
 
 
-def place_of(template: str, view: str, *, quoted: bool = True) -> str:
-    """Return the place of a view; ``{view}`` stands for its name, quoted for a file name.
+def expand_template(template: str, view: str, *, quoted: bool = True) -> str:
+    """Replace ``{view}`` in a path or table name by the name of the view, quoted for a file name.
 
-    >>> place_of("out/{view}", "a/b"), place_of("out", "a/b")
+    >>> expand_template("out/{view}", "a/b"), expand_template("out", "a/b")
     ('out/a%2Fb', 'out')
     """
     name = file_name(view) if quoted else view
@@ -148,14 +148,15 @@ def place_of(template: str, view: str, *, quoted: bool = True) -> str:
 
 
 def file_name(text: str) -> str:
-    """Convert any text to a part of a file name, one to one and never hidden."""
+    """Convert any text to a part of a file name; different texts have different results."""
     name = quote(text, safe=" ")
-    hidden = {".": "%2E", "_": "%5F"}  # readers of directories skip such names
-    return hidden.get(name[:1], name[:1]) + name[1:]
+    # Readers of directories skip names that begin with a dot or an underscore.
+    escapes = {".": "%2E", "_": "%5F"}
+    return escapes.get(name[:1], name[:1]) + name[1:]
 
 
 def address_of(place: str) -> str:
-    """Format a place for messages; a URL without user, password and parameters.
+    """Return a path or URL for messages; a URL without user, password and parameters.
 
     >>> address_of("s3://key:secret@bucket/lake?token=1"), address_of("lake/orders")
     ('s3://bucket/lake', 'lake/orders')

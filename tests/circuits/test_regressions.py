@@ -118,7 +118,7 @@ def test_what_is_no_snapshot_is_refused_by_its_type():
 
 
 def test_an_unknown_dialect_is_named():
-    with pytest.raises(SqlError, match=r"no dialect 'duckbd'.*duckdb"):
+    with pytest.raises(SqlError, match=r"unknown dialect 'duckbd'.*duckdb"):
         compile_sql("SELECT src FROM e", EDGE, dialect="duckbd")
 
 

@@ -35,11 +35,11 @@ from typing import Any, NoReturn
 from circuits.datalog.disjunctions import is_condition, split_alternatives
 from circuits.datalog.parser import parse
 from circuits.datalog.program import (
-    Apply,
     Atom,
     Comparison,
     Condition,
     Equation,
+    FunctionCall,
     Item,
     Items,
     Not,
@@ -87,7 +87,7 @@ def answers(text: str, relations: Relations) -> set[Row]:
     check_safety(program)
     [rule] = program.rules
     for term in rule.terms:
-        if isinstance(term.term, Apply) and term.term.function in AGGREGATES:
+        if isinstance(term.term, FunctionCall) and term.term.function in AGGREGATES:
             message = "a one-shot query by extenders has no aggregates; use the plan"
             raise program.source.error(message, term.offset)
     order, found = extenders(rule.body, relations, source=program.source)
@@ -371,7 +371,7 @@ def _without_computed_terms(items: Items, numbers: Iterable[int]) -> Items:
             case Atom():
                 terms: list[Term] = []
                 for term in item.terms:
-                    if isinstance(term, Apply):
+                    if isinstance(term, FunctionCall):
                         variable = Variable(f"c#{next(fresh)}", offset=term.offset)
                         result.append(Comparison(variable, "==", term, offset=term.offset))
                         term = variable

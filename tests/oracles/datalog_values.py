@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from circuits.datalog.program import Comparison, Condition, Equation, Term, Variable
 from circuits.datalog.source import DatalogSource
-from circuits.datalog.terms import compare, expression
+from circuits.datalog.terms import build_comparison, build_expression
 from circuits.plan.expressions import Column, Expression
 from circuits.runtime.evaluation import evaluate
 
@@ -67,8 +67,8 @@ class Valuation:
     def __init__(self, term: Term, names: Sequence[str], source: DatalogSource) -> None:
         self._names = tuple(names)
         self._direct: Callable[..., Any] | None = None
-        self._build: Callable[[Mapping[str, Expression]], Expression] = lambda scope: expression(
-            term, scope, source
+        self._build: Callable[[Mapping[str, Expression]], Expression] = lambda scope: (
+            build_expression(term, scope, source)
         )
         self._expressions: dict[tuple[pa.DataType, ...], Expression] = {}
         if isinstance(term, Variable):
@@ -84,8 +84,12 @@ class Valuation:
             return cls(item.term, names, source)
         made = cls(item.left, names, source)
         left, right, op, offset = item.left, item.right, item.op, item.offset
-        made._build = lambda scope: compare(
-            op, expression(left, scope, source), expression(right, scope, source), source, offset
+        made._build = lambda scope: build_comparison(
+            op,
+            build_expression(left, scope, source),
+            build_expression(right, scope, source),
+            source,
+            offset,
         )
         made._direct = None
         return made

@@ -19,10 +19,10 @@ from typing import Any
 from circuits.datalog.parser import parse
 from circuits.datalog.program import (
     And,
-    Apply,
     Atom,
     Comparison,
     Equation,
+    FunctionCall,
     Items,
     Not,
     Or,
@@ -162,7 +162,7 @@ def rows_of(rule: Rule, known: Rows) -> set[Row]:
 
 
 def aggregates(term: Term) -> bool:
-    return isinstance(term, Apply) and (
+    return isinstance(term, FunctionCall) and (
         term.function in AGGREGATE or any(map(aggregates, term.arguments))
     )
 
@@ -172,10 +172,10 @@ def grouped(term: Term, keys: Mapping[Term, Any], group: list[Environment]) -> A
         return keys[term]
     if isinstance(term, TypedConstant):
         return term.value
-    assert isinstance(term, Apply)
+    assert isinstance(term, FunctionCall)
     if term.function not in AGGREGATE:
         return APPLY[term.function](*(grouped(a, keys, group) for a in term.arguments))
-    if term.arguments in ((), (Apply("*", ()),)):
+    if term.arguments in ((), (FunctionCall("*", ()),)):
         return len(group)
     return AGGREGATE[term.function]([value(term.arguments[0], binding) for binding in group])
 
@@ -191,7 +191,7 @@ def true(item: Any, environment: Environment, known: Rows) -> bool:
                 for row in known[item.relation]
             )
         case Atom():
-            return bool(value(Apply(item.relation, item.terms), environment))
+            return bool(value(FunctionCall(item.relation, item.terms), environment))
         case Comparison() | Equation():
             left, right = value(item.left, environment), value(item.right, environment)
             return bool(COMPARE[item.op](left, right))
@@ -268,7 +268,7 @@ def atoms(items: Items) -> list[Atom]:
 
 
 def names_of(term: Term) -> list[str]:
-    if isinstance(term, Apply):
+    if isinstance(term, FunctionCall):
         return [name for argument in term.arguments for name in names_of(argument)]
     return [term.name] if isinstance(term, Variable) else []
 
@@ -279,7 +279,7 @@ def value(term: Term, environment: Environment) -> Any:
             return environment[term.name]
         case TypedConstant():
             return term.value
-        case Apply():
+        case FunctionCall():
             return APPLY[term.function](*(value(a, environment) for a in term.arguments))
         case _:
             return term.text  # a pattern

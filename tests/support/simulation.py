@@ -226,7 +226,7 @@ class Schedule:
         named = set()
         for name in there:
             if name.startswith(f"{MANIFESTS}/"):
-                named |= {name, *Manifest.of(self.disk.content(name), name).files}
+                named |= {name, *Manifest.decode(self.disk.content(name), name).files}
         other = {name for name in there if "/" not in name}
         letters = {f"dead_letters/{n:020}.parquet": late for n, late in enumerate(self.stream.late)}
         other |= {name for name, late in letters.items() if late}
@@ -273,7 +273,7 @@ class Damage:
         found = set()
         for name in self._disk.names():
             if parse_manifest_name(name) is not None and name != self.name:
-                manifest = Manifest.of(self._disk.content(name), name)
+                manifest = Manifest.decode(self._disk.content(name), name)
                 if self.name not in manifest.files:
                     found.add(manifest.batch_id)
         return found

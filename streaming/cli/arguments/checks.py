@@ -323,7 +323,7 @@ def _check_versions(state: Path, circuit: Circuit | None, cells: int | None, lab
         return newest
     try:
         name = next(n for n in reversed(files.names(MANIFESTS)) if parse_manifest_name(n) == newest)
-        found = Manifest.of(bytes(files.read(name)), name).cells
+        found = Manifest.decode(bytes(files.read(name)), name).cells
     except StateDamagedError:
         return newest  # the version before it may be usable; the sink checks that
     count = None if found is None else found.count

@@ -43,7 +43,7 @@ from streaming.targets.output_mode import OutputMode
 from streaming.targets.parquet import ParquetTarget
 from streaming.targets.retry import Retry
 from streaming.targets.sql import SqlTarget
-from streaming.targets.target import Target, ViewDelta, place_of
+from streaming.targets.target import Target, ViewDelta, expand_template
 
 __all__ = [
     "DATABASES",
@@ -184,9 +184,12 @@ output=OutputMode(mode='upsert', keys=('nr',)))
             if self.kind == "sqlite":
                 location = os.path.abspath(location)
             return {
-                view: (self.kind, location, place_of(table, view, quoted=False)) for view in views
+                view: (self.kind, location, expand_template(table, view, quoted=False))
+                for view in views
             }
-        return {view: (self.kind, os.path.abspath(place_of(location, view))) for view in views}
+        return {
+            view: (self.kind, os.path.abspath(expand_template(location, view))) for view in views
+        }
 
     def exists(self) -> bool:
         """Return False if the target is a file of SQLite that is not created yet, else True.

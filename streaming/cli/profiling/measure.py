@@ -107,7 +107,7 @@ class _Steps:
             self.written += store.bytes_written
         step.commit()
         if store is not None:
-            store.settle()
+            store.confirm_commit()
         seconds = perf_counter() - begun
         self.batch_id += 1
         self.out += sum(table.num_rows for table in step.outputs.values())

@@ -26,7 +26,7 @@ from circuits import Circuit
 from circuits.circuit_spec import CircuitSpec
 from streaming.state.files import Files
 from streaming.state.manifest import Manifest, read_cell_manifest
-from streaming.state.verified_files import Known, read_state
+from streaming.state.verified_files import FileCache, read_state
 
 __all__ = ["CACHE", "ExecutorCache"]
 
@@ -43,7 +43,7 @@ class _CachedCell:
 
     circuit: Circuit
     version: bytes
-    verified_parts: Known
+    verified_parts: FileCache
 
 
 @dataclass
@@ -66,7 +66,7 @@ class ExecutorCache:
 
     def take(
         self, key: Key, spec: CircuitSpec, files: Files, manifest_bytes: bytes | None
-    ) -> tuple[Circuit, Known]:
+    ) -> tuple[Circuit, FileCache]:
         """Remove a cell from the cache; return its circuit at a version, and its verified files.
 
         Args:
@@ -94,7 +94,7 @@ class ExecutorCache:
         circuit: Circuit,
         manifest: Manifest,
         manifest_bytes: bytes,
-        verified_parts: Known,
+        verified_parts: FileCache,
     ) -> None:
         """Store a circuit at the version of a manifest, and its verified files."""
         for name in [name for name in verified_parts if name not in manifest.files]:

@@ -118,10 +118,10 @@ class StageWork:
             step = circuit.prepare(tables)
             state = step.state(writer.lengths)
             writer.add(state)
-            manifest = writer.manifest(
+            manifest = writer.make_manifest(
                 state, self.batch_id, state_id=self.state_id, fingerprint=circuit.fingerprint
             )
-            manifest_bytes = manifest.to_bytes()
+            manifest_bytes = manifest.encode()
         except BaseException:
             writer.undo()
             raise

@@ -1,5 +1,14 @@
 """Change feeds: decode the change events of databases and data lakes to rows with weights.
 
+A row with weight 1 is inserted, a row with weight -1 is deleted. A feed works in three stages::
+
+    event                      row images                       envelope {"op": "u", "before":
+    before image, weight -1          relation  weight  sequence  row_orders
+     {...}, "after": {...}} -> after image, weight 1        ->  orders        -1        17  {1,
+     desk}
+                                                                orders         1        17  {1,
+                                                                lamp}
+
 ``FEEDS`` lists the feeds by name. Each feed is a frozen dataclass of its options and a pure
 function from DataFrame to envelope (`streaming.sources.change_feeds.feed`):
 
@@ -53,7 +62,7 @@ def find_feed(feed: str | ChangeFeed) -> ChangeFeed:
     """Return the feed of a name; a feed is returned unchanged.
 
     Raises:
-        FeedError: There is no feed of that name.
+        FeedError: The name is unknown.
 
     >>> find_feed("append")
     AppendFeed(relation=None, column='relation')
@@ -61,5 +70,5 @@ def find_feed(feed: str | ChangeFeed) -> ChangeFeed:
     if not isinstance(feed, str):
         return feed
     if feed not in FEEDS:
-        raise FeedError(f"there is no feed {feed!r}; there are {', '.join(FEEDS)}")
+        raise FeedError(f"unknown feed {feed!r}; feeds: {', '.join(FEEDS)}")
     return FEEDS[feed]()

@@ -5,11 +5,11 @@
     {"database": …, "table": …, "type": "UPDATE", "isDdl": false, "es": …, "id": …,
      "data": [{…}, {…}], "old": [{…}, {…}]}
 
-Every value is a string. ``data`` holds the rows; ``old`` holds, for each row of an update, the
-former values of the changed columns, as in `maxwell`. Changes of table definitions are skipped. A
-TRUNCATE or drop (ERASE) of an input's table is an error, because the deleted rows are not in the
-event. A QUERY that changes rows, as in statement-based logs, and an unknown type are errors too.
-Bytes are written as latin-1.
+Every value is a string. ``data`` contains the rows. For an update, ``old`` contains for each row
+the former values of the changed columns, as in `maxwell`. Changes of table definitions are skipped.
+A TRUNCATE or drop (ERASE) of an input's table is an error, because the deleted rows are not in the
+event. A QUERY that changes rows (MySQL then logs statements, not rows) and an unknown type are
+errors too. Bytes are encoded as latin-1.
 
 Without a column that orders events and without Kafka's offset, the order is the second of ``es``
 (33 bits), the low bits of ``id`` (18 bits) and the position of the row in the event. A key that
@@ -27,8 +27,8 @@ from pyspark.sql import DataFrame
 from streaming.sources.change_feeds.events import (
     NO_FIELDS,
     UNREADABLE,
-    Names,
-    first_of,
+    ColumnNames,
+    first_reason,
     image,
     number,
     open_events,
@@ -80,7 +80,7 @@ class CanalFeed:
         self, df: DataFrame, inputs: Mapping[str, pa.Schema], *, keys: Keys = NO_KEYS
     ) -> DataFrame:
         """Return the changes of a stream of events, see `ChangeFeed.envelope`."""
-        names = Names(self.rename, self.match_case)
+        names = ColumnNames(self.rename, self.match_case)
         events = open_events(
             self,
             df,
@@ -114,14 +114,15 @@ class CanalFeed:
             f"WHEN 'DELETE' THEN transform({DATA_ARRAY}, line -> {deleted}) "
             f"ELSE transform({DATA_ARRAY}, line -> {inserted}) END"
         )
-        ends = f"type IN {DROP_TYPES} AND relation IS NOT NULL"
-        changes = f"coalesce({text('event', 'sql')} RLIKE {literal(DML_PATTERN)}, false)"
-        query = f"type = 'QUERY' AND NOT ddl AND {changes}"
-        gone_elsewhere = f"type IN {DROP_TYPES} AND relation IS NULL"
-        skip = f"(ddl OR type IN {IGNORED_TYPES} OR {gone_elsewhere}) AND NOT ({ends} OR {query})"
+        drops_input = f"type IN {DROP_TYPES} AND relation IS NOT NULL"
+        changes_rows = f"coalesce({text('event', 'sql')} RLIKE {literal(DML_PATTERN)}, false)"
+        query = f"type = 'QUERY' AND NOT ddl AND {changes_rows}"
+        drops_other_table = f"type IN {DROP_TYPES} AND relation IS NULL"
+        is_ignored = f"ddl OR type IN {IGNORED_TYPES} OR {drops_other_table}"
+        skip = f"({is_ignored}) AND NOT ({drops_input} OR {query})"
         if self.ignore_unknown_tables:
             skip = f"({skip}) OR (type IS NOT NULL AND relation IS NULL)"
-        error = first_of(
+        error = first_reason(
             {
                 "event IS NULL": literal(UNREADABLE),
                 "type IS NULL": literal("the event has no type: it is not an event of Canal"),
@@ -130,11 +131,11 @@ class CanalFeed:
                 ),
                 "relation IS NULL": unknown_table(table),
                 "type = 'QUERY'": literal("a statement changes rows that are not in the event"),
-                ends: literal(
+                drops_input: literal(
                     "the table was emptied or dropped, and its rows are not in the event"
                 ),
                 "counts.size IS NULL": literal("the event has no data"),
-                "counts.rows <> counts.size": literal("an element of data is no row"),
+                "counts.rows <> counts.size": literal("an element of data is not a row"),
                 "type = 'UPDATE' AND NOT (counts.olds <=> counts.size)": literal(
                     "an update without the old values of each row"
                 ),
@@ -155,7 +156,7 @@ class CanalFeed:
 
 
 def _counts() -> str:
-    """Return a struct: the elements of ``data``, the objects among them, and those of ``old``.
+    """Return a struct of counts: elements of ``data``, objects in ``data``, objects in ``old``.
 
     The arrays themselves are not passed from one projection to the next: each element would carry
     the names of all members of the event, which takes memory quadratic in their number.

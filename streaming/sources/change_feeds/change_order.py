@@ -1,10 +1,10 @@
 """Change order: check that a stream orders the changes of each key.
 
-A micro-batch has no order of rows. An input with keys therefore needs a column that orders the
+A micro-batch has no order of rows. Therefore an input with keys needs a column that orders the
 changes of a key: ``InputOptions(keys=..., sequence=...)`` names one, many feeds provide one, and a
 stream may have a column ``sequence``. Without such a column, a micro-batch with two different
-changes of one key is refused. The initial load is the first micro-batch with such changes, so the
-check logs its warning before the initial load.
+changes of one key is refused. A stream may run for long before this happens, so the check logs a
+warning when the first rows are read.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ def missing_order_warning(relation: str) -> str:
     """Return the warning about an input with keys whose changes have no order.
 
     >>> missing_order_warning("orders")[:60]
-    "input 'orders' has keys, and nothing orders the changes of a"
+    "input 'orders' has keys, and no column orders the changes of"
     """
     return (
-        f"input {relation!r} has keys, and nothing orders the changes of a key: a micro-batch with "
-        "two different changes of one key will be refused; name the column that orders them, "
+        f"input {relation!r} has keys, and no column orders the changes of a key: a micro-batch "
+        "with two different changes of one key will be refused; name the column that orders them, "
         "InputOptions(keys=..., sequence='updated_at') or sequence=updated_at on the command line"
     )
 
@@ -78,31 +78,31 @@ class OrderCheck:
 
     def __init__(self, feed: ChangeFeed | None, relations: Collection[str]) -> None:
         self._feed = feed
-        self._unknown = set(relations)
+        self._unchecked = set(relations)
 
     @property
     def is_pending(self) -> bool:
         """True while some input is not checked yet."""
-        return bool(self._unknown)
+        return bool(self._unchecked)
 
     def check_columns(self, columns: Collection[str]) -> None:
         """Check the columns of the stream, before any of its rows is read."""
-        if not self._unknown or (self._feed is None and is_envelope([*columns])):
+        if not self._unchecked or (self._feed is None and is_envelope([*columns])):
             return
         if not has_order(self._feed, columns):
-            for name in sorted(self._unknown):
+            for name in sorted(self._unchecked):
                 log.warning("%s", missing_order_warning(name))
-        self._unknown.clear()
+        self._unchecked.clear()
 
     def check_rows(self, table: pa.Table) -> None:
         """Check the first rows of each input in an envelope, which may combine several feeds."""
-        if not self._unknown or not table.num_rows:
+        if not self._unchecked or not table.num_rows:
             return
         has_sequence = pc.is_valid(table.column(SEQUENCE))
-        for name in sorted(self._unknown):
+        for name in sorted(self._unchecked):
             is_of_input = pc.fill_null(pc.equal(table.column(RELATION), name), False)
             if not pc.any(is_of_input).as_py():
                 continue
-            self._unknown.discard(name)
+            self._unchecked.discard(name)
             if not pc.any(pc.and_(is_of_input, has_sequence)).as_py():
                 log.warning("%s", missing_order_warning(name))

@@ -15,20 +15,22 @@ t         an error: the rows that a truncation deletes are not in the event
 m         none (a message, skipped)
 ========  ==========================================================================
 
-A tombstone (NULL) is skipped. The before image is complete only if the database logs it: in
-PostgreSQL with ``REPLICA IDENTITY FULL``, in MySQL with ``binlog_row_image=FULL``. An update or
-deletion without it cannot delete the old row and is an error, unless the input has keys: then the
-key and the after image are enough. But if the converter fills columns that were not logged with
-NULL, "" or 0, such an image looks complete: declare the keys of tables with REPLICA IDENTITY
-DEFAULT, or ``strict``, which raises an error when a missing row is deleted.
+A tombstone (NULL) is skipped. The before image (the row before the change) is complete only if the
+database logs it: in PostgreSQL with ``REPLICA IDENTITY FULL``, in MySQL with
+``binlog_row_image=FULL``. An update or deletion without a before image cannot delete the old row
+and is an error, unless the input has keys: then the key and the after image are enough. Some
+converters fill columns that were not logged with NULL, "" or 0, and such an image looks complete.
+Therefore declare keys for tables with REPLICA IDENTITY DEFAULT, or ``strict``, which raises an
+error when a missing row is deleted.
 
-The schema in the event defines the meaning of numbers; without it, `Encoding` does: a string for a
-decimal or an integer is the number ("string") or base64 of its unscaled bytes ("precise"), and an
-error if it could be both; a number for a time needs ``time_unit``. Dates are days since 1970. A
-column that the schema describes as a time is not read as a date, and bits are not numbers.
+The schema in the event defines how numbers are encoded. If the event has no schema, `Encoding`
+defines it. A decimal or an integer that is a string is the number itself (Debezium's mode "string")
+or the base64 of its unscaled bytes ("precise"); a string that could be both is an error. A time
+that is a number needs ``time_unit``. Dates are days since 1970.
 
-The order of events matters only for inputs with keys. Unless a column is named, it is the offset of
-Kafka; PostgreSQL's ``lsn``; MySQL's file, position and row; else ``source.ts_ms``, ``ts_ms``.
+The order of events matters only for inputs with keys. Unless a column is named, it is the first of
+these that exists: the offset of Kafka; PostgreSQL's ``lsn``; MySQL's file, position and row;
+``source.ts_ms``; ``ts_ms``.
 """
 
 from __future__ import annotations
@@ -43,8 +45,8 @@ from pyspark.sql import DataFrame
 
 from streaming.sources.change_feeds.events import (
     UNREADABLE,
-    Names,
-    first_of,
+    ColumnNames,
+    first_reason,
     image,
     is_keyed,
     member,
@@ -99,19 +101,19 @@ class DebeziumFeed:
     Args:
         value: The column that holds the event, a string or binary.
         tables: The input of each table: ``{"inventory.orders": "orders"}``. A table is named
-            ``table``, ``schema.table``, ``database.table`` or by all three. By default a table
-            belongs to the input of its name.
-        relation: The input of all rows, for any table.
+            ``table``, ``schema.table``, ``database.table`` or ``database.schema.table``. By default
+            a table belongs to the input of the same name.
+        relation: The input of all rows, whatever their table.
         ignore_unknown_tables: Skip events of other tables; by default they are errors.
-        rename: The input column for names in events that differ from it.
+        rename: The column of the input for each name in events that differs from it.
         match_case: True if ``ID`` and ``id`` are different names.
-        evolved: True if columns that a deleted row lacks are NULL, because they were added to the
-            table later; by default such a row is incomplete, unless the schema of the event
-            confirms it.
+        missing_columns_are_null: True if a column that a deleted row lacks is NULL, because the
+            column was added to the table later. By default such a row is incomplete, unless the
+            schema of the event lacks the column as well.
         sequence: A column that orders events.
         encoding: The encodings that the events do not define.
-        unavailable: The text that stands for an unchanged value which the database did not log;
-            for bytes in base64 or hex, for an array in an array.
+        unavailable: The placeholder for an unchanged value that the database did not log. In a
+            column of bytes it is in base64 or hex, in a column of arrays it is in an array.
     """
 
     value: str = "value"
@@ -120,7 +122,7 @@ class DebeziumFeed:
     ignore_unknown_tables: bool = False
     rename: Mapping[str, str] = field(default_factory=dict)
     match_case: bool = True
-    evolved: bool = False
+    missing_columns_are_null: bool = False
     sequence: str | None = None
     encoding: Encoding = field(default=Encoding(decimals="either", epoch_days=True))
     unavailable: str = UNAVAILABLE
@@ -129,7 +131,7 @@ class DebeziumFeed:
         self, df: DataFrame, inputs: Mapping[str, pa.Schema], *, keys: Keys = NO_KEYS
     ) -> DataFrame:
         """Return the changes of a stream of events, see `ChangeFeed.envelope`."""
-        names = Names(self.rename, self.match_case)
+        names = ColumnNames(self.rename, self.match_case)
         events = open_events(
             self,
             df,
@@ -189,8 +191,9 @@ class DebeziumFeed:
 
     def _unlogged(self) -> str:
         """Return the test whether the event may contain a placeholder of an unlogged value."""
-        numbers = self._placeholders()[-1][1:-1]
-        parts = (*self._placeholders()[:-2], numbers, numbers.replace(",", ", "))
+        *texts, _, byte_array = self._placeholders()
+        byte_numbers = byte_array[1:-1]
+        parts = (*texts, byte_numbers, byte_numbers.replace(",", ", "))
         return f"({' OR '.join(f'contains(raw, {literal(part)})' for part in parts)})"
 
     def _relation(self, inputs: Mapping[str, pa.Schema]) -> str:
@@ -206,22 +209,32 @@ class DebeziumFeed:
         return route_relation(candidates, self.tables or {name: name for name in inputs})
 
     def _skip(self) -> str:
-        # A tombstone is {"schema": null, "payload": null} with some converters.
-        empty = f"is_variant_null({member('body', 'payload')})"
-        skip = f"coalesce(op = 'm' OR (op IS NULL AND {empty}), false)"
+        # Some converters write a tombstone as {"schema": null, "payload": null}.
+        is_tombstone = f"is_variant_null({member('body', 'payload')})"
+        skip = f"coalesce(op = 'm' OR (op IS NULL AND {is_tombstone}), false)"
         if self.ignore_unknown_tables:
             skip += " OR (op IS NOT NULL AND relation IS NULL)"
         return skip
 
-    def _error(self, inputs: Mapping[str, pa.Schema], keyed: str, names: Names) -> str:
+    def _error(self, inputs: Mapping[str, pa.Schema], keyed: str, names: ColumnNames) -> str:
         advice = (
             " before image: have the database log it (PostgreSQL: REPLICA IDENTITY FULL, MySQL: "
             "binlog_row_image=FULL), or declare the keys of the input"
         )
         relations = list(inputs)
-        partial = case("relation", relations, lambda r: self._partial(r, inputs[r], names), "false")
-        lost = case("relation", relations, lambda r: self._lost(r, inputs[r], names), "false")
-        return first_of(
+        is_incomplete = case(
+            "relation",
+            relations,
+            lambda name: self._is_before_incomplete(name, inputs[name], names),
+            "false",
+        )
+        is_lost = case(
+            "relation",
+            relations,
+            lambda name: self._is_value_lost(name, inputs[name], names),
+            "false",
+        )
+        return first_reason(
             {
                 "body IS NULL": literal(UNREADABLE),
                 "op IS NULL": literal(
@@ -238,49 +251,51 @@ class DebeziumFeed:
                 f"op = 'u' AND before IS NULL AND NOT {keyed}": literal(
                     "an update without a" + advice
                 ),
-                f"op IN ('u', 'd') AND NOT {keyed} AND {partial}": literal(
+                f"op IN ('u', 'd') AND NOT {keyed} AND {is_incomplete}": literal(
                     "an update or deletion with an incomplete" + advice
                 ),
-                f"{self._unlogged()} AND {lost}": literal(
+                f"{self._unlogged()} AND {is_lost}": literal(
                     "an unchanged value is neither in the after image nor in the before image: "
                     "have the database log it (PostgreSQL: REPLICA IDENTITY FULL)"
                 ),
             }
         )
 
-    def _partial(self, relation: str, schema: pa.Schema, names: Names) -> str:
+    def _is_before_incomplete(self, relation: str, schema: pa.Schema, names: ColumnNames) -> str:
         """Return the test whether the before image lacks a column that the table has."""
         tests = []
         for column in schema:
             name = names.name(relation, column.name)
-            known = f"exists(fields, f -> f.field = {literal(name)})"
-            known = f"coalesce({known}, {str(not self.evolved).lower()})"
-            now = f"{names.member('after', relation, column.name)} IS NOT NULL"
-            absent = f"{names.member('before', relation, column.name)} IS NULL"
-            tests.append(f"({absent} AND if(op = 'u', {now}, {known}))")
+            in_schema = f"exists(fields, f -> f.field = {literal(name)})"
+            is_expected = f"coalesce({in_schema}, {str(not self.missing_columns_are_null).lower()})"
+            in_after = f"{names.member('after', relation, column.name)} IS NOT NULL"
+            not_in_before = f"{names.member('before', relation, column.name)} IS NULL"
+            tests.append(f"({not_in_before} AND if(op = 'u', {in_after}, {is_expected}))")
         return f"({' OR '.join(tests)})"
 
-    def _lost(self, relation: str, schema: pa.Schema, names: Names) -> str:
+    def _is_value_lost(self, relation: str, schema: pa.Schema, names: ColumnNames) -> str:
         """Return the test whether a value is unlogged and missing in the before image too."""
         tests = []
         for column in schema:
-            after, before = (names.member(s, relation, column.name) for s in ("after", "before"))
-            marks = ", ".join(map(literal, self._placeholders()))
-            missing = f"coalesce(CAST({before} AS STRING) IN ({marks}), false)"
-            now = f"coalesce(CAST({after} AS STRING) IN ({marks}), false)"
-            tests.append(f"({now} AND ({before} IS NULL OR {missing}))")
-            tests.append(f"({missing} AND op = 'd')")
+            after, before = (
+                names.member(image, relation, column.name) for image in ("after", "before")
+            )
+            placeholders = ", ".join(map(literal, self._placeholders()))
+            unlogged_before = f"coalesce(CAST({before} AS STRING) IN ({placeholders}), false)"
+            unlogged_after = f"coalesce(CAST({after} AS STRING) IN ({placeholders}), false)"
+            tests.append(f"({unlogged_after} AND ({before} IS NULL OR {unlogged_before}))")
+            tests.append(f"({unlogged_before} AND op = 'd')")
         return f"({' OR '.join(tests)})"
 
 
 def _sequence() -> str:
     """Return the order of an event by the fields of its source."""
     # 17 bits of the file's number, 34 of the position, 12 of the row in the event.
-    end = f"right({text('body', 'source', 'file')}, {MAX_FILE_SUFFIX})"
-    file = f"try_cast(regexp_extract({end}, '([0-9]+)$', 1) AS BIGINT)"
-    place = f"shiftleft({number('body', 'source', 'pos')}, 12)"
-    line = f"least(coalesce({number('body', 'source', 'row')}, 0), 4095)"
-    mysql = f"try_add(try_add(shiftleft({file}, 46), {place}), {line})"
+    suffix = f"right({text('body', 'source', 'file')}, {MAX_FILE_SUFFIX})"
+    file = f"try_cast(regexp_extract({suffix}, '([0-9]+)$', 1) AS BIGINT)"
+    position = f"shiftleft({number('body', 'source', 'pos')}, 12)"
+    row_number = f"least(coalesce({number('body', 'source', 'row')}, 0), 4095)"
+    mysql = f"try_add(try_add(shiftleft({file}, 46), {position}), {row_number})"
     times = f"{number('body', 'source', 'ts_ms')}, {number('body', 'ts_ms')}"
     return f"coalesce({number('body', 'source', 'lsn')}, {mysql}, {times})"
 

@@ -1,15 +1,19 @@
 """Events: the common part of the JSON change feeds, from an event to its row images.
 
-A feed of JSON (`debezium`, `maxwell`, `canal`, `upsert`) reads an event into columns::
+A JSON feed (`debezium`, `maxwell`, `canal`, `upsert`) converts each event to one row of columns::
 
-    raw        the text                     relation   the input; NULL if unknown
-    skip       the event has no effect      error      why it cannot be decoded
-    sequence   its order                    images     the inserted and deleted rows
-    fields     the description of its columns in the event; NULL without one
+    raw        the text of the event
+    skip       true if the event has no effect
+    error      why the event cannot be decoded; NULL if it can
+    relation   the input; NULL if unknown
+    sequence   an integer that orders the events of a key
+    images     the inserted and deleted rows
+    fields     the types of the table's columns, if the event describes them; else NULL
 
-An image is a row as two JSON objects: ``top``, and ``base`` for the columns that ``top`` lacks. So
-the before image of an update is its old values over its new values.
-`streaming.sources.change_feeds.row_images` reads them as rows of the envelope.
+An image is a row with a weight, as two JSON objects: ``top``, and ``base`` for the columns that
+``top`` lacks. For example, Maxwell sends only the changed columns of the row before an update: they
+are ``top``, and the row after the update is ``base``.
+`streaming.sources.change_feeds.row_images` converts images to rows of the envelope.
 
 The functions return Spark SQL expressions (`streaming.sources.change_feeds.sql_expressions`). An
 event is parsed once, into a VARIANT: strict JSON in UTF-8, one object, no duplicate members. Spark
@@ -45,7 +49,7 @@ from streaming.sources.change_feeds.sql_expressions import (
 __all__ = [
     "NO_FIELDS",
     "UNREADABLE",
-    "Names",
+    "ColumnNames",
     "image",
     "member",
     "open_events",
@@ -55,18 +59,19 @@ __all__ = [
     "update_images",
 ]
 
+#: The expression of the column ``fields`` for a feed whose events do not describe columns.
 NO_FIELDS = "CAST(NULL AS ARRAY<STRUCT<field: STRING, bytes: BOOLEAN, scale: INT, unit: BIGINT>>)"
 UNREADABLE = (
-    "the text is no JSON object in UTF-8, or repeats a member, or is too long or nested too deep"
+    "the text is not a JSON object in UTF-8, or repeats a member, or is too long or nested too deep"
 )
 
 
 def parse_object(text: str) -> str:
     """Parse one JSON object as VARIANT; NULL for anything else, also for two objects."""
-    first, second = (f"try_variant_get(listed, '$[{place}]', 'variant')" for place in (0, 1))
-    begins = literal(r"^\s*\{")
-    one = f"CASE WHEN {second} IS NULL AND {text} RLIKE {begins} THEN {first} END"
-    return with_binding("listed", f"try_parse_json(concat('[', {text}, ']'))", one)
+    first, second = (f"try_variant_get(listed, '$[{i}]', 'variant')" for i in (0, 1))
+    object_start = literal(r"^\s*\{")
+    only = f"CASE WHEN {second} IS NULL AND {text} RLIKE {object_start} THEN {first} END"
+    return with_binding("listed", f"try_parse_json(concat('[', {text}, ']'))", only)
 
 
 def member(value: str, *names: str) -> str:
@@ -86,7 +91,8 @@ def number(value: str, *names: str) -> str:
 
 def present(value: str, *names: str) -> str:
     """Return the member of a JSON object as VARIANT; NULL if it is missing or null."""
-    return with_binding("found", member(value, *names), "if(is_variant_null(found), NULL, found)")
+    nonnull = "if(is_variant_null(found), NULL, found)"
+    return with_binding("found", member(value, *names), nonnull)
 
 
 def _path(*names: str) -> str:
@@ -104,11 +110,11 @@ def _path(*names: str) -> str:
 
 
 @dataclass(frozen=True)
-class Names:
+class ColumnNames:
     """Maps the columns of inputs to their names in events.
 
     Args:
-        rename: Names in events that are columns of another name: ``{"weight": "mass"}``, or
+        rename: ColumnNames in events that are columns of another name: ``{"weight": "mass"}``, or
             ``{"product.weight": "mass"}`` for one relation.
         match_case: True if ``ID`` and ``id`` are different names.
     """
@@ -146,49 +152,52 @@ def image(weight: int, top: str, base: str = "CAST(NULL AS VARIANT)") -> str:
     return row({"weight": str(weight), "top": top, "base": base})
 
 
-def update_images(before: str, after: str, keys: Keys, names: Names) -> str:
+def update_images(before: str, after: str, keys: Keys, names: ColumnNames) -> str:
     """Return the images of an update, given its before image and after image.
 
     For an input with keys this is the after image, with the before image only if the key changed.
     """
 
-    def moved(relation: str) -> str:
-        tests = (
-            "NOT ({} <=> {})".format(
-                *(f"CAST({names.cell(i, relation, column)} AS STRING)" for i in ("old", "new"))
+    def has_new_key(relation: str) -> str:
+        tests = []
+        for column in keys[relation]:
+            old, new = (
+                f"CAST({names.cell(image, relation, column)} AS STRING)" for image in ("old", "new")
             )
-            for column in keys[relation]
-        )
+            tests.append(f"NOT ({old} <=> {new})")
         return " OR ".join(tests)
 
-    keyed = [name for name, columns in keys.items() if columns]
-    if not keyed:
+    relations_with_keys = [name for name, columns in keys.items() if columns]
+    if not relations_with_keys:
         return f"array({before}, {after})"
-    both = case("relation", keyed, moved, "true")
-    images = f"if({both}, array(old, new), array(new))"
+    needs_both = case("relation", relations_with_keys, has_new_key, "true")
+    images = f"if({needs_both}, array(old, new), array(new))"
     return with_binding("new", after, with_binding("old", before, images))
 
 
 def is_keyed(keys: Keys) -> str:
-    """Return whether the event is of an input with keys."""
-    known = ", ".join(literal(name) for name, columns in keys.items() if columns)
-    return f"coalesce(relation IN ({known}), false)" if known else "false"
+    """Return the test whether the event belongs to an input with keys."""
+    relations = ", ".join(literal(name) for name, columns in keys.items() if columns)
+    return f"coalesce(relation IN ({relations}), false)" if relations else "false"
 
 
 def route_relation(candidates: Sequence[str], tables: Mapping[str, str]) -> str:
     """Return the input of an event: the input of the first candidate name in ``tables``."""
-    routes = (case(name, list(tables), lambda t: literal(tables[t]), "NULL") for name in candidates)
-    return f"coalesce({', '.join(routes)})"
+    relations = (
+        case(name, list(tables), lambda table: literal(tables[table]), "NULL")
+        for name in candidates
+    )
+    return f"coalesce({', '.join(relations)})"
 
 
 def unknown_table(table: str) -> str:
     """Return the error of an event whose table is not an input."""
-    name = f"coalesce({excerpt_of(table)}, 'no table')"
-    return f"concat('the event is of ', {name}, ', which is no input')"
+    known = f"concat('the table ', {excerpt_of(table)}, ' of the event is not an input')"
+    return f"coalesce({known}, 'the event does not name a table')"
 
 
-def first_of(reasons: Mapping[str, str]) -> str:
-    """Return the reason of the first test that is true, both in SQL; NULL if none is."""
+def first_reason(reasons: Mapping[str, str]) -> str:
+    """Return the reason of the first true test; NULL if no test is true (all in SQL)."""
     arms = " ".join(f"WHEN {test} THEN {reason}" for test, reason in reasons.items())
     return f"CASE {arms} END"
 
@@ -204,8 +213,8 @@ def open_events(
 ) -> DataFrame:
     """Return the parsed events of a stream.
 
-    The columns are ``raw``, ``event``, and ``stream_order``: the order of the event by a
-    column of the stream.
+    The columns are ``raw`` (the text), ``event`` (the parsed text) and ``stream_order`` (the order
+    of the event by a column of the stream).
 
     Raises:
         FeedError: The stream lacks a column, or the feed names a relation that is not an input.

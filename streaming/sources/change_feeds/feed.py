@@ -1,7 +1,7 @@
 """Change feed: decodes the rows of a stream to changes of relations, in an envelope.
 
-A change feed is a pure function from DataFrame to DataFrame, in Spark expressions only: it runs in
-the tasks, in parallel, on batches and streams alike. Its result is the envelope,
+A change feed is a pure function from DataFrame to DataFrame. It consists of Spark expressions only,
+so it runs in parallel in Spark's tasks, on batches and streams. Its result is the envelope,
 
 =================  ==========================================================================
 relation           string; the input that the row belongs to
@@ -9,7 +9,7 @@ weight             long; +1 for an inserted row, -1 for a deleted row
 sequence           long or NULL; the order of the events of one key, for inputs with keys
 error              string or NULL; why the event cannot be decoded
 raw                string or NULL; the original event, if there is an error
-row_<relation>     one struct for each relation, NULL in the rows of the others
+row_<relation>     one struct for each relation, NULL in the rows of other relations
 =================  ==========================================================================
 
 There is one struct per relation, because columns of equal name have different types in different
@@ -42,7 +42,7 @@ __all__ = [
     "NO_KEYS",
     "RAW",
     "RELATION",
-    "ROW",
+    "ROW_PREFIX",
     "SEQUENCE",
     "WEIGHT",
     "ChangeFeed",
@@ -60,7 +60,7 @@ WEIGHT: Final = "weight"
 SEQUENCE: Final = "sequence"
 ERROR: Final = "error"
 RAW: Final = "raw"
-ROW: Final = "row_"  # and the name of the relation
+ROW_PREFIX: Final = "row_"
 
 Keys = Mapping[str, Sequence[str]]
 NO_KEYS: Final[Keys] = MappingProxyType({})
@@ -86,7 +86,7 @@ class ChangeFeed(Protocol):
 
 def struct_column(relation: str) -> str:
     """Return the name of the struct column of a relation."""
-    return ROW + relation
+    return ROW_PREFIX + relation
 
 
 def is_envelope(columns: Sequence[str]) -> bool:
@@ -103,8 +103,8 @@ def check_columns(feed: object, df: DataFrame, *columns: str | None) -> None:
     missing = [column for column in columns if column is not None and column not in df.columns]
     if missing:
         raise FeedError(
-            f"{feed} reads the column {missing[0]!r}, and the stream has {df.columns}: select it, "
-            "or name another one in the feed"
+            f"{feed} reads the column {missing[0]!r}; columns of the stream: {df.columns}. Select "
+            "it, or name another column in the feed"
         )
 
 
@@ -116,12 +116,12 @@ def check_inputs(feed: object, inputs: Mapping[str, pa.Schema], relation: str | 
     """
     if relation is not None and relation not in inputs:
         raise FeedError(
-            f"{feed} names the relation {relation!r}, inputs are {', '.join(inputs)}: rename it, "
-            "or add its schema"
+            f"{feed} names the unknown relation {relation!r}; inputs: {', '.join(inputs)}. Rename "
+            "it, or add its schema"
         )
     empty = [name for name, schema in inputs.items() if not len(schema)]
     if empty:
-        raise FeedError(f"the input {empty[0]!r} has no columns, but rows of a feed have columns")
+        raise FeedError(f"the input {empty[0]!r} has no columns: a feed needs at least one")
 
 
 def compute_once(
@@ -129,16 +129,17 @@ def compute_once(
 ) -> DataFrame:
     """Select columns and SQL expressions so that Spark computes each expression once.
 
-    Spark inlines the columns of one projection into the next, and would parse an event once per
-    column of its row. It does not inline through a generator.
+    Spark copies the expressions of one projection into the next, and would parse an event once per
+    column of its row. It does not do so across a generator such as ``inline``.
     """
     return df.selectExpr(*map(quote_name, keep), f"inline(array({row(columns)}))")
 
 
 def sequence_expression(feed: object, df: DataFrame, column: str | None) -> str:
-    """Return the order of an event in the stream: a named column, else the offset of Kafka.
+    """Return the SQL expression that orders the events of a stream.
 
-    A time counts in microseconds, a date in days. A value outside 64 bits becomes NULL.
+    It is a named column, or else the offset of Kafka. A time is counted in microseconds, a date in
+    days. A value outside 64 bits becomes NULL.
 
     Raises:
         FeedError: The type of the column is not an integer or a time, but for example a string.

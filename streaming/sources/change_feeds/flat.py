@@ -11,8 +11,8 @@ Each feed has one relation, or a column that names the relation of each row. A r
 of its relation, by name. `streaming.sources.envelope` checks the values and raises an error for a
 missing column when the micro-batch is read.
 
-The rows of one commit of a Delta table have one version. Among them an inserted row is ordered
-after a deleted one, so that an update of an input with keys leaves the new row.
+All rows of one commit of a Delta table have the same version. Among them deleted rows are ordered
+before inserted rows, so that after an update an input with keys has the new row.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class DeltaFeed:
             F.concat(
                 F.lit(f"{self.change} is "),
                 F.coalesce(excerpt_column(change), F.lit("NULL")),
-                F.lit(", none of insert, update_preimage, update_postimage, delete"),
+                F.lit(", not insert, update_preimage, update_postimage or delete"),
             ),
         )
         order: Column = F.lit(None).cast("long")
@@ -167,11 +167,11 @@ class UpsertFeed:
                 )
             )
         order = F.expr(sequence_expression(self, df, self.sequence))
-        chosen = [self.relation] if self.relation is not None else list(inputs)
-        if not any(keys.get(name) for name in chosen):
+        relations = [self.relation] if self.relation is not None else list(inputs)
+        if not any(keys.get(name) for name in relations):
             raise FeedError(
-                f"{self} is for inputs with keys, and {', '.join(chosen)} has none: declare "
-                "input_options={...: InputOptions(keys=...)}, or feed it with weights"
+                f"{self} is for inputs with keys, and {', '.join(relations)} has none: declare "
+                "input_options={...: InputOptions(keys=...)}, or use the feed 'weighted'"
             )
         return flat_envelope(self, df, inputs, weight, order, error=F.coalesce(*errors))
 
@@ -191,39 +191,38 @@ def flat_envelope(
     if relation is None and feed.column not in df.columns:
         if len(inputs) != 1:
             raise FeedError(
-                f"the rows do not say to which of {', '.join(inputs)} they belong: add a column "
+                f"the rows do not name their relation, one of {', '.join(inputs)}: add a column "
                 f"{feed.column!r}, or name the relation in the feed"
             )
         relation = next(iter(inputs))
     tag = F.lit(relation) if relation is not None else _column(feed.column).cast("string")
-    chosen = {relation: inputs[relation]} if relation is not None else inputs
+    schemas = {relation: inputs[relation]} if relation is not None else inputs
     structs = []
-    for name, schema in chosen.items():
+    for name, schema in schemas.items():
         present = [_column(field.name) for field in schema if field.name in df.columns]
         if not present:
             raise FeedError(
-                f"the stream has {df.columns}, and none of the columns of {name!r}: "
-                f"{', '.join(schema.names)}; select them"
+                f"the stream lacks all columns of {name!r}, which are {', '.join(schema.names)}; "
+                f"it has {df.columns}: select them"
             )
         row = F.struct(*present)
-        structs.append(
-            (row if relation is not None else F.when(tag == name, row)).alias(struct_column(name))
-        )
-    wrong = F.lit(None).cast("string") if error is None else error
+        struct = row if relation is not None else F.when(tag == name, row)
+        structs.append(struct.alias(struct_column(name)))
+    reason = F.lit(None).cast("string") if error is None else error
     if relation is None:
-        known = F.coalesce(tag.isin(*inputs), F.lit(False))
-        names = F.coalesce(excerpt_column(tag), F.lit("NULL"))
+        is_known = F.coalesce(tag.isin(*inputs), F.lit(False))
+        name_text = F.coalesce(excerpt_column(tag), F.lit("NULL"))
         unknown = F.concat(
-            F.lit("relation "), names, F.lit(f" is no input; inputs are {', '.join(inputs)}")
+            F.lit("unknown relation "), name_text, F.lit(f"; inputs are {', '.join(inputs)}")
         )
-        wrong = F.coalesce(F.when(~known, unknown), wrong)
-    whole = F.to_json(F.struct(*map(_column, df.columns)))
+        reason = F.coalesce(F.when(~is_known, unknown), reason)
+    row_text = F.to_json(F.struct(*map(_column, df.columns)))
     return df.select(
         tag.alias("relation"),
         weight.cast("long").alias("weight"),
         sequence.cast("long").alias("sequence"),
-        wrong.alias("error"),
-        F.when(wrong.isNotNull(), whole).alias("raw"),
+        reason.alias("error"),
+        F.when(reason.isNotNull(), row_text).alias("raw"),
         *structs,
     )
 

@@ -35,8 +35,8 @@ from pyspark.sql import DataFrame
 from streaming.sources.change_feeds.events import (
     NO_FIELDS,
     UNREADABLE,
-    Names,
-    first_of,
+    ColumnNames,
+    first_reason,
     image,
     number,
     open_events,
@@ -84,7 +84,7 @@ class MaxwellFeed:
         self, df: DataFrame, inputs: Mapping[str, pa.Schema], *, keys: Keys = NO_KEYS
     ) -> DataFrame:
         """Return the changes of a stream of events; see `ChangeFeed.envelope`."""
-        names = Names(self.rename, self.match_case)
+        names = ColumnNames(self.rename, self.match_case)
         events = open_events(
             self,
             df,
@@ -115,18 +115,20 @@ class MaxwellFeed:
             f"CASE type WHEN 'update' THEN {update} WHEN 'delete' THEN array({deleted}) "
             f"ELSE array({inserted}) END"
         )
-        ends = f"type IN {DROP_TYPES} AND (relation IS NOT NULL OR {self._in_database(database)})"
-        skip = f"type IN {IGNORED_TYPES} OR (type IN {DROP_TYPES} AND NOT ({ends}))"
+        drops_input = (
+            f"type IN {DROP_TYPES} AND (relation IS NOT NULL OR {self._in_database(database)})"
+        )
+        skip = f"type IN {IGNORED_TYPES} OR (type IN {DROP_TYPES} AND NOT ({drops_input}))"
         if self.ignore_unknown_tables:
-            skip = f"({skip}) OR (type IS NOT NULL AND relation IS NULL AND NOT ({ends}))"
-        error = first_of(
+            skip = f"({skip}) OR (type IS NOT NULL AND relation IS NULL AND NOT ({drops_input}))"
+        error = first_reason(
             {
                 "event IS NULL": literal(UNREADABLE),
                 "type IS NULL": literal("the event has no type: it is not an event of Maxwell"),
                 f"type NOT IN {ROW_TYPES + DROP_TYPES}": (
                     f"concat('the type is ', {excerpt_of('type')})"
                 ),
-                ends: literal(
+                drops_input: literal(
                     "the table, or its database, was dropped, and the event does not hold its rows"
                 ),
                 "relation IS NULL": unknown_table(table),
@@ -150,21 +152,21 @@ class MaxwellFeed:
 
         If ``tables`` does not name the database of each table, every dropped database counts.
         """
-        known = {name.rpartition(".")[0] for name in self.tables}
-        if not known or "" in known:
+        databases = {name.rpartition(".")[0] for name in self.tables}
+        if not databases or "" in databases:
             return "type = 'database-drop'"
-        names = ", ".join(literal(name) for name in sorted(known))
+        names = ", ".join(literal(name) for name in sorted(databases))
         return f"(type = 'database-drop' AND coalesce({database} IN ({names}), false))"
 
 
 def _sequence() -> str:
     """Return the SQL expression that orders an event by its own fields."""
     # The row number takes the last 20 bits; the last row of a transaction has no number.
-    last = 2**20 - 1
-    line = f"least(coalesce({number('event', 'xoffset')}, {last}), {last})"
-    transaction = f"try_add(shiftleft({number('event', 'xid')}, 20), {line})"
+    max_row = 2**20 - 1
+    row_number = f"least(coalesce({number('event', 'xoffset')}, {max_row}), {max_row})"
+    transaction = f"try_add(shiftleft({number('event', 'xid')}, 20), {row_number})"
     position = f"right({text('event', 'position')}, {MAX_POSITION_SUFFIX})"
     file = f"try_cast(regexp_extract({position}, '([0-9]+):[0-9]+$', 1) AS BIGINT)"
-    place = f"try_cast(regexp_extract({position}, ':([0-9]+)$', 1) AS BIGINT)"
-    binlog = f"try_add(shiftleft({file}, 40), {place})"
+    offset = f"try_cast(regexp_extract({position}, ':([0-9]+)$', 1) AS BIGINT)"
+    binlog = f"try_add(shiftleft({file}, 40), {offset})"
     return f"coalesce({transaction}, {binlog}, {number('event', 'ts')})"

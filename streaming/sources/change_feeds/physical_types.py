@@ -66,7 +66,7 @@ def physical_type(type: pa.DataType) -> spark.DataType:
     """Return the Spark type that transports values of an Arrow type.
 
     Raises:
-        FeedError: There is no such Spark type.
+        FeedError: No Spark type can transport the values.
 
     >>> physical_type(pa.uint32()), physical_type(pa.timestamp("ms", "UTC"))
     (LongType(), TimestampType())
@@ -84,9 +84,9 @@ def physical_type(type: pa.DataType) -> spark.DataType:
         if digits > MAX_DECIMAL_DIGITS:
             return spark.StringType()
         return spark.DecimalType(digits, max(type.scale, 0))
-    found = _SPARK_TYPES.get(type.id) or _SPARK_TYPES.get(type_row(type).lake(type).id)
-    if found is not None and type != pa.float16():
-        return found
+    spark_type = _SPARK_TYPES.get(type.id) or _SPARK_TYPES.get(type_row(type).lake(type).id)
+    if spark_type is not None and type != pa.float16():
+        return spark_type
     raise FeedError(
         f"a change feed cannot carry values of type {type} through Spark: declare another type "
         "of the input (float32 for float16, a text for a nested type), or cast in the view"

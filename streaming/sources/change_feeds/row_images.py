@@ -30,7 +30,7 @@ import pyarrow as pa
 from pyarrow import types
 from pyspark.sql import DataFrame
 
-from streaming.sources.change_feeds.events import Names
+from streaming.sources.change_feeds.events import ColumnNames
 from streaming.sources.change_feeds.feed import (
     ERROR,
     RAW,
@@ -72,7 +72,7 @@ def build_envelope(
     inputs: Mapping[str, pa.Schema],
     *,
     keys: Keys,
-    names: Names,
+    names: ColumnNames,
     encoding: Encoding,
     unavailable: Sequence[str] = (),
     numbered: bool = False,
@@ -93,27 +93,29 @@ def build_envelope(
         described: True if an event may describe the types of its columns, in ``fields``.
     """
     decoder = _Decoder(inputs, keys, names, encoding, unavailable, described)
-    kept = ("raw", "sequence", "relation")
+    event_columns = ("raw", "sequence", "relation")
     cells = f"CASE WHEN error IS NULL THEN transform(images, image -> {decoder.cells()}) END"
     events = events.filter("NOT skip")
     # Computed once per event, not once per number: an event with many numbers is long.
     cells = with_binding(LONG_NUMBER, f"raw RLIKE '[0-9.]{{{MAX_DECIMAL_DIGITS + 1}}}'", cells)
-    events = compute_once(events, {"cells": cells}, keep=(*kept, "error", "fields"))
+    events = compute_once(events, {"cells": cells}, keep=(*event_columns, "error", "fields"))
     values = f"transform(cells, cell -> {decoder.values()})"
-    events = compute_once(events, {"values": values}, keep=(*kept, "error", "cells"))
+    events = compute_once(events, {"values": values}, keep=(*event_columns, "error", "cells"))
     reasons = f"zip_with(cells, values, (cell, value) -> {decoder.reason()})"
     error = f"coalesce(error, get(array_compact({reasons}), 0))"
-    events = compute_once(events, {"reason": error}, keep=(*kept, "values"))
-    nothing = {
+    events = compute_once(events, {"reason": error}, keep=(*event_columns, "values"))
+    null_structs = {
         struct_column(name): f"CAST(NULL AS {_struct_type(schema)})"
         for name, schema in inputs.items()
     }
-    rows = f"if(reason IS NULL, values, array({row({'weight': '1', **nothing})}))"
-    exploded = events.selectExpr(*kept, "reason", f"posexplode({rows}) AS (place, decoded)")
+    rows = f"if(reason IS NULL, values, array({row({'weight': '1', **null_structs})}))"
+    exploded = events.selectExpr(
+        *event_columns, "reason", f"posexplode({rows}) AS (position, decoded)"
+    )
     order = "sequence"
     if numbered:
         fits = f"sequence BETWEEN {-(2**51)} AND {2**51 - 1}"
-        order = f"CASE WHEN {fits} THEN shiftleft(sequence, 12) | least(place, 4095) END"
+        order = f"CASE WHEN {fits} THEN shiftleft(sequence, 12) | least(position, 4095) END"
     structs = (
         f"decoded.{quote_name(struct_column(name))} AS {quote_name(struct_column(name))}"
         for name in inputs
@@ -140,7 +142,7 @@ class _Decoder:
         self,
         inputs: Mapping[str, pa.Schema],
         keys: Keys,
-        names: Names,
+        names: ColumnNames,
         encoding: Encoding,
         unavailable: Sequence[str],
         described: bool,
@@ -177,8 +179,8 @@ class _Decoder:
 
     def _cells(self, relation: str) -> str:
         schema = self.inputs[relation]
-        found = {}
-        for place, field in enumerate(schema):
+        member_by_column = {}
+        for i, field in enumerate(schema):
             top, base = (
                 self.names.member(f"image.{side}", relation, field.name) for side in ("top", "base")
             )
@@ -187,65 +189,66 @@ class _Decoder:
                 unlogged = f"CAST(found AS STRING) IN ({', '.join(map(literal, self.unavailable))})"
                 logged = f"CASE WHEN NOT coalesce({unlogged}, false) THEN found END"
                 both = f"coalesce({with_binding('found', top, logged)}, {base})"
-            found[f"v{place}"] = f"if(image.base IS NULL, {top}, {both})"
+            member_by_column[f"v{i}"] = f"if(image.base IS NULL, {top}, {both})"
         numbers: list[tuple[str, str, str]] = []
-        every = ", ".join(f"found.{name}" for name in found)
+        every = ", ".join(f"found.{name}" for name in member_by_column)
         cells = {"is_row": f"coalesce({every}, NULL) IS NOT NULL"}
-        for place, field in enumerate(schema):
-            variant = f"found.v{place}"
+        for i, field in enumerate(schema):
+            variant = f"found.v{i}"
             text = f"CAST({variant} AS STRING)"
             limit = max_text_bytes(field.type)
             if limit is not None:
                 text = shorten_text(text, limit)
-            cells[f"c{place}"] = text
+            cells[f"c{i}"] = text
             if may_be_bytes(field.type) and (self.described or self.encoding.decimals != "text"):
                 scale = max(field.type.scale, 0) if types.is_decimal(field.type) else 0
-                cells[f"c{place}"] = f"numbers[{len(numbers)}]"
-                numbers.append((variant, self._own(relation, field.name), str(scale)))
+                cells[f"c{i}"] = f"numbers[{len(numbers)}]"
+                numbers.append((variant, self._description(relation, field.name), str(scale)))
             elif types.is_decimal(field.type):
-                cells[f"c{place}"] = mark_rounded(variant, text, LONG_NUMBER)
+                cells[f"c{i}"] = mark_rounded(variant, text, LONG_NUMBER)
             if needs_json_kind(field.type):
-                cells[f"k{place}"] = json_kind(variant, text, field.type)
-        cells["stray"] = self._stray(relation)
+                cells[f"k{i}"] = json_kind(variant, text, field.type)
+        cells["miscased"] = self._miscased_name(relation)
         body = row(cells)
         if numbers:
             body = with_binding("numbers", number_text(numbers, self.encoding, LONG_NUMBER), body)
-        return with_binding("found", row(found), body)
+        return with_binding("found", row(member_by_column), body)
 
-    def _stray(self, relation: str) -> str:
-        """Return the expression of a stray name; NULL if there is none.
+    def _miscased_name(self, relation: str) -> str:
+        """Return the expression of a name that differs from that of a missing column in case only.
 
-        A stray name is in the image and differs from the name of a missing column in case only.
+        It is NULL if the image has no such name.
         """
         names = [self.names.name(relation, column) for column in self.inputs[relation].names]
         if self.names.match_case:
-            absent = " OR ".join(f"found.v{place} IS NULL" for place in range(len(names)))
-            lower = ", ".join(
-                f"CASE WHEN found.v{place} IS NULL THEN {literal(name.lower())} END"
-                for place, name in enumerate(names)
+            any_missing = " OR ".join(f"found.v{i} IS NULL" for i in range(len(names)))
+            missing_names = ", ".join(
+                f"CASE WHEN found.v{i} IS NULL THEN {literal(name.lower())} END"
+                for i, name in enumerate(names)
             )
-            known = "map_keys(try_variant_get(image.top, '$', 'map<string, variant>'))"
-            stray = f"get(filter({known}, k -> array_contains(array({lower}), lower(k))), 0)"
-            return f"CASE WHEN {absent} THEN {stray} END"
+            names_in_image = "map_keys(try_variant_get(image.top, '$', 'map<string, variant>'))"
+            is_missing = f"array_contains(array({missing_names}), lower(k))"
+            miscased = f"get(filter({names_in_image}, k -> {is_missing}), 0)"
+            return f"CASE WHEN {any_missing} THEN {miscased} END"
         return "CAST(NULL AS STRING)"
 
-    def _own(self, relation: str, column: str) -> str:
+    def _description(self, relation: str, column: str) -> str:
         """Return the expression of the event's description of a column."""
         name = literal(self.names.name(relation, column))
         return f"get(filter(fields, f -> f.field = {name}), 0)"
 
     def _values(self, relation: str) -> str:
         values = {}
-        for place, field in enumerate(self.inputs[relation]):
+        for i, field in enumerate(self.inputs[relation]):
             cell = f"cell.{quote_name(struct_column(relation))}"
             counted = None if types.is_date(field.type) else self.encoding.unit(field.name)
             unit = "NULL" if counted is None else f"{counted}L"
             if self.described:
-                unit = f"coalesce({self._own(relation, field.name)}.unit, {unit})"
+                unit = f"coalesce({self._description(relation, field.name)}.unit, {unit})"
             values[field.name] = with_binding(
                 "text",
-                f"{cell}.c{place}",
-                value_expression("text", f"{cell}.k{place}", unit, field.type, self.encoding),
+                f"{cell}.c{i}",
+                value_expression("text", f"{cell}.k{i}", unit, field.type, self.encoding),
             )
         return row(values)
 
@@ -253,11 +256,11 @@ class _Decoder:
         key = tuple(self.keys.get(relation, ()))
         reasons = []
         struct = quote_name(struct_column(relation))
-        for place, field in enumerate(self.inputs[relation]):
-            cell, value = f"cell.{struct}.c{place}", f"value.{struct}.{quote_name(field.name)}"
+        for i, field in enumerate(self.inputs[relation]):
+            cell, value = f"cell.{struct}.c{i}", f"value.{struct}.{quote_name(field.name)}"
             uncastable = (
                 f"concat({literal(f'column {field.name!r}: ')}, {excerpt_of(cell)}, "
-                f"{literal(f' is no {field.type}')})"
+                f"{literal(f' is not a valid {field.type}')})"
             )
             absent = literal(f"column {field.name!r} is NULL or missing and must not be")
             is_required = not field.nullable or field.name in key
@@ -267,9 +270,9 @@ class _Decoder:
             is_null += " AND cell.weight > 0" if key and field.name not in key else ""
             reasons.append(f"CASE WHEN {is_null} THEN CASE {arms} END END")
         none = literal(f"the row has none of the columns {', '.join(self.inputs[relation].names)}")
-        stray = (
-            f"concat('the row has a column ', cell.{struct}.stray, ', and names of columns are "
+        miscased = (
+            f"concat('the row has a column ', cell.{struct}.miscased, ', and names of columns are "
             "matched with their case: rename it, or give match_case=False')"
         )
-        first = f"CASE WHEN NOT cell.{struct}.is_row THEN {none} END, {stray}"
+        first = f"CASE WHEN NOT cell.{struct}.is_row THEN {none} END, {miscased}"
         return f"coalesce({first}, {', '.join(reasons)})"

@@ -116,14 +116,18 @@ class Encoding:
 
     def __post_init__(self) -> None:
         units = self.time_unit
-        all_units = units.values() if isinstance(units, Mapping) else [units] if units else []
+        all_units: list[str] = []
+        if isinstance(units, Mapping):
+            all_units = list(units.values())
+        elif units:
+            all_units = [units]
         for name, known in [
             (self.decimals, DECIMALS),
             (self.binary, (*BINARIES, "latin1")),
             *((unit, tuple(NANOSECONDS)) for unit in all_units),
         ]:
             if name not in known:
-                raise FeedError(f"an encoding is one of {', '.join(known)}, not {name!r}")
+                raise FeedError(f"unknown encoding {name!r}: it must be one of {', '.join(known)}")
 
     def unit(self, column: str) -> int | None:
         """Return the nanoseconds per unit of a number in this column; None if unknown."""
@@ -244,8 +248,10 @@ def _integer_value(text: str, type: pa.DataType) -> str:
     value = f"try_cast({text} AS {physical_type(type).simpleString()})"
     if types.is_unsigned_integer(type):
         # Circuits reserve the greatest uint64 for NULL, and the least int64 of other types.
-        most = 2**type.bit_width - (2 if type.bit_width == 64 else 1)
-        return f"CASE WHEN {value} BETWEEN 0 AND CAST('{most}' AS DECIMAL(20, 0)) THEN {value} END"
+        maximum = 2**type.bit_width - (2 if type.bit_width == 64 else 1)
+        return (
+            f"CASE WHEN {value} BETWEEN 0 AND CAST('{maximum}' AS DECIMAL(20, 0)) THEN {value} END"
+        )
     if type.bit_width == 64:
         return f"nullif({value}, CAST('{-(2**63)}' AS BIGINT))"
     return value
@@ -259,15 +265,15 @@ def _decimal_value(text: str, type: pa.DataType) -> str:
     exponent = f"try_cast(regexp_extract({text}, {literal(EXPONENT_PATTERN)}, 1) AS INT)"
     exponent = f"if({text} RLIKE '[eE]', {exponent}, 0)"
     exact = f"{significant} - {exponent} <= {scale}"
-    fine = f"{text} RLIKE {literal(NUMBER_PATTERN)} AND {exact}"
+    is_valid = f"{text} RLIKE {literal(NUMBER_PATTERN)} AND {exact}"
     if type.precision - min(type.scale, 0) > MAX_DECIMAL_DIGITS:
         whole = f"length(regexp_extract({text}, {literal(WHOLE_PATTERN)}, 1))"
         narrow = f"{whole} <= {type.precision - type.scale} AND NOT {text} RLIKE '[eE]'"
-        return f"CASE WHEN {fine} AND {narrow} THEN {text} END"
+        return f"CASE WHEN {is_valid} AND {narrow} THEN {text} END"
     value = f"try_cast({text} AS {physical_type(type).simpleString()})"
     if type.scale < 0:
-        fine += f" AND {value} % CAST('{10**-type.scale}' AS DECIMAL(38, 0)) = 0"
-    return f"CASE WHEN {fine} THEN {value} END"
+        is_valid += f" AND {value} % CAST('{10**-type.scale}' AS DECIMAL(38, 0)) = 0"
+    return f"CASE WHEN {is_valid} THEN {value} END"
 
 
 def _binary_value(text: str, kind: str, encoding: Encoding) -> str:
@@ -279,7 +285,7 @@ def _binary_value(text: str, kind: str, encoding: Encoding) -> str:
 
 
 def _time_value(text: str, kind: str, unit: str, type: pa.DataType, encoding: Encoding) -> str:
-    """Return a timestamp, a time of day or a duration, from a number, a date and time, or clock."""
+    """Return a timestamp, time of day or duration, from a number, a date with time, or h:mm:ss."""
     numeric = f"{kind} = 'BIGINT' AND {unit} IS NOT NULL"
     count = f"try_cast({text} AS DECIMAL(19, 0)) * CAST({unit} AS DECIMAL(10, 0))"
     if types.is_timestamp(type) and type.unit == "ns":
@@ -298,11 +304,11 @@ def _time_value(text: str, kind: str, unit: str, type: pa.DataType, encoding: En
         fine = f"{_is_timestamp(text, type.unit)} AND NOT {_has_zone(text)}"
         written = f"CASE WHEN {fine} THEN try_cast({text} AS TIMESTAMP_NTZ) END"
         return f"if({numeric}, {local}, {written})"
-    given = f"if({numeric}, {count}, {_parse_clock(text)})"
+    nanoseconds = f"if({numeric}, {count}, {_parse_clock(text)})"
     if types.is_time(type):
         within = f"CASE WHEN time >= 0 AND time < {NANOSECONDS_PER_DAY} THEN time END"
-        return _to_ticks(with_binding("time", given, within), type)
-    return _to_ticks(given, type)
+        return _to_ticks(with_binding("time", nanoseconds, within), type)
+    return _to_ticks(nanoseconds, type)
 
 
 def _has_zone(text: str) -> str:
@@ -344,8 +350,8 @@ def _to_ticks(nanoseconds: str, type: pa.DataType) -> str:
     """Convert nanoseconds to a number of the type's units; NULL if that loses precision."""
     size = NANOSECONDS[type.unit]
     # Circuits reserve the least number of 64 bits for NULL.
-    bound_ = f"CAST('{2 ** (type.bit_width - 1) * size}' AS DECIMAL(38, 0))"
-    fits = f"exact % {size} = 0 AND exact < {bound_} AND exact > -{bound_}"
+    limit = f"CAST('{2 ** (type.bit_width - 1) * size}' AS DECIMAL(38, 0))"
+    fits = f"exact % {size} = 0 AND exact < {limit} AND exact > -{limit}"
     ticks = f"CAST(exact / CAST({size} AS DECIMAL(10, 0)) AS DECIMAL(20, 0))"
-    given = f"CAST({nanoseconds} AS DECIMAL(30, 0))"
-    return with_binding("exact", given, f"CASE WHEN {fits} THEN {ticks} END")
+    exact = f"CAST({nanoseconds} AS DECIMAL(30, 0))"
+    return with_binding("exact", exact, f"CASE WHEN {fits} THEN {ticks} END")

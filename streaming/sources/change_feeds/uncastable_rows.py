@@ -1,8 +1,8 @@
-"""Uncastable rows: find the values of a column that a lossless cast refuses.
+"""Uncastable rows: find the values of a column that no lossless cast can convert.
 
-`circuits.types.safe_cast` casts a whole column or nothing. If that cast fails, this module computes
-the mask of the values that prevent it, so that the caller can separate them. One or two comparisons
-per column compute the mask; rows are never tried one at a time.
+`circuits.types.safe_cast` casts a whole column or raises an error. If it raises an error, this
+module computes the mask of the values that cannot be cast, so that the caller can separate them.
+The mask takes one or two comparisons of whole columns; values are never tried one at a time.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _uncastable_decimals(column: pa.ChunkedArray, type: pa.DataType) -> pa.Chunk
 
 
 def _uncastable_decimal_texts(column: pa.ChunkedArray, type: pa.DataType) -> Mask:
-    """Return the mask of texts that are no decimal of the type: invalid, too long or inexact."""
+    """Return the mask of texts that are not a decimal of the type: invalid, too long or inexact."""
     long = pc.greater(pc.binary_length(column), MAX_VALUE_CHARACTERS)
     short = pc.if_else(long, pa.scalar(None, column.type), column)
     parts = pc.extract_regex(short, pattern=_DECIMAL_PATTERN)
@@ -140,7 +140,7 @@ def _uncastable_decimal_texts(column: pa.ChunkedArray, type: pa.DataType) -> Mas
 
 
 def _uncastable_times(column: pa.ChunkedArray, type: pa.DataType) -> Mask:
-    """Return the mask of times that are no whole number of the other unit, or overflow."""
+    """Return the mask of times that are not a whole number of the new unit, or that overflow it."""
     source, numbers = column.type, _time_units(column)
     from_day = 86_400 if types.is_date32(source) else None
     to_day = 86_400 if types.is_date32(type) else None

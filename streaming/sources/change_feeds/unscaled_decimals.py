@@ -46,7 +46,7 @@ def number_text(
         encoding: The encodings that the events do not define.
         has_long_number: As for `streaming.sources.change_feeds.text_values.mark_rounded`.
     """
-    cells = ", ".join(_number_cell(*each, encoding, has_long_number) for each in variants)
+    cells = ", ".join(_number_cell(*cell, encoding, has_long_number) for cell in variants)
     ambiguous = literal(", a number and the base64 of another (Encoding(decimals=...) says which),")
     number = _decode_unscaled("n.text", "n.scale")
     decoded = (
@@ -57,25 +57,25 @@ def number_text(
 
 
 def _number_cell(
-    variant: str, own: str, scale: str, encoding: Encoding, has_long_number: str
+    variant: str, description: str, scale: str, encoding: Encoding, has_long_number: str
 ) -> str:
-    whole = f"CAST({variant} AS STRING)"
-    short = f"octet_length({whole}) <= {MAX_NUMBER_BYTES}"
-    text = shorten_text(whole, MAX_NUMBER_BYTES)
+    full_text = f"CAST({variant} AS STRING)"
+    is_short = f"octet_length({full_text}) <= {MAX_NUMBER_BYTES}"
+    text = shorten_text(full_text, MAX_NUMBER_BYTES)
     inner, own_scale = (
         f"try_variant_get({variant}, '$.{name}', '{type}')"
         for name, type in (("value", "string"), ("scale", "int"))
     )
     inner = shorten_text(inner, MAX_NUMBER_BYTES)
-    is_text = f"{short} AND {scalar_kind(variant, text)} = 'STRING'"
-    is_bytes = f"{is_text} AND coalesce({own}.bytes, {_is_bytes(text, encoding)})"
-    is_ambiguous = f"{is_text} AND {own}.bytes IS NULL AND {_is_ambiguous(text, encoding)}"
+    is_text = f"{is_short} AND {scalar_kind(variant, text)} = 'STRING'"
+    is_bytes = f"{is_text} AND coalesce({description}.bytes, {_is_bytes(text, encoding)})"
+    is_ambiguous = f"{is_text} AND {description}.bytes IS NULL AND {_is_ambiguous(text, encoding)}"
     return row(
         {
             "text": f"coalesce({inner}, {mark_rounded(variant, text, has_long_number)})",
             "is_bytes": f"{inner} IS NOT NULL OR coalesce({is_bytes}, false)",
             "is_ambiguous": f"coalesce({is_ambiguous}, false)",
-            "scale": f"coalesce({own_scale}, {own}.scale, {scale})",
+            "scale": f"coalesce({own_scale}, {description}.scale, {scale})",
         }
     )
 
@@ -108,8 +108,8 @@ def _decode_unscaled(text: str, scale: str) -> str:
         for half in ("left", "right")
     )
     shifted = f"try_multiply({high}, CAST('{2**64}' AS DECIMAL(20, 0)))"
-    one = "CAST(if(minus, 1, 0) AS DECIMAL(38, 0))"
-    whole = f"CAST(try_add(try_add({shifted}, {low}), {one}) AS STRING)"
+    complement = "CAST(if(minus, 1, 0) AS DECIMAL(38, 0))"
+    whole = f"CAST(try_add(try_add({shifted}, {low}), {complement}) AS STRING)"
     padded = f"if(length(whole) > {scale}, whole, lpad(whole, {scale} + 1, '0'))"
     pointed = (
         f"concat(if(minus, '-', ''), left(padded, length(padded) - greatest({scale}, 0)), "

@@ -19,7 +19,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from streaming.errors import FeedError
-from streaming.sources.change_feeds.events import NO_FIELDS, UNREADABLE, Names, image, parse_object
+from streaming.sources.change_feeds.events import (
+    NO_FIELDS,
+    UNREADABLE,
+    ColumnNames,
+    image,
+    parse_object,
+)
 from streaming.sources.change_feeds.feed import (
     NO_KEYS,
     Keys,
@@ -100,5 +106,5 @@ class CompactedFeed:
             f"if(row_text IS NULL, array({image(-1, 'key')}), array({image(1, 'line', 'key')})) "
             "AS images",
         )
-        names = Names(self.rename, self.match_case)
+        names = ColumnNames(self.rename, self.match_case)
         return build_envelope(events, inputs, keys=keys, names=names, encoding=self.encoding)

@@ -176,7 +176,7 @@ def test_what_is_not_kept_is_an_error_that_says_what_is_and_how_to_keep_the_rest
 
 def test_a_name_that_is_nowhere_is_an_error_without_false_hope():
     circuit = compile_sql(KEPT, INPUTS, materialize=["e"])
-    with pytest.raises(SqlError, match="unknown table 'roads'; there are: e") as raised:
+    with pytest.raises(SqlError, match="unknown table 'roads'; tables: e") as raised:
         circuit.query("SELECT * FROM roads")
     assert not hasattr(raised.value, "__notes__")
     with pytest.raises(SqlError, match="SELEKT"):

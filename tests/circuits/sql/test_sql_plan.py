@@ -225,9 +225,9 @@ def test_a_text_of_spark_is_planned_as_its_twin_of_duckdb(text):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("SELECT CAST('1.5' AS INT) AS n", "'1.5' is no int32"),
-        ("SELECT CAST('x' AS DATE) AS n", "'x' is no date32"),
-        ("SELECT CAST(300 AS TINYINT) AS n", "300 is no int8"),
+        ("SELECT CAST('1.5' AS INT) AS n", "'1.5' is not a valid int32"),
+        ("SELECT CAST('x' AS DATE) AS n", "'x' is not a valid date32"),
+        ("SELECT CAST(300 AS TINYINT) AS n", "300 is not a valid int8"),
         ("SELECT CAST(f AS STRING) AS n FROM t", "a float as text"),
         ("SELECT c || f AS n FROM t", "a float as text"),
     ],

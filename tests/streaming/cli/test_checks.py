@@ -110,7 +110,7 @@ def test_a_state_with_a_view_that_a_sink_needs_whole_may_go_on(tmp_path: Path) -
     state = stated(tmp_path, kept=True)
     status, _, errors = checked(tmp_path, "--state", state, f"--sink=sqlite:{tmp_path}/d,keys=src")
     assert status == 0, errors
-    assert "materialized is another one" in refused(tmp_path, "--state", state)
+    assert "materialized has changed" in refused(tmp_path, "--state", state)
 
 
 def test_without_check_the_same_is_checked_before_spark(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_all_problems_are_told_and_each_once(tmp_path: Path) -> None:
 def test_a_state_of_other_views_or_rules_is_told(tmp_path: Path) -> None:
     state = stated(tmp_path)
     said = refused(tmp_path, "--state", state, query=QUERY.replace("count(*)", "sum(dst)"))
-    assert "belongs to another circuit: view n is another one" in said
+    assert "belongs to another circuit: view n has changed" in said
     said = refused(tmp_path, "--state", state, f"--source=e={tmp_path}/in,keys=src")
     assert "belongs to another circuit" in said and "e" in said
     said = refused(tmp_path, "--state", state, "--source=e=format=rate,schema=src long,dst int")
@@ -171,11 +171,11 @@ def test_a_state_in_use_or_in_cells_is_told(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_to_is_told(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "file").write_text("")
     said = refused(tmp_path, f"--state={tmp_path}/file/state", f"--sink=parquet:{tmp_path}/file")
-    assert "file is a file and no folder" in said
+    assert "file is a file, not a folder" in said
     said = refused(tmp_path, f"--sink=sqlite:{tmp_path}/in")
     assert "is a folder; name a file" in said
     said = refused(tmp_path, f"--sink=sqlite:{tmp_path}/file/x.db")
-    assert "is a file and no folder" in said
+    assert "is a file, not a folder" in said
     monkeypatch.setattr(os, "access", lambda *_: False)
     assert "no permission to write" in refused(tmp_path, f"--state={tmp_path}/state")
 
@@ -208,9 +208,17 @@ LOG = "batch_id BIGINT, row_number BIGINT, src BIGINT, n BIGINT, weight BIGINT"
         (f"CREATE TABLE {{}} ({LOG})", (), ""),
         ("CREATE TABLE {} (src BIGINT PRIMARY KEY, n BIGINT, note TEXT)", ("keys",), ""),
         ("CREATE TABLE {} (src INT UNIQUE, n NUMERIC(9, 2))", ("keys",), ""),
-        ("CREATE TABLE {} (src BIGINT, n BIGINT)", (), "no column 'batch_id', only src, n"),
+        (
+            "CREATE TABLE {} (src BIGINT, n BIGINT)",
+            (),
+            "lacks the column 'batch_id'; its columns are src, n",
+        ),
         ("CREATE TABLE {} (src BIGINT, n BIGINT)", ("keys",), "no unique constraint on (src)"),
-        ("CREATE TABLE {} (src BIGINT UNIQUE, m INT)", ("keys",), "no column 'n', only src, m"),
+        (
+            "CREATE TABLE {} (src BIGINT UNIQUE, m INT)",
+            ("keys",),
+            "lacks the column 'n'; its columns are src, m",
+        ),
         ("CREATE TABLE {} (src BIGINT UNIQUE, n DATE)", ("keys",), "'n' is"),
         (
             "CREATE TABLE {} (src BIGINT UNIQUE, n BIGINT, x INT NOT NULL)",
@@ -220,7 +228,7 @@ LOG = "batch_id BIGINT, row_number BIGINT, src BIGINT, n BIGINT, weight BIGINT"
         (
             f"CREATE TABLE {{0}} ({LOG}); INSERT INTO {{0}} VALUES (0, 0, 1, 1, 1)",
             (),
-            "do not come from view 'n' of this state directory",
+            "are not from view 'n' of this state directory",
         ),
     ],
 )
@@ -235,7 +243,7 @@ def test_a_table_that_was_written_by_this_state_is_taken_again(database) -> None
     target.check(ViewDelta("n", 0, ROW.slice(0, 0), state_id="s"))
     target.write(ViewDelta("n", 0, ROW, state_id="s"))
     target.check(ViewDelta("n", 1, ROW.slice(0, 0), state_id="s"))
-    with pytest.raises(Exception, match="do not come from"):
+    with pytest.raises(Exception, match="are not from"):
         target.check(ViewDelta("n", 1, ROW.slice(0, 0), state_id="other"))
     target.close()
 
@@ -243,7 +251,9 @@ def test_a_table_that_was_written_by_this_state_is_taken_again(database) -> None
 def test_a_table_of_sqlite_is_looked_at_by_the_command(tmp_path: Path) -> None:
     with contextlib.closing(sqlite3.connect(tmp_path / "d.db")) as database:
         database.execute("CREATE TABLE n (src INT)")
-    assert "no column 'n', only src" in refused(tmp_path, f"--sink=sqlite:{tmp_path}/d.db,keys=src")
+    assert "lacks the column 'n'; its columns are src" in refused(
+        tmp_path, f"--sink=sqlite:{tmp_path}/d.db,keys=src"
+    )
     (tmp_path / "text.db").write_text("no database " * 100)
     said = refused(tmp_path, f"--sink=sqlite:{tmp_path}/text.db#t")
     assert f"SQLite at {tmp_path}/text.db: DatabaseError: file is not a database" in said
@@ -253,7 +263,7 @@ def test_files_of_others_in_the_folder_of_a_sink_are_told(tmp_path: Path) -> Non
     (tmp_path / "out").mkdir()
     pq.write_table(ROW, tmp_path / "out" / "other.parquet")
     said = refused(tmp_path, f"--sink=parquet:{tmp_path}/out")
-    assert "other.parquet, holds rows that do not come from view 'n'" in said
+    assert "other.parquet, holds rows that are not from view 'n'" in said
     deltalake = pytest.importorskip("deltalake")
     deltalake.write_deltalake(str(tmp_path / "lake"), pa.table({"x": [1]}))
     said = refused(tmp_path, f"--sink=delta:{tmp_path}/lake")

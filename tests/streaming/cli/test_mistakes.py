@@ -21,7 +21,7 @@ run|q.sql|--source= => write NAME=PATH, as in e=in/edges
 run|q.sql|--sorce=e=in => No such option: --sorce
 run|q.sql|--input=e=in => it is --source NAME=PATH
 run|q.sql|IN|--source=e=in => relation 'e' has a source already
-run|q.sql|--source=f=in => unknown table 'e'; there are: f
+run|q.sql|--source=f=in => unknown table 'e'; tables: f
 run|q.sql|--source=1e=in => write NAME=PATH
 run|q.sql|--source=e=in,schema=src foo => unknown type 'foo'
 run|q.sql|--source=e=in,format=xml => in/a.csv is not a readable
@@ -32,7 +32,7 @@ run|q.sql|--source=e=in,shcema=src int => unknown option shcema=; did you mean s
 run|q.sql|--source=e=in,strict=maybe => strict='maybe' must be true or false
 run|q.sql|--source=e=in,retain=dst => write COLUMN LENGTH
 run|q.sql|--source=e=in,retain=dst 7 parsecs => invalid duration '7 parsecs'
-run|q.sql|--source=e=in,feed=debzium => there is no feed 'debzium'
+run|q.sql|--source=e=in,feed=debzium => unknown feed 'debzium'
 run|q.sql|--source=e=empty => no file ends in
 run|q.sql|--source=e=file => no file ends in
 run|none.sql|IN => none.sql: No such file or directory
@@ -45,7 +45,7 @@ run|q.sql|IN|--every => Option '--every' requires an argument
 run|q.sql|IN|--every=5 => write a number and a unit
 run|q.sql|IN|--state= => name a folder of its own
 run|q.sql|IN|--state=file => is a file; name a folder
-run|q.sql|IN|--state=file/x => is a file and no folder
+run|q.sql|IN|--state=file/x => is a file, not a folder
 run|q.sql|IN|--sink= => unknown sink ''
 run|q.sql|IN|--sink=console: => the console has no location
 run|q.sql|IN|--sink=sqlite: => name the location
@@ -62,7 +62,7 @@ run|q.sql|IN|--sink=parquet:out,retry_seconds=1 => retry_seconds is for sqlite a
 run|q.sql|IN|--sink=console|--sink=console => 2 sinks name no view, and only one may
 run|q.sql|IN|--sink=q=console|--sink=q=console => view 'q' has a sink already
 run|q.sql|IN|--sink=parquet:in => which a source reads
-run|q.sql|IN|--sink=parquet:file => file and no folder
+run|q.sql|IN|--sink=parquet:file => file, not a folder
 run|q.sql|IN|--cells=0 => greater than or equal to 1
 run|q.sql|IN|--cells=two => Invalid value for '--cells'
 run|q.sql|IN|--threads=0 => Invalid value for '--threads'
@@ -80,7 +80,7 @@ replay|q.sql|--source=e=in/a.csv|--by=nocol => unknown column 'nocol'
 replay|q.sql|--source=e=in/a.csv|--batch=0 => Invalid value for '--batch'
 replay|q.sql|--source=e=in/a.csv|--pause=-1 => Invalid value for '--pause'
 replay|q.sql|--source=e=in/a.csv|--output=in => --output in: exists already; name a new folder
-replay|q.sql|--source=e=in/a.csv|--output=file/x => file: is a file and no folder
+replay|q.sql|--source=e=in/a.csv|--output=file/x => file: is a file, not a folder
 explain|q.sql => Missing option '--source'
 explain|q.sql|IN|--analyse => (Possible options: --analyze)
 explain|q.sql|--source=e=schema=src int|--analyze => no files to read

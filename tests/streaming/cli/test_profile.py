@@ -88,7 +88,7 @@ def test_relations_come_from_files_and_the_query_from_one(tmp_path: Path) -> Non
     ("arguments", "said"),
     [
         (["SELECT x FROM e"], "unknown column 'x'"),
-        (["q(x) :- f(x)."], "there is no relation or rule 'f'"),
+        (["q(x) :- f(x)."], "unknown relation 'f'"),
         (["none.sql"], "none.sql: No such file"),
         ([TRIANGLES, "--source", "e"], "write NAME=PATH"),
         ([TRIANGLES, "--source", "e=no.parquet"], "no.parquet: file or folder not found"),

@@ -103,7 +103,7 @@ class Run:
             batch_id, None, step, outputs=answer.deltas, digests={}, cells=answer.cells
         )
         step.commit()
-        engine.versions.settle()
+        engine.versions.confirm_commit()
         return {name: bag_of(table) for name, table in answer.deltas.items()}
 
 
@@ -218,7 +218,7 @@ def test_loads_are_the_rows_of_the_cells(tmp_path):
     cells = read_newest_cells(LocalFiles(tmp_path))
     assert cells is not None
     for stage, grid in zip(run.engine._stages.stages, cells.layout, strict=True):
-        loads = count_loads(stage, cells.of_stage(stage.number))
+        loads = count_loads(stage, cells.stage_manifests(stage.number))
         assert len(loads) == 4 if stage.atoms else loads
         if len(stage.atoms) == 3:
             assert sorted(parts for _, parts in grid["parts"]) == [1, 2, 2]

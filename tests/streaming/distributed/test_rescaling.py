@@ -160,8 +160,8 @@ def test_the_same_number_of_cells_is_chosen_anew_by_what_is_there(tmp_path):
     started(tmp_path)
     assert rescale(tmp_path, "--cells", "8")[0] == 0
     name = tmp_path / manifest_name(1)
-    first = Manifest.of(name.read_bytes(), name.name)
+    first = Manifest.decode(name.read_bytes(), name.name)
     assert first.cells is not None and first.cells.count == 8
     status, said = rescale(tmp_path, "--cells", "8")
     assert (status, said) == (0, "version 1: 8 cells already; nothing was changed")
-    assert Manifest.of(name.read_bytes(), name.name) == first
+    assert Manifest.decode(name.read_bytes(), name.name) == first

@@ -99,5 +99,5 @@ def test_stages_on_executors_give_what_the_embedded_circuit_gives(spark, tmp_pat
         for name, table in embedded.step(tables).items():
             assert summed(found.outputs[name]) == summed([table])
     for (stage, number), sealed in cells.items():
-        manifest = Manifest.of(sealed, f"{stage}.{number}")
+        manifest = Manifest.decode(sealed, f"{stage}.{number}")
         assert all(files.size(name) == mark.size for name, mark in manifest.files.items())

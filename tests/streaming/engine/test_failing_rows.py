@@ -84,7 +84,7 @@ SCHEMA = {"r": pa.schema([("k", pa.int64()), ("s", pa.string())])}
 
 def batch(circuit, texts, **more):
     table = pa.table({"k": range(len(texts)), "s": texts})
-    return prepare_batch(circuit, {"r": table}, DeadLetters.none(), batch_id=7, **more)
+    return prepare_batch(circuit, {"r": table}, DeadLetters.empty(), batch_id=7, **more)
 
 
 def test_a_row_without_a_value_is_a_letter_and_the_others_are_the_step():
@@ -164,7 +164,7 @@ def matching():
 def test_a_row_that_makes_too_many_rows_becomes_a_dead_letter():
     circuit = matching()
     rows = {"e": pa.table({"k": [2, 1, 2], "x": [7, 8, 9]})}
-    batch = prepare_batch(circuit, rows, DeadLetters.none(), bad_rows="dead_letter", batch_id=0)
+    batch = prepare_batch(circuit, rows, DeadLetters.empty(), bad_rows="dead_letter", batch_id=0)
     batch.step.commit()
     assert batch.step.outputs["view"].num_rows == 2
     (reason,) = batch.dead_letters.table["reason"].to_pylist()
@@ -180,7 +180,7 @@ def test_where_rows_may_fail_the_micro_batch_a_limit_ends_the_query_at_once(monk
         prepare_batch(
             circuit,
             {"e": pa.table({"k": [2, 1], "x": [7, 8]})},
-            DeadLetters.none(),
+            DeadLetters.empty(),
             bad_rows="fail",
             batch_id=0,
         )
@@ -193,6 +193,6 @@ def test_rows_that_are_too_many_together_end_the_query_and_change_nothing(bad_ro
     many = pa.table({"k": [1] * 100, "x": range(100)})
     with pytest.raises(StepLimitError, match="max_step_rows=500"):
         prepare_batch(
-            circuit, {"e": many, "f": many}, DeadLetters.none(), bad_rows=bad_rows, batch_id=0
+            circuit, {"e": many, "f": many}, DeadLetters.empty(), bad_rows=bad_rows, batch_id=0
         )
     assert circuit.step({"e": many.slice(0, 2), "f": many.slice(0, 2)})["view"].num_rows == 4

@@ -96,7 +96,7 @@ def test_without_a_directory_it_is_done_once_or_the_sink_says_that_its_state_is_
         try:
             feed(sink, BATCH, BATCH + 1)
         except BatchOrderError as error:
-            assert "failed half-way" in str(error)
+            assert "failed during its commit" in str(error)
         else:
             check(sink, BATCH + 2)
             done += 1

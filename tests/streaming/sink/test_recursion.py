@@ -89,7 +89,7 @@ def test_a_recursive_circuit_that_is_to_be_distributed_runs_embedded_and_says_so
     seen = Seen()
     with caplog.at_level(logging.WARNING):
         sink = ViewSink(circuit(), seen, state_dir=tmp_path, mode="distributed", cells=4)
-    assert "the recursion of 'tc' is not spread over executors" in caplog.text
+    assert "the recursive views 'tc' are not distributed over executors" in caplog.text
     sink(Frame(batch(0), "q"), 0)
     assert bag_of(sink.table("reach")) == expected(1)
     with pytest.raises(StreamingError, match="recursion of 'tc' cannot be distributed over cells"):

@@ -119,4 +119,4 @@ def test_metrics_that_cannot_be_kept_do_not_fail_a_micro_batch(tmp_path, caplog)
     sink = sink_of(Odd(tmp_path), Seen())
     with caplog.at_level(logging.WARNING):
         feed(sink, 0, 1)
-    assert "metrics of micro-batch 1 are not kept: not here" in caplog.text
+    assert "metrics of micro-batch 1 were not written: not here" in caplog.text

@@ -28,7 +28,7 @@ from tests.streaming.sink.test_view_sink import Frame
 
 KAFKA = ("key", "value", "partition", "offset")
 ORDERS = {"orders": pa.schema({"nr": pa.int64(), "city": pa.string(), "at": pa.int64()})}
-WARNING = "input 'orders' has keys, and nothing orders the changes of a key"
+WARNING = "input 'orders' has keys, and no column orders the changes of a key"
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def test_values_of_other_types_are_written_as_json_can():
 
 
 def test_letters_are_kept_and_stamped_when_the_policy_is_to_keep_them():
-    letters = DeadLetters.of_rows("r", pa.table({"n": [1, 2]}), "late", [1, -1])
+    letters = DeadLetters.from_rows("r", pa.table({"n": [1, 2]}), "late", [1, -1])
     kept = apply_policy(letters, bad_rows="dead_letter", batch_id=7).table
     assert kept.schema == DEAD_LETTER_SCHEMA
     assert kept.to_pylist()[1] == {
@@ -66,7 +66,7 @@ def test_letters_are_kept_and_stamped_when_the_policy_is_to_keep_them():
 
 
 def test_the_policy_to_fail_names_batch_row_relation_reason_and_the_way_out():
-    letters = DeadLetters.of_rows("r", pa.table({"n": [1, 2, 3]}), "column 'n' is wrong")
+    letters = DeadLetters.from_rows("r", pa.table({"n": [1, 2, 3]}), "column 'n' is wrong")
     with pytest.raises(RowError) as caught:
         apply_policy(letters, bad_rows="fail", batch_id=7)
     for words in ("micro-batch 7", '{"n": 1}', "'r'", "'n' is wrong", "2 more", "dead_letter"):
@@ -74,13 +74,13 @@ def test_the_policy_to_fail_names_batch_row_relation_reason_and_the_way_out():
 
 
 def test_without_letters_no_policy_fails_and_an_unknown_policy_is_refused():
-    assert len(apply_policy(DeadLetters.none(), bad_rows="fail", batch_id=0)) == 0
-    with pytest.raises(StreamingError, match="'skip'; it is one of fail, dead_letter"):
+    assert len(apply_policy(DeadLetters.empty(), bad_rows="fail", batch_id=0)) == 0
+    with pytest.raises(StreamingError, match="'skip': it must be one of fail, dead_letter"):
         check_policy("skip")
 
 
 def test_a_long_row_is_shortened_in_the_message_and_whole_in_the_letter():
-    letters = DeadLetters.of_texts(None, pa.array(["x" * 9000]), "poisoned")
+    letters = DeadLetters.from_texts(None, pa.array(["x" * 9000]), "poisoned")
     with pytest.raises(RowError, match=r"\(9000 characters\)") as caught:
         apply_policy(letters, bad_rows="fail", batch_id=0)
     assert len(str(caught.value)) < 1000
@@ -97,7 +97,7 @@ def test_rows_that_are_too_long_for_one_array_of_texts_become_json_in_pieces(mon
 
 def test_a_relation_or_a_reason_of_ten_megabytes_is_shortened_in_the_message():
     long = "x" * 10**7
-    letters = DeadLetters.of_texts(long, pa.array([long]), long)
+    letters = DeadLetters.from_texts(long, pa.array([long]), long)
     with pytest.raises(RowError, match=r"\(10000000 characters\)") as caught:
         apply_policy(letters, bad_rows="fail", batch_id=0)
     assert len(str(caught.value)) < 4000

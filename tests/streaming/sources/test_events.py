@@ -32,17 +32,17 @@ from tests.generators.feeds import (
 pytestmark = pytest.mark.spark
 
 GARBAGE = [  # events of Debezium and words of the reason
-    ("", "no JSON object"),
-    ("{", "no JSON object"),
-    ("null", "no JSON object"),
-    ("[1]", "no JSON object"),
-    ('"text"', "no JSON object"),
-    (event() + event(), "no JSON object"),
-    (event() + " x", "no JSON object"),
-    (event() + "," + event(), "no JSON object"),
+    ("", "not a JSON object"),
+    ("{", "not a JSON object"),
+    ("null", "not a JSON object"),
+    ("[1]", "not a JSON object"),
+    ('"text"', "not a JSON object"),
+    (event() + event(), "not a JSON object"),
+    (event() + " x", "not a JSON object"),
+    (event() + "," + event(), "not a JSON object"),
     ('{"op": "c", "op": "d"}', "repeats a member"),
     ('{"op": "c", "after": {"id": 1, "id": 2}}', "repeats a member"),
-    ("{'op': 'c'}", "no JSON object"),
+    ("{'op': 'c'}", "not a JSON object"),
     ('{"ts_ms": 5}', "no op"),
     (event("z"), "op is z"),
     (event("t", after=None), "truncation"),
@@ -50,28 +50,29 @@ GARBAGE = [  # events of Debezium and words of the reason
     (event(after=5), "none of the columns"),
     (event(after={}), "none of the columns"),
     (event(after={"ID": 1}), "none of the columns"),
-    (event(table="zzz"), "zzz, which is no input"),
-    (event(source=None), "no table, which is no input"),
+    (event(table="zzz"), "the table zzz of the event is not an input"),
+    (event(source=None), "the event does not name a table"),
     (event("d", after=None), "a deletion without a before image"),
     (event("u"), "an update without a before image"),
     (event("u", before={"id": 1}), "incomplete before image"),
     (event("d", before={"id": 1}, after=None), "incomplete before image"),
     (event(after=GOOD | {"id": None}), "'id' is NULL or missing"),
     (event(after={"name": "x"}), "'id' is NULL or missing"),
-    (event(after=GOOD | {"id": 1.5}), "'id': 1.5 is no int64"),
-    (event(after=GOOD | {"id": 2**63}), "'id': 9223372036854775808 is no int64"),
-    (event(after=GOOD | {"id": -(2**63)}), "is no int64"),
-    (event(after=GOOD | {"id": True}), "'id': true is no int64"),
-    (event(after=GOOD | {"id": {"a": 1}}), "is no int64"),
-    (event(after=GOOD | {"price": "not base64!"}), "base64 not base64! is no decimal128"),
-    (event(after=GOOD | {"price": Decimal("1.1234567891")}), "1.1234567891 is no decimal128"),
-    (event(after=GOOD | {"price": 10**21}), "is no decimal128"),
-    (event(after=GOOD | {"rate": "fast"}), "'rate': fast is no double"),
-    (event(after=GOOD).replace('"rate": 1', '"rate": 1E400'), "is no double"),
-    (event(after=GOOD | {"sold": "perhaps"}), "'sold': perhaps is no bool"),
-    (event(after=GOOD | {"sold": 2}), "'sold': 2 is no bool"),
-    (event("u", before=GOOD | {"id": "?"}), "is no int64"),
-    (event(after={"id": "b", "n": 128}, table="s"), "'n': 128 is no int8"),
+    (event(after=GOOD | {"id": 1.5}), "'id': 1.5 is not a valid int64"),
+    (event(after=GOOD | {"id": 2**63}), "'id': 9223372036854775808 is not a valid int64"),
+    (event(after=GOOD | {"id": -(2**63)}), "is not a valid int64"),
+    (event(after=GOOD | {"id": True}), "'id': true is not a valid int64"),
+    (event(after=GOOD | {"id": {"a": 1}}), "is not a valid int64"),
+    (event(after=GOOD | {"price": "not base64!"}), "base64 not base64! is not a valid decimal128"),
+    (event(after=GOOD | {"price": Decimal("1.1234567891")}),
+     "1.1234567891 is not a valid decimal128"),
+    (event(after=GOOD | {"price": 10**21}), "is not a valid decimal128"),
+    (event(after=GOOD | {"rate": "fast"}), "'rate': fast is not a valid double"),
+    (event(after=GOOD).replace('"rate": 1', '"rate": 1E400'), "is not a valid double"),
+    (event(after=GOOD | {"sold": "perhaps"}), "'sold': perhaps is not a valid bool"),
+    (event(after=GOOD | {"sold": 2}), "'sold': 2 is not a valid bool"),
+    (event("u", before=GOOD | {"id": "?"}), "is not a valid int64"),
+    (event(after={"id": "b", "n": 128}, table="s"), "'n': 128 is not a valid int8"),
     (event("u", before=UNLOGGED, after=UNLOGGED), "unchanged"),
 ]  # fmt: skip
 
@@ -118,7 +119,7 @@ def test_events_of_other_tables_and_changes_of_tables_are_skipped_when_told_so(r
     assert changes.tables["s"].num_rows == 2
     reasons = changes.dead_letters.table["reason"].to_pylist()
     assert len(reasons) == 3
-    assert "emptied" in reasons[0] and "old values" in reasons[1] and "no row" in reasons[2]
+    assert "emptied" in reasons[0] and "old values" in reasons[1] and "is not a row" in reasons[2]
 
 
 def test_a_value_that_postgres_did_not_log_is_that_of_the_row_before(reader):

@@ -67,12 +67,12 @@ def test_flat_feeds_give_weights_sequences_and_errors(spark):
 @pytest.mark.parametrize(
     ("feed", "words"),
     [
-        (DebeziumFeed("payload"), "reads the column 'payload', and the stream has"),
-        (DebeziumFeed(relation="zzz"), "names the relation 'zzz', inputs are r, s"),
-        (MaxwellFeed(tables={"a": "zzz"}), "names the relation 'zzz'"),
+        (DebeziumFeed("payload"), "reads the column 'payload'; columns of the stream: "),
+        (DebeziumFeed(relation="zzz"), "names the unknown relation 'zzz'; inputs: r, s"),
+        (MaxwellFeed(tables={"a": "zzz"}), "names the unknown relation 'zzz'"),
         (WeightedFeed("w"), "reads the column 'w'"),
         (AppendFeed(), "add a column 'relation'"),
-        (AppendFeed("r"), "none of the columns of 'r'"),
+        (AppendFeed("r"), "lacks all columns of 'r'"),
         (UpsertFeed("r"), "is for inputs with keys"),
         (CompactedFeed("r"), "is for one input with keys"),
     ],
@@ -85,9 +85,11 @@ def test_what_a_feed_needs_and_does_not_find_is_said_when_it_is_declared(spark, 
 
 def test_feeds_are_declared_by_name_and_an_unknown_name_lists_them():
     assert all(find_feed(name) == FEEDS[name]() for name in FEEDS)
-    with pytest.raises(FeedError, match="no feed 'oracle'; there are append, weighted, delta"):
+    with pytest.raises(FeedError, match="unknown feed 'oracle'; feeds: append, weighted, delta"):
         find_feed("oracle")
-    with pytest.raises(FeedError, match="one of text, base64, either, not 'hex'"):
+    with pytest.raises(
+        FeedError, match="unknown encoding 'hex': it must be one of text, base64, either"
+    ):
         Encoding(decimals="hex")
 
 
@@ -109,8 +111,8 @@ def test_a_flat_row_of_no_input_is_whole_in_its_letter(spark):
     taken, letters = read(AppendFeed(), frame, {**PAIR, "s": PAIR["r"]})
     assert [row["id"] for row in taken] == [1]
     assert [(json.loads(each["row"])["name"], each["reason"]) for each in letters] == [
-        ("b", "relation zzz is no input; inputs are r, s"),
-        ("c", "relation NULL is no input; inputs are r, s"),
+        ("b", "unknown relation zzz; inputs are r, s"),
+        ("c", "unknown relation NULL; inputs are r, s"),
     ]
 
 

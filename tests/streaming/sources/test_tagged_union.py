@@ -37,7 +37,7 @@ def test_streams_with_equal_columns_of_different_types_become_one(spark):
     ]  # fmt: skip
     assert changes.tables["marks"].to_pylist() == [{"nr": "x", "mark": 3, "weight": 1}]
     reasons = changes.dead_letters.table["reason"].to_pylist()
-    assert ["the weight is 0.5" in reasons[0], "no JSON object" in reasons[1]] == [True, True]
+    assert ["the weight is 0.5" in reasons[0], "not a JSON object" in reasons[1]] == [True, True]
     again = merge({"all": merge({"orders": orders}), "marks": marks})
     assert decode_batch(again.toArrow(), INPUTS).tables.keys() == {"orders", "marks"}
 
@@ -63,9 +63,9 @@ def test_a_micro_batch_of_merged_streams_has_what_each_source_has_new(spark, tmp
 def test_what_cannot_be_merged_is_said(spark):
     frame = spark.createDataFrame([(1,)], "weight long")
     for frames, more, words in [
-        ({}, {}, "no stream to merge"),
-        ({"a": frame}, {}, "none of a row"),
-        ({"a": frame}, {"feeds": {"b": "append"}}, "a feed for 'b', and streams are a"),
+        ({}, {}, "frames is empty"),
+        ({"a": frame}, {}, "has only the columns"),
+        ({"a": frame}, {"feeds": {"b": "append"}}, "feed of unknown stream 'b'; streams: a"),
         ({"a": frame}, {"feeds": {"a": "append"}}, "give merge"),
     ]:
         with pytest.raises(FeedError, match=words):

@@ -49,7 +49,7 @@ def place(tmp_path):
 
 def manifest(place: Path, number: int) -> Manifest:
     name = manifest_name(number)
-    return Manifest.of((place / name).read_bytes(), name)
+    return Manifest.decode((place / name).read_bytes(), name)
 
 
 def only_in_newest(place: Path) -> list[str]:
@@ -73,7 +73,7 @@ def test_a_damaged_data_file_of_the_newest_version_is_made_again_when_spark_repl
     with caplog.at_level(logging.WARNING):
         feed(sink, LAST, LAST + 1)
     assert name in caplog.text
-    assert f"going on from version {LAST - 1}" in caplog.text
+    assert f"continuing from version {LAST - 1}" in caplog.text
     check(sink, LAST + 2)
 
 
@@ -204,7 +204,7 @@ def test_rows_that_are_not_taken_are_told_in_the_log_with_the_file(tmp_path, cap
         sink(Frame(rows, "q"), 0)
     (letters,) = (tmp_path / "dead_letters").glob("*.parquet")
     assert (
-        f"micro-batch 0: 1 rows were not accepted, and are kept with the reasons in {letters}"
+        f"micro-batch 0: 1 rows were not accepted, and are stored with the reasons in {letters}"
         in (caplog.text)
     )
 

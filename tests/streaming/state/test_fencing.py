@@ -215,7 +215,7 @@ def test_an_older_manifest_under_the_newest_name_does_not_move_the_state_back(pl
 def test_a_manifest_of_another_directory_is_refused(place, tmp_path):
     written(tmp_path / "other", LAST + 1)
     shutil.copy(tmp_path / "other" / manifest_name(LAST), place / manifest_name(LAST))
-    with pytest.raises(StateDamagedError, match="is of another state directory"):
+    with pytest.raises(StateDamagedError, match="belongs to another state directory"):
         feed(sink_on(place), LAST + 1)
     (place / "state.json").write_bytes((tmp_path / "other" / "state.json").read_bytes())
     with pytest.raises(StateDamagedError):
@@ -253,5 +253,5 @@ def test_the_version_before_is_made_again_if_the_newest_was_not_made_from_it(
     sink = sink_on(place)
     with caplog.at_level(logging.WARNING):
         feed(sink, LAST + 1, LAST + 2, LAST + 3)
-    assert f"is not the version that version {LAST + 2} was made from" in caplog.text
+    assert f"is not the parent of version {LAST + 2}" in caplog.text
     check(sink, LAST + 4)

@@ -75,7 +75,7 @@ def nothing_outside_has_changed(place):
 
 def one_of(place: Path, folder: str) -> str:
     """A file that the newest version needs."""
-    found = Manifest.of((place / NEWEST).read_bytes(), NEWEST)
+    found = Manifest.decode((place / NEWEST).read_bytes(), NEWEST)
     return next(name for name in found.files if name.startswith(folder))
 
 
@@ -395,7 +395,7 @@ def test_a_segment_that_grows_in_memory_is_refused_before_it_does(codec):
         out.write_batch(batch)
     data = memoryview(bytearray(sink.getvalue()))
     assert len(data) < 1 << 17
-    with pytest.raises(StateDamagedError, match="no plain record batch"):
+    with pytest.raises(StateDamagedError, match="not an uncompressed record batch"):
         decode_segment(data, "data/bomb.arrow")
 
 
@@ -424,9 +424,9 @@ def test_rows_that_take_no_bytes_are_counted_before_they_are_read():
 
 @pytest.mark.parametrize("data", [b"", b"ARROW1\0\0", b"ARROW1\0\0" + b"\xff" * 64, b"PAR1" * 9])
 def test_what_is_no_segment_and_no_parquet_file_is_a_typed_error(data):
-    with pytest.raises(StateDamagedError, match="is no segment"):
+    with pytest.raises(StateDamagedError, match="is not a segment"):
         decode_segment(memoryview(bytearray(data)), "x")
-    with pytest.raises(StateDamagedError, match="is no Parquet file"):
+    with pytest.raises(StateDamagedError, match="is not a Parquet file"):
         read_parquet(data, "x")
 
 

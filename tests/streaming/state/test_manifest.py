@@ -35,7 +35,7 @@ MANIFEST = Manifest(
 
 
 def test_what_is_read_is_what_was_written():
-    assert Manifest.of(MANIFEST.to_bytes(), "manifest") == MANIFEST
+    assert Manifest.decode(MANIFEST.encode(), "manifest") == MANIFEST
 
 
 def test_the_files_of_the_state_are_not_those_of_the_outputs():
@@ -44,10 +44,10 @@ def test_the_files_of_the_state_are_not_those_of_the_outputs():
 
 @given(st.data())
 def test_every_flipped_bit_and_every_cut_is_noticed(data):
-    written = MANIFEST.to_bytes()
+    written = MANIFEST.encode()
     place = data.draw(st.integers(0, len(written) - 1))
     flipped = bytearray(written)
     flipped[place] ^= 1 << data.draw(st.integers(0, 7))
     for changed in (bytes(flipped), written[:place], written + b"x"):
         with pytest.raises(StateDamagedError, match="manifest"):
-            Manifest.of(changed, "manifest")
+            Manifest.decode(changed, "manifest")

@@ -146,7 +146,7 @@ def test_versions_that_are_dropped_too_early_are_found():
 
 
 def test_files_that_nobody_sweeps_away_are_found():
-    with patch.object(Versions, "_sweep", lambda self: None):
+    with patch.object(Versions, "_remove_unreferenced", lambda self: None):
         assert fails()
 
 
@@ -197,7 +197,7 @@ def test_a_deleted_checkpoint_with_a_state_that_was_kept_is_refused(given):
     with pytest.raises(BatchOrderError, match="micro-batch 0 is older than the oldest version"):
         query.feed(query.sink(), 0, query="another")
     query.disk.kill()
-    with pytest.raises(BatchOrderError, match="comes from query another"):
+    with pytest.raises(BatchOrderError, match="is from query another"):
         query.feed(query.sink(), 3, query="another")
     query.disk.kill()
     query.feed(query.sink(), 3)
@@ -207,7 +207,7 @@ def test_a_new_checkpoint_whose_first_id_the_state_still_has_is_refused(given):
     query = Query(given)
     query.feed(query.sink(), 0)
     query.disk.kill()
-    with pytest.raises(BatchOrderError, match="comes from query another"):
+    with pytest.raises(BatchOrderError, match="is from query another"):
         query.feed(query.sink(), 0, query="another")
 
 
@@ -254,7 +254,7 @@ def test_a_micro_batch_that_comes_again_with_other_rows_is_refused(given):
             query.disk.kill()
             one = query.sink()
         other = given.tables[1].slice(0, given.tables[1].num_rows - 1)
-        with pytest.raises(ReplayError, match="micro-batch 1 came again with other rows"):
+        with pytest.raises(ReplayError, match="micro-batch 1 was replayed with different rows"):
             query.feed(one, 1, table=other)
         query.feed(one, 1)
 

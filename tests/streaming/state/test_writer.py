@@ -29,7 +29,7 @@ def test_arrangements_that_come_due_together_are_summed_one_after_another(tmp_pa
             sources = [ROWS * batch + n for n in range(ROWS)]
             sink(Frame(pa.table({"src": sources, "dst": sources}), "q"), batch)
             name = manifest_name(batch)
-            traces = Manifest.of((tmp_path / name).read_bytes(), name).traces
+            traces = Manifest.decode((tmp_path / name).read_bytes(), name).traces
             pieces = {(trace, order): p for trace, o in traces.items() for order, p in o.items()}
             summed = [key for key, p in pieces.items() if _summed(before.get(key, ()), p)]
             before = pieces

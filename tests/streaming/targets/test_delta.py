@@ -162,7 +162,7 @@ def test_rows_of_another_state_directory_are_not_mixed_with(fresh, mode):
     path, keys = fresh(), ("k",) if mode == "upsert" else ()
     DeltaTarget(path).write(ViewDelta("v", 0, ONE, mode, keys, "one"))
 
-    with pytest.raises(TargetError, match="do not come from view 'v'"):
+    with pytest.raises(TargetError, match="are not from view 'v'"):
         DeltaTarget(path).write(ViewDelta("v", 0, ONE, mode, keys, "two"))
     assert contents(path, mode) == Counter({(1, "a", 0.5): 1})
 

@@ -26,7 +26,7 @@ from streaming.targets.memory import MemoryTarget
 from streaming.targets.parquet import ParquetTarget
 from streaming.targets.sql import SqlTarget
 from streaming.targets.sqlite import Sqlite
-from streaming.targets.target import ViewDelta, address_of, place_of
+from streaming.targets.target import ViewDelta, address_of, expand_template
 from tests.generators.view_histories import NAN, counted, histories, table_of
 
 HISTORIES = st.sampled_from(["delta", "upsert", "complete"]).flatmap(histories)
@@ -84,9 +84,9 @@ def test_memory_names_the_views_it_has_and_refuses_another_state():
 
     with pytest.raises(TargetError, match=r"of view 'w' has been written .* views are: v"):
         target.table("w")
-    with pytest.raises(TargetError, match="do not come from view 'v'"):
+    with pytest.raises(TargetError, match="are not from view 'v'"):
         target.write(ViewDelta("v", 1, ONE, state_id="two"))
-    with pytest.raises(TargetError, match="at least 1"):
+    with pytest.raises(TargetError, match="give 1 or more"):
         MemoryTarget(0)
 
 
@@ -182,8 +182,8 @@ def test_a_target_is_a_value_until_it_is_used(target):
 
 
 def test_places_have_names_of_views_and_messages_no_secrets():
-    assert place_of("out/{view}", "..") == "out/%2E."
-    assert place_of("{view}", "a/b", quoted=False) == "a/b"
+    assert expand_template("out/{view}", "..") == "out/%2E."
+    assert expand_template("{view}", "a/b", quoted=False) == "a/b"
     assert address_of("abfss://box@account.host/lake?sig=secret") == "abfss://account.host/lake"
 
 

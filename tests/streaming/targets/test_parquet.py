@@ -155,7 +155,7 @@ def test_views_whose_names_contain_each_other_are_told_apart(tmp_path):
     rows = table_of([((1, "a", None), 1)])
     ParquetTarget(tmp_path).write(ViewDelta("v-00000000000000000001-s", 0, rows, state_id="s"))
 
-    with pytest.raises(TargetError, match="do not come from view 'v'"):
+    with pytest.raises(TargetError, match="are not from view 'v'"):
         ParquetTarget(tmp_path).write(ViewDelta("v", 0, rows, state_id="s"))
 
 

@@ -225,7 +225,7 @@ def test_rows_of_another_state_directory_are_not_mixed_with(database, mode):
     target = SqlTarget(database.connect, table)
     target.write(ViewDelta("v", 0, ONE, mode, keys, "one"))
 
-    with pytest.raises(TargetError, match="do not come from view 'v' of this state directory"):
+    with pytest.raises(TargetError, match="are not from view 'v' of this state directory"):
         target.write(ViewDelta("v", 0, ONE, mode, keys, "two"))
     target.close()
     assert contents(database, table, mode) == Counter({(1, "a", 0.5): 1})

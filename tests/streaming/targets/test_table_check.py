@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streaming.targets.table_check import TableShape, difference
+from streaming.targets.table_check import TableShape, describe_mismatch
 
 
 @pytest.mark.parametrize(
@@ -24,4 +24,4 @@ from streaming.targets.table_check import TableShape, difference
 def test_columns_are_compared_by_the_family_of_their_type(type_, column, is_accepted):
     shape = TableShape({"x": type_}, frozenset(), ())
 
-    assert (difference(shape, {"x": column}) is None) == is_accepted
+    assert (describe_mismatch(shape, {"x": column}) is None) == is_accepted

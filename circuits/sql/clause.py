@@ -1,0 +1,180 @@
+"""A clause with expressions (WHERE, the SELECT list, ON), and how to read them.
+
+A *reader* is a function that turns one kind of syntax-tree node into an expression of
+`circuits.plan.expressions`. `circuits.sql.readers` lists all readers; ``Clause.read`` looks up the
+reader of a node. The readers of columns, aggregates, subqueries and windows ask the clause,
+because WHERE, HAVING and ON differ only in these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from sqlglot import exp
+
+from circuits.plan.expressions import Expression, Literal
+from circuits.sql.parsing import NAME_IN_TEXT
+from circuits.sql.source import SYMBOLS, SqlSource
+from circuits.types import functions
+
+__all__ = ["Clause", "Reader", "ReaderTable", "call_function", "is_aggregate"]
+
+#: Aggregates that sqlglot represents by their name in the text, as it has no class for them.
+AGGREGATES_BY_NAME: Final = frozenset({"mean"})
+
+Reader = Callable[["Clause", Any], Expression]
+
+
+@dataclass(frozen=True)
+class ReaderTable:
+    """The reader of each construct of an expression.
+
+    Args:
+        by_class: By the class of the syntax-tree node.
+        by_name: By the lower-case name of a function that has no class in sqlglot.
+    """
+
+    by_class: Mapping[type[exp.Expr], Reader]
+    by_name: Mapping[str, Reader]
+
+    def find(self, node: exp.Expr) -> Reader | None:
+        """Return the reader of a node; None if its construct is not supported."""
+        if isinstance(node, exp.Anonymous):
+            return self.by_name.get(node.name.lower())
+        return self.by_class.get(type(node))
+
+    def function_names(self) -> Iterable[str]:
+        """Return the SQL names of the scalar functions, for error messages."""
+        return {
+            kind.sql_name().lower()
+            for kind in self.by_class
+            if issubclass(kind, exp.Func) and not issubclass(kind, exp.Binary)
+        }
+
+
+def _refuse(construct: str, advice: str = "") -> Reader:
+    """Return a reader that raises an error: the clause does not support the construct."""
+
+    def refuse(clause: Clause, node: exp.Expr) -> Expression:
+        raise clause.source.unsupported(node, f"{construct} in {clause.name}", advice)
+
+    return refuse
+
+
+NO_AGGREGATE: Final = _refuse(
+    "an aggregate function", "use HAVING, or aggregate in a query in FROM"
+)
+NO_SCALAR: Final = _refuse("a scalar subquery")
+NO_WINDOW: Final = _refuse("a window function")
+
+
+@dataclass(frozen=True)
+class Clause:
+    """A clause that contains expressions.
+
+    Args:
+        source: The text, for errors.
+        readers: The readers of all constructs.
+        name: The name of the clause in errors, as ``WHERE``.
+        read_column: Returns the value of a column.
+        read_aggregate: Returns the value of a call of an aggregate function.
+        read_scalar: Returns the value of a subquery that has one row and one column.
+        read_window: Returns the value of a window function.
+    """
+
+    source: SqlSource
+    readers: ReaderTable
+    name: str
+    read_column: Reader
+    read_aggregate: Reader = NO_AGGREGATE
+    read_scalar: Reader = NO_SCALAR
+    read_window: Reader = NO_WINDOW
+
+    def read(self, node: exp.Expr) -> Expression:
+        """Return the expression of a syntax tree.
+
+        Raises:
+            SqlError: A name is unknown, or a function does not take arguments of these types.
+            UnsupportedSqlError: A construct is not supported.
+        """
+        if isinstance(node, exp.Anonymous):
+            self.source.allow_arguments(node, "this", "expressions")
+        reader = self.readers.find(node)
+        if reader is not None:
+            return reader(self, node)
+        if is_aggregate(node):
+            return self.read_aggregate(self, node)
+        word = str(node.meta.get(NAME_IN_TEXT, ""))
+        raise self.source.unsupported(node, self._describe(node), self._list_functions(node), word)
+
+    def read_condition(self, node: exp.Expr) -> Expression:
+        """Return the expression of a condition, which is of type bool."""
+        condition = self.read(node)
+        if pa.types.is_null(condition.type):
+            return Literal(None, pa.bool_())
+        if not pa.types.is_boolean(condition.type):
+            raise self.source.error(
+                node,
+                f"{self.name} needs a condition, not a value of type {condition.type}; compare it",
+            )
+        return condition
+
+    def read_arguments(self, node: exp.Expr, *names: str) -> tuple[Expression, ...]:
+        """Return the arguments of a node that are set, in the order of ``names``.
+
+        Raises:
+            UnsupportedSqlError: Another argument is set.
+        """
+        self.source.allow_arguments(node, *names)
+        return tuple(self.read(node.args[name]) for name in names if node.args.get(name))
+
+    def call(
+        self, node: exp.Expr, name: str, *arguments: Expression, type: pa.DataType | None = None
+    ) -> Expression:
+        """Return a call of a function; errors point to ``node``."""
+        return call_function(self.source, node, name, *arguments, type=type)
+
+    def _describe(self, node: exp.Expr) -> str:
+        if _is_function_call(node):
+            return f"function {self.source.name_in_text(node)}()"
+        if isinstance(node, exp.Query):
+            return f"a subquery in {self.name}"
+        return f"{self.source.describe(node)} in {self.name}"
+
+    def _list_functions(self, node: exp.Expr) -> str:
+        """Return the supported functions as an advice, if the node is a function."""
+        if not _is_function_call(node):
+            return ""
+        return "functions: " + ", ".join(sorted(self.readers.function_names()))
+
+
+def call_function(
+    source: SqlSource,
+    node: exp.Expr,
+    name: str,
+    *arguments: Expression,
+    type: pa.DataType | None = None,
+) -> Expression:
+    """Return a call of a function of `circuits.types.functions`; errors point to ``node``."""
+    with source.errors_at(node):
+        if type is None:
+            return functions.call(name, *arguments)
+        return functions.call(name, *arguments, type=type)
+
+
+def is_aggregate(node: exp.Expr) -> bool:
+    """Return whether the node itself is a call of an aggregate function."""
+    if isinstance(node, exp.Anonymous):
+        return node.name.lower() in AGGREGATES_BY_NAME
+    return isinstance(node, exp.AggFunc | exp.Filter | exp.IgnoreNulls | exp.RespectNulls)
+
+
+def _is_function_call(node: exp.Expr) -> bool:
+    """Return whether the text calls a function; sqlglot also has functions for operators."""
+    if not isinstance(node, exp.Func):
+        return False
+    is_operator = isinstance(node, exp.Binary) or type(node) in SYMBOLS
+    return NAME_IN_TEXT in node.meta or not is_operator

@@ -1,0 +1,226 @@
+"""The plan of a SELECT while it is read, and the names of its columns.
+
+FROM makes the first plan. Conditions add operators on top of it (`circuits.sql.conditions`). A
+scalar subquery is joined to it, so that its value is one more column on the right. Columns are only
+added at the end, so expressions that have been read before stay valid.
+
+A correlated condition (one that names columns of the enclosing query) cannot be applied here. The
+builder collects it for the reader of the subquery (`circuits.sql.subqueries`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import reduce
+from typing import NamedTuple, Protocol, cast
+
+from sqlglot import exp
+
+from circuits.plan.expressions import Call, Column, Expression, conjuncts, substitute
+from circuits.plan.nodes import Filter, PlanNode
+from circuits.sql.clause import Clause, Reader
+from circuits.sql.environment import DerivedTable, Environment, QueryPlanner
+from circuits.sql.scope import Scope, ScopeColumn, is_correlated, is_outer_column, shift_columns
+from circuits.sql.selection import Selection
+from circuits.types import functions
+
+__all__ = [
+    "CorrelatedCondition",
+    "QueryReader",
+    "SelectBuilder",
+    "add_alias",
+    "conjuncts_of",
+    "factor_out_common",
+]
+
+
+class QueryReader(QueryPlanner, Protocol):
+    """The interface of the module `circuits.sql.query`, which also reads correlated subqueries."""
+
+    def read_from_and_where(
+        self, environment: Environment, node: exp.Select, parent: Scope | None = None
+    ) -> SelectBuilder:
+        """Read FROM and WHERE of a SELECT that may name the columns of the scope around it."""
+
+    def read_selection(
+        self, environment: Environment, node: exp.Select, parent: Scope | None = None
+    ) -> Selection:
+        """Read such a SELECT up to its list."""
+
+    def finish_selection(self, selection: Selection) -> DerivedTable:
+        """Apply the clauses after the list: QUALIFY, DISTINCT, ORDER BY and LIMIT."""
+
+    def join_scalar(self, builder: SelectBuilder, node: exp.Expr) -> tuple[PlanNode, Expression]:
+        """Return the builder's plan joined to a scalar subquery, and the value of the subquery."""
+
+
+class CorrelatedCondition(NamedTuple):
+    """A condition that names columns of the enclosing query, and its place in the text."""
+
+    node: exp.Expr
+    condition: Expression
+
+
+class SelectBuilder:
+    """The plan of FROM and WHERE so far, with the names of its columns.
+
+    Args:
+        environment: The names that subqueries can use.
+        plan: The plan so far.
+        scope_columns: The names of its columns.
+        parent: The scope of the enclosing query, if this is a subquery.
+
+    Attributes:
+        correlated_conditions: The conditions so far that the enclosing query must apply.
+        aliases: The expressions of the SELECT list, by lower-case alias; None if several
+            expressions have the alias.
+    """
+
+    def __init__(
+        self,
+        environment: Environment,
+        plan: PlanNode,
+        scope_columns: Iterable[ScopeColumn] = (),
+        parent: Scope | None = None,
+    ) -> None:
+        self.environment = environment
+        self.source = environment.source
+        self.plan = plan
+        self.scope_columns = tuple(scope_columns)
+        self.parent = parent
+        self.correlated_conditions: list[CorrelatedCondition] = []
+        self.aliases: Mapping[str, exp.Expr | None] = {}
+        # The ids of the aliased expressions that are being read. In ``x + 1 AS x`` the inner x
+        # is a column, not the alias again.
+        self._aliases_in_progress: set[int] = set()
+
+    @property
+    def queries(self) -> QueryReader:
+        """The reader of subqueries."""
+        return cast(QueryReader, self.environment.queries)
+
+    @property
+    def scope(self) -> Scope:
+        environment = self.environment
+        return Scope(self.source, self.scope_columns, self.parent, environment.unsupported_scope)
+
+    @property
+    def width(self) -> int:
+        return len(self.plan.fields)
+
+    def clause(self, name: str, **options: Reader) -> Clause:
+        """Return a clause of expressions over the plan; its scalar subqueries are joined to it.
+
+        ``options`` are those of `Clause`.
+        """
+        return self.environment.clause(
+            name, self.read_column, **{"read_scalar": self.join_scalar_subquery, **options}
+        )
+
+    def find_own_value(self, node: exp.Column) -> Expression | None:
+        """Return the value of a column of this FROM clause; None for any other name."""
+        return Scope(self.source, self.scope_columns).find(node)
+
+    def read_column(self, clause: Clause, node: exp.Column) -> Expression:
+        """Return the value of a name: a column of FROM, an alias of the list, an outer column."""
+        value = self.find_own_value(node)
+        if value is not None:
+            return value
+        name = node.name.casefold()
+        if node.table or name not in self.aliases:
+            return self.scope.resolve(node)
+        aliased = self.aliases[name]
+        if aliased is None:
+            raise self.source.error(
+                node, f"{node.name!r} is the alias of several expressions; give each its own"
+            )
+        if id(aliased) in self._aliases_in_progress:
+            return self.scope.resolve(node)
+        self._aliases_in_progress.add(id(aliased))
+        try:
+            return clause.read(aliased)
+        finally:
+            self._aliases_in_progress.remove(id(aliased))
+
+    def add_filter(self, node: exp.Expr, condition: Expression) -> None:
+        """Keep the rows for which a condition is true."""
+        for part in conjuncts([factor_out_common(condition)]):
+            if is_correlated(part):
+                self.correlated_conditions.append(CorrelatedCondition(node, part))
+            else:
+                self.plan = Filter(self.plan, part)
+
+    def append_columns_of(self, right: SelectBuilder) -> None:
+        """Add the names and correlated conditions of a plan that is joined on the right.
+
+        The caller then sets ``plan`` to the join.
+        """
+        width = self.width
+        self.scope_columns += tuple(
+            column.map_values(lambda value: shift_columns(value, width))
+            for column in right.scope_columns
+        )
+        self.correlated_conditions += [
+            CorrelatedCondition(node, _shift_own_columns(condition, width))
+            for node, condition in right.correlated_conditions
+        ]
+
+    def join_scalar_subquery(self, clause: Clause, node: exp.Expr) -> Expression:
+        """Join a scalar subquery to the plan and return its value."""
+        self.plan, value = self.queries.join_scalar(self, node)
+        return value
+
+
+def add_alias(aliases: dict[str, exp.Expr | None], item: exp.Alias) -> None:
+    """Record the expression of an alias; None if the alias has several expressions."""
+    name = item.alias.casefold()
+    is_repeated = name in aliases and aliases[name] != item.this
+    aliases[name] = None if is_repeated else item.this
+
+
+def _shift_own_columns(expression: Expression, width: int) -> Expression:
+    """Add ``width`` to the numbers of the query's own columns, not to those of outer columns."""
+
+    def shift(column: Column) -> Column:
+        return (
+            column if is_outer_column(column.index) else Column(column.index + width, column.type)
+        )
+
+    return substitute(expression, shift)
+
+
+def conjuncts_of(condition: exp.Expr) -> Iterator[exp.Expr]:
+    """Yield the conditions that AND connects, in the order of the text."""
+    stack = [condition]
+    while stack:
+        part = stack.pop()
+        if isinstance(part, exp.And):
+            stack += [part.right, part.left]
+        elif isinstance(part, exp.Paren):
+            stack.append(part.this)
+        else:
+            yield part
+
+
+def factor_out_common(condition: Expression) -> Expression:
+    """Factor the conditions that all branches of an OR have in common out of it.
+
+    ``(a and b) or (a and c)`` becomes ``a and (b or c)``, so that a join condition that is repeated
+    in each branch is found as one. The result is equal in three-valued logic, too.
+    """
+    if not isinstance(condition, Call):
+        return condition
+    if condition.function == "and":
+        return functions.call("and", *map(factor_out_common, condition.arguments))
+    if condition.function != "or":
+        return condition
+    branches = [list(conjuncts([factor_out_common(branch)])) for branch in condition.arguments]
+    common = [part for part in branches[0] if all(part in branch for branch in branches)]
+    common = list(dict.fromkeys(common))
+    if not common:
+        return condition
+    remainders = [[part for part in branch if part not in common] for branch in branches]
+    if not all(remainders):  # a or (a and b) is a
+        return reduce(lambda left, right: functions.call("and", left, right), common)
+    alternatives = [functions.call("and", *remainder) for remainder in remainders]
+    return functions.call("and", *common, functions.call("or", *alternatives))
