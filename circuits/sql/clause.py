@@ -68,6 +68,7 @@ NO_AGGREGATE: Final = _refuse(
     "an aggregate function", "use HAVING, or aggregate in a query in FROM"
 )
 NO_SCALAR: Final = _refuse("a scalar subquery")
+NO_MEMBERSHIP: Final = _refuse("EXISTS, IN, ANY or ALL of a subquery")
 NO_WINDOW: Final = _refuse("a window function")
 
 
@@ -83,6 +84,7 @@ class Clause:
         read_aggregate: Returns the value of a call of an aggregate function.
         read_scalar: Returns the value of a subquery that has one row and one column.
         read_window: Returns the value of a window function.
+        read_membership: Returns the value of EXISTS, IN, ANY or ALL of a subquery.
     """
 
     source: SqlSource
@@ -92,6 +94,7 @@ class Clause:
     read_aggregate: Reader = NO_AGGREGATE
     read_scalar: Reader = NO_SCALAR
     read_window: Reader = NO_WINDOW
+    read_membership: Reader = NO_MEMBERSHIP
 
     def read(self, node: exp.Expr) -> Expression:
         """Return the expression of a syntax tree.

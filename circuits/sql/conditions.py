@@ -11,7 +11,7 @@ from sqlglot import exp
 from circuits.sql import disjunctions, subqueries
 from circuits.sql.select_builder import SelectBuilder, conjuncts_of
 
-__all__ = ["restrict"]
+__all__ = ["has_query", "restrict"]
 
 
 def restrict(
@@ -29,15 +29,16 @@ def restrict(
         applied: The ``id`` of conditions in it that FROM has applied already.
     """
     parts = [part for part in conjuncts_of(condition) if id(part) not in applied]
-    parts.sort(key=_has_query)  # filters first, they are cheaper than semijoins
+    parts.sort(key=has_query)  # filters first, they are cheaper than semijoins
     for part in parts:
         if subqueries.is_membership(part):
             builder.plan = subqueries.plan_semijoin(builder, builder.clause(clause_name), part)
-        elif _has_query(part) and disjunctions.has_membership(part):
+        elif disjunctions.is_splittable(part):
             builder.plan = disjunctions.filter_by_disjunction(builder, clause_name, part)
         else:
             builder.add_filter(part, builder.clause(clause_name).read_condition(part))
 
 
-def _has_query(node: exp.Expr) -> bool:
+def has_query(node: exp.Expr) -> bool:
+    """Return whether an expression has a subquery."""
     return any(isinstance(part, exp.Query) for part in node.walk())

@@ -16,8 +16,8 @@ from sqlglot import exp
 from circuits.plan.nodes import Map, PlanNode, Scan, columns
 from circuits.sql.clause import Clause, Reader, ReaderTable
 from circuits.sql.parsing import NAME_IN_TEXT
-from circuits.sql.scope import Scope
-from circuits.sql.source import SqlSource, Unsupported
+from circuits.sql.scope import Domain, Scope
+from circuits.sql.source import CorrelatedSqlError, SqlSource, Unsupported
 
 __all__ = [
     "NO_RANKS",
@@ -55,10 +55,18 @@ class DerivedTable:
     Args:
         plan: The plan.
         unreadable_columns: The error for reading a column, by its index.
+        domain: If the query is correlated, the values of the enclosing query for which the plan
+            has the rows of the query. They are the first columns of the plan.
     """
 
     plan: PlanNode
     unreadable_columns: dict[int, Unsupported] = field(default_factory=dict)
+    domain: Domain | None = None
+
+    @property
+    def domain_width(self) -> int:
+        """The number of columns before those of the query."""
+        return 0 if self.domain is None else self.domain.width
 
     def require_all_columns(self, source: SqlSource, node: exp.Expr) -> PlanNode:
         """Return the plan; raise an error if a column cannot be read."""
@@ -113,6 +121,8 @@ class Environment:
         common_tables: The WITH queries around it, by lower-case name.
         unsupported_scope: The scope of an enclosing query whose columns SQL allows to name here,
             but this package does not. It serves the error message only.
+        domain: The values of the enclosing query for which the query is planned, if it is
+            correlated (`circuits.sql.decorrelation`).
     """
 
     source: SqlSource
@@ -121,6 +131,7 @@ class Environment:
     readers: ReaderTable
     common_tables: Mapping[str, CommonTable] = field(default_factory=dict)
     unsupported_scope: Scope | None = None
+    domain: Domain | None = None
 
     def clause(self, name: str, read_column: Reader, **options: Reader) -> Clause:
         """Return a clause that contains expressions; ``options`` are those of `Clause`."""
@@ -129,6 +140,16 @@ class Environment:
     def without_outer_scope(self, scope: Scope | None) -> Environment:
         """Return the environment of a query that cannot use the columns of the scope around it."""
         return self if scope is None else replace(self, unsupported_scope=scope)
+
+    def plan_query(self, node: exp.Expr, ranks: RankRanges = NO_RANKS) -> DerivedTable:
+        """Return the plan of a query, for all values of the domain only if it is correlated."""
+        if self.domain is None:
+            return self.queries.plan_query(self, node, ranks)
+        try:
+            apart = replace(self, domain=None, unsupported_scope=self.domain.scope)
+            return self.queries.plan_query(apart, node, ranks)
+        except CorrelatedSqlError:
+            return self.queries.plan_query(self, node, ranks)
 
     def with_common_tables(self, node: exp.Expr, parent: Scope | None = None) -> Environment:
         """Return the environment of a query with its own WITH queries added.
@@ -204,9 +225,10 @@ class Environment:
         if common.recursive:
             key = ()
             if key not in common.plans:
-                common.plans[key] = self.queries.plan_recursive(common)
+                apart = replace(common, environment=replace(common.environment, domain=None))
+                common.plans[key] = self.queries.plan_recursive(apart)
         elif key not in common.plans:
-            derived = self.queries.plan_query(common.environment, common.node.this, ranks)
+            derived = common.environment.plan_query(common.node.this, ranks)
             names = common.node.args["alias"].args.get("columns") or []
             check_rank_names(self.source, common.node, derived, ranks)
             common.plans[key] = rename_columns(self.source, derived, names)
@@ -256,8 +278,9 @@ def rename_columns(
     A repeated name, in any case, gets a numeric suffix, as in DuckDB: ``a, a, a`` become ``a, a_1,
     a_2``.
     """
-    plan = derived.plan
-    old_names = [field.name for field in plan.fields]
+    plan, first = derived.plan, derived.domain_width
+    domain_names = tuple(field.name for field in plan.fields[:first])
+    old_names = [field.name for field in plan.fields[first:]]
     if len(names) > len(old_names):
         raise source.error(
             names[len(old_names)],
@@ -267,4 +290,5 @@ def rename_columns(
     new_names = _unique_names([*(name.name for name in names), *old_names[len(names) :]])
     if new_names == old_names:
         return derived
-    return DerivedTable(Map(plan, columns(plan), tuple(new_names)), derived.unreadable_columns)
+    renamed = Map(plan, columns(plan), (*domain_names, *new_names))
+    return replace(derived, plan=renamed)

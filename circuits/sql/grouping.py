@@ -16,12 +16,13 @@ aggregates ignore NULL.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import pyarrow as pa
 from sqlglot import exp
 
-from circuits.plan.expressions import Call, Column, Expression, Literal
+from circuits.plan.expressions import Call, Column, Expression, Literal, columns_of
 from circuits.plan.nodes import (
     Aggregate,
     AggregateCall,
@@ -29,15 +30,18 @@ from circuits.plan.nodes import (
     CrossJoin,
     Map,
     PlanNode,
+    Semijoin,
+    Union,
     Values,
+    columns,
 )
 from circuits.sql.clause import Clause, is_aggregate
 from circuits.sql.literals import NULL, integer_literal
-from circuits.sql.scope import FIRST_OUTER_COLUMN, is_correlated, is_outer_column, shift_columns
-from circuits.sql.select_builder import SelectBuilder
+from circuits.sql.scope import FIRST_OUTER_COLUMN, is_correlated, is_outer_column
+from circuits.sql.select_builder import SelectBuilder, SubqueryValue
 from circuits.types import functions
 
-__all__ = ["ONE_ROW", "Grouping", "has_aggregate", "is_grouped"]
+__all__ = ["ONE_ROW", "Grouping", "has_aggregate", "is_grouped", "is_padded_aggregate"]
 
 # Placeholders are columns, numbered from these values on, beyond the columns of any plan.
 FIRST_KEY: Final = 2 * FIRST_OUTER_COLUMN
@@ -87,13 +91,6 @@ class _Aggregate(NamedTuple):
     type: pa.DataType
 
 
-class _ScalarSubquery(NamedTuple):
-    """A plan of one row, and the value of the subquery over its columns."""
-
-    plan: PlanNode
-    value: Expression
-
-
 class Grouping:
     """The keys, aggregates and scalar subqueries of a grouped SELECT, while it is read.
 
@@ -105,12 +102,18 @@ class Grouping:
         self.source = builder.source
         self.keys: list[Expression] = []
         self._aggregates: list[_Aggregate] = []
-        self._subqueries: list[_ScalarSubquery] = []
+        self._subqueries: list[SubqueryValue] = []
+        self._subquery_values: list[Expression] = []
+        for column in builder.domain_columns:
+            self.add_key(column)
 
     def clause(self, name: str) -> Clause:
         """Return a clause of expressions over the groups, with placeholders for aggregates."""
         return self.builder.clause(
-            name, read_aggregate=self._read_aggregate, read_scalar=self._read_scalar
+            name,
+            read_aggregate=self._read_aggregate,
+            read_scalar=self._read_scalar,
+            read_membership=self._read_membership,
         )
 
     def add_key(self, expression: Expression) -> Column:
@@ -119,8 +122,12 @@ class Grouping:
             self.keys.append(expression)
         return Column(FIRST_KEY + self.keys.index(expression), expression.type)
 
-    def build_plan(self) -> PlanNode:
-        """Return the plan of the groups: keys, aggregates, values of scalar subqueries."""
+    def build_plan(self, node: exp.Expr | None = None) -> PlanNode:
+        """Return the plan of the groups: keys, aggregates, values of scalar subqueries.
+
+        Args:
+            node: The SELECT, for errors.
+        """
         arguments = [call.argument for call in self._aggregates if call.argument is not None]
         arguments = list(dict.fromkeys(arguments))
         fields = self.builder.plan.fields
@@ -140,10 +147,18 @@ class Grouping:
             )
             for number, call in enumerate(self._aggregates)
         )
-        groups = Aggregate(inputs, tuple(range(len(self.keys))), calls)
-        if not self._subqueries:
-            return groups
-        return CrossJoin((groups, *(subquery.plan for subquery in self._subqueries)))
+        groups: PlanNode = Aggregate(inputs, tuple(range(len(self.keys))), calls)
+        domain = self.builder.domain
+        if domain is not None and len(self.keys) == len(self.builder.domain_columns):
+            is_by_clause = node is not None and node.args.get("group")
+            groups = groups if is_by_clause else pad_aggregate(groups, domain.plan)
+        error_node = node if node is not None else exp.Null()
+        for subquery in self._subqueries:
+            groups, value = subquery.join(
+                groups, lambda expression: self.rewrite_over_groups(error_node, expression)
+            )
+            self._subquery_values.append(value)
+        return groups
 
     def is_count(self, index: int) -> bool:
         """Return whether a column of the plan is a count, which is 0 for an empty group."""
@@ -171,10 +186,7 @@ class Grouping:
             return Column(index - FIRST_KEY, type_)
         if index < FIRST_SUBQUERY:
             return Column(len(self.keys) + index - FIRST_AGGREGATE, type_)
-        number = index - FIRST_SUBQUERY
-        widths = [len(subquery.plan.fields) for subquery in self._subqueries[:number]]
-        columns_before = len(self.keys) + len(self._aggregates) + sum(widths)
-        return shift_columns(self._subqueries[number].value, columns_before)
+        return self._subquery_values[index - FIRST_SUBQUERY]
 
     def _ungrouped_error(self, node: exp.Expr, column: Column) -> Exception:
         name = self.builder.plan.fields[column.index].name
@@ -203,9 +215,15 @@ class Grouping:
             counted = integer_literal(1) if argument is None else argument
             argument = argument_clause.call(node, "case", condition, counted, NULL)
         if argument is not None and is_correlated(argument):
-            raise source.unsupported(
+            if all(map(is_outer_column, columns_of(argument))):
+                raise self._outer_aggregate_error(node)
+            raise source.correlated(
                 node, "an aggregate of columns of the enclosing query", "aggregate in a join"
             )
+        domain_columns = {c.index for c in self.builder.domain_columns if isinstance(c, Column)}
+        if argument is not None and columns_of(argument):
+            if columns_of(argument) <= domain_columns:
+                raise self._outer_aggregate_error(node)
         with source.errors_at(node):
             type_ = functions.aggregate_type(function, argument and argument.type)
         distinct = distinct and function not in ("min", "max")
@@ -255,10 +273,55 @@ class Grouping:
             )
         return clause.read(argument.expressions[0]), True
 
+    def _outer_aggregate_error(self, node: exp.Expr) -> Exception:
+        return self.source.unsupported(
+            node,
+            "an aggregate of columns of the enclosing query only",
+            "aggregate in the enclosing query",
+        )
+
     def _read_scalar(self, clause: Clause, node: exp.Expr) -> Expression:
         """Return the placeholder of a scalar subquery, which is joined to the groups."""
-        environment = self.builder.environment.without_outer_scope(self.builder.scope)
-        subquery_builder = SelectBuilder(environment, ONE_ROW)
-        value = subquery_builder.join_scalar_subquery(clause, node)
-        self._subqueries.append(_ScalarSubquery(subquery_builder.plan, value))
-        return Column(FIRST_SUBQUERY + len(self._subqueries) - 1, value.type)
+        return self._add_subquery(self.builder.queries.read_scalar(self.builder, node))
+
+    def _read_membership(self, clause: Clause, node: exp.Expr) -> Expression:
+        """Return the placeholder of EXISTS or IN, whose value is joined to the groups."""
+        return self._add_subquery(self.builder.queries.read_membership(self.builder, clause, node))
+
+    def _add_subquery(self, subquery: SubqueryValue) -> Expression:
+        self._subqueries.append(subquery)
+        return Column(FIRST_SUBQUERY + len(self._subqueries) - 1, subquery.type)
+
+
+def pad_aggregate(groups: PlanNode, domain: PlanNode) -> PlanNode:
+    """Return an aggregate by the columns of a domain, with a row for each of its rows.
+
+    A row without a group has the aggregates of no rows.
+    """
+    assert isinstance(groups, Aggregate)
+    if not groups.keys:
+        return groups
+    keys = len(groups.keys)
+    calls = tuple(
+        replace(call, argument=None if call.argument is None else call.argument - keys)
+        for call in groups.aggregates
+    )
+    of_no_rows = Aggregate(Values(groups.input.fields[keys:], ()), (), calls)
+    links = [
+        functions.call("same", column, Column(column.index + keys, column.type))
+        for column in columns(domain)
+    ]
+    predicate = links[0] if keys == 1 else functions.call("and", *links)
+    missing = Semijoin(domain, groups, predicate, anti=True)
+    return Union((groups, CrossJoin((missing, of_no_rows))))
+
+
+def is_padded_aggregate(plan: Union, keys: int) -> bool:
+    """Return whether a union is the result of `pad_aggregate` for this number of keys."""
+    groups, *others = plan.inputs
+    if not (isinstance(groups, Aggregate) and len(groups.keys) == keys and len(others) == 1):
+        return False
+    padding = others[0]
+    if not (isinstance(padding, CrossJoin) and isinstance(padding.inputs[0], Semijoin)):
+        return False
+    return padding.inputs[0].anti and padding.inputs[0].right is groups

@@ -17,7 +17,7 @@ from circuits.sql.environment import NO_RANKS, DerivedTable, Environment, RankRa
 from circuits.sql.recursion import plan_recursive
 from circuits.sql.select import finish_selection, read_from_and_where, read_selection
 from circuits.sql.set_operations import apply_limit, plan_set_operation
-from circuits.sql.subqueries import join_scalar
+from circuits.sql.subqueries import join_scalar, read_membership, read_scalar
 from circuits.sql.values import read_values
 
 __all__ = [
@@ -26,6 +26,8 @@ __all__ = [
     "plan_query",
     "plan_recursive",
     "read_from_and_where",
+    "read_membership",
+    "read_scalar",
     "read_selection",
 ]
 
@@ -49,7 +51,8 @@ def plan_query(
 
 
 def _plan_select(environment: Environment, node: exp.Select, ranks: RankRanges) -> DerivedTable:
-    return finish_selection(read_selection(environment, node, None, ranks))
+    parent = None if environment.domain is None else environment.domain.scope
+    return finish_selection(read_selection(environment, node, parent, ranks))
 
 
 def _plan_parentheses(
@@ -58,22 +61,23 @@ def _plan_parentheses(
     source = environment.source
     source.allow_arguments(node, "this", "with_", "order", "limit", "offset")
     environment = environment.with_common_tables(node)
-    derived = plan_query(environment, node.this, ranks)
+    derived = environment.plan_query(node.this, ranks)
     if not any(node.args.get(name) for name in ("order", "limit", "offset")):
         return derived
     plan = derived.require_all_columns(source, node)
-    return DerivedTable(apply_limit(environment, node, plan))
+    limited = apply_limit(environment, node, plan, derived.domain_width)
+    return DerivedTable(limited, domain=derived.domain)
 
 
 def _plan_set_operation(
     environment: Environment, node: exp.SetOperation, ranks: RankRanges
 ) -> DerivedTable:
-    return DerivedTable(plan_set_operation(environment, node))
+    return plan_set_operation(environment, node)
 
 
 def _plan_values(environment: Environment, node: exp.Values, ranks: RankRanges) -> DerivedTable:
     environment.source.allow_arguments(node, "expressions")
-    return DerivedTable(read_values(environment, node))
+    return read_values(environment, node)
 
 
 QUERY_PLANNERS: Final[

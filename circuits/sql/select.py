@@ -23,7 +23,7 @@ from sqlglot import exp
 from circuits.plan.expressions import Expression, Literal, conjuncts
 from circuits.plan.nodes import Distinct, Field, Filter, Map, PlanNode, TopK, Values, columns
 from circuits.sql.clause import Clause, is_aggregate
-from circuits.sql.conditions import restrict
+from circuits.sql.conditions import has_query, restrict
 from circuits.sql.environment import (
     NO_RANKS,
     DerivedTable,
@@ -52,7 +52,7 @@ from circuits.sql.scope import Scope, is_correlated
 from circuits.sql.select_builder import SelectBuilder, add_alias, conjuncts_of, factor_out_common
 from circuits.sql.selection import BoundedRowNumber, Selection
 from circuits.sql.source import Unsupported
-from circuits.sql.subqueries import add_condition_keys, is_membership
+from circuits.sql.subqueries import add_condition_keys
 from circuits.sql.tables import read_from_clause
 
 __all__ = ["finish_selection", "read_from_and_where", "read_selection"]
@@ -137,7 +137,7 @@ class _SelectReader:
         row_number = self._read_row_number()
         order_by = self._read_order_by()
         correlated_conditions = self._read_correlated_conditions()
-        plan = self.grouping.build_plan() if self.grouping else self.builder.plan
+        plan = self.grouping.build_plan(self.node) if self.grouping else self.builder.plan
         return Selection(
             self.node,
             self.source,
@@ -152,6 +152,8 @@ class _SelectReader:
                 for index, item in enumerate(self.items)
                 if item.unreadable_reason is not None
             },
+            self.builder.domain,
+            tuple(self._over_groups(self.node, c) for c in self.builder.domain_columns),
         )
 
     def _clause(self, name: str) -> Clause:
@@ -218,7 +220,24 @@ class _SelectReader:
             raise self.source.error(self.node, "SELECT without columns; name at least one")
         return items
 
+    def _is_key_with_query(self, node: exp.Expr, name: str) -> bool:
+        """Return whether an item has a subquery, and GROUP BY names it."""
+        group = self.node.args.get("group")
+        if group is None or not has_query(node):
+            return False
+        if group.args.get("all"):
+            return not has_aggregate(node)
+        return any(
+            key == node
+            or (_is_number(key) and self.node.expressions[int(key.this) - 1].unalias() == node)
+            or (isinstance(key, exp.Column) and key.name.casefold() == name.casefold())
+            for key in group.expressions
+            if not _is_number(key) or int(key.this) <= len(self.node.expressions)
+        )
+
     def _read_item(self, clause: Clause, name: str, node: exp.Expr) -> _Item:
+        if self._is_key_with_query(node, name):
+            clause = replace(self.builder.clause("SELECT"), read_window=_refuse_window)
         if self.row_number is None or node != self.row_number:
             return _Item(name, node, clause.read(node))
         if node is not self.row_number:
@@ -250,7 +269,7 @@ class _SelectReader:
             else:
                 value = clause.read(node)
             if is_correlated(value):
-                raise self.source.unsupported(node, "a correlated GROUP BY", USE_WHERE)
+                raise self.source.correlated(node, "a correlated GROUP BY", USE_WHERE)
             grouping.add_key(value)
 
     def _read_having(self) -> list[tuple[exp.Expr, Expression]]:
@@ -261,12 +280,6 @@ class _SelectReader:
         clause = self._clause("HAVING")
         conditions = []
         for part in conjuncts_of(having.this):
-            if is_membership(part):
-                raise self.source.unsupported(
-                    part,
-                    "EXISTS or IN (subquery) in HAVING",
-                    "put the grouped query in FROM, and the condition in the WHERE around",
-                )
             self._check_names(part, "HAVING")
             conditions.append((part, clause.read_condition(part)))
         return conditions
@@ -277,7 +290,7 @@ class _SelectReader:
         for node, condition in conditions:
             over_groups = self._over_groups(node, condition)
             if is_correlated(over_groups):
-                raise self.source.unsupported(node, "a correlated HAVING", USE_WHERE)
+                raise self.source.correlated(node, "a correlated HAVING", USE_WHERE)
             for part in conjuncts([factor_out_common(over_groups)]):
                 plan = Filter(plan, part)
         return plan
@@ -287,7 +300,7 @@ class _SelectReader:
         if self.grouping is None:
             return [part.condition for part in correlated]
         if correlated and not self.node.args.get("group"):
-            raise self.source.unsupported(
+            raise self.source.correlated(
                 correlated[0].node,
                 "a correlated aggregate in EXISTS or IN",
                 "compare with it as a scalar subquery, as x = (SELECT max(y) ...)",
@@ -377,6 +390,8 @@ def finish_selection(selection: Selection) -> DerivedTable:
     limit, distinct = read_limit(source, node), node.args.get("distinct")
     if distinct is not None:
         _check_distinct(selection, distinct, limit)
+    outputs = (*selection.domain_columns, *selection.outputs)
+    domain_keys = tuple(range(len(selection.domain_columns)))
     order_by = [key.expression for key in selection.order_by]
     hidden: list[Expression] = []
     if row_number is not None:
@@ -384,13 +399,14 @@ def finish_selection(selection: Selection) -> DerivedTable:
     if limit is not None:
         hidden += order_by
     if any(map(is_correlated, [*selection.outputs, *hidden, *order_by])):
-        raise source.unsupported(node, "a correlated subquery of this form", USE_WHERE)
-    hidden = [value for value in dict.fromkeys(hidden) if value not in selection.outputs]
-    expressions = [*selection.outputs, *hidden]
-    width = len(selection.outputs)
-    plan = _map_columns(selection.plan, expressions, selection.names)
+        raise source.correlated(node, "a correlated subquery of this form", USE_WHERE)
+    hidden = [value for value in dict.fromkeys(hidden) if value not in outputs]
+    expressions = [*outputs, *hidden]
+    width = len(outputs)
+    plan = _map_columns(selection.plan, expressions, _column_names(selection))
     if row_number is not None:
-        keys = tuple(dict.fromkeys(map(expressions.index, row_number.partition_by)))
+        partition_by = map(expressions.index, row_number.partition_by)
+        keys = tuple(dict.fromkeys([*domain_keys, *partition_by]))
         first, last = row_number.ranks.first, row_number.ranks.last
         order = order_columns(row_number.order_by, expressions)
         plan = TopK(plan, keys, order, max(0, last - first + 1), first - 1)
@@ -398,8 +414,18 @@ def finish_selection(selection: Selection) -> DerivedTable:
         plan = Distinct(_keep_first_columns(plan, width))
     if limit is not None:
         order = order_columns(selection.order_by, expressions)
-        plan = TopK(plan, (), order, limit.limit, limit.offset)
-    return DerivedTable(_keep_first_columns(plan, width), selection.unreadable_columns)
+        plan = TopK(plan, domain_keys, order, limit.limit, limit.offset)
+    unreadable_columns = {
+        len(domain_keys) + index: reason for index, reason in selection.unreadable_columns.items()
+    }
+    return DerivedTable(_keep_first_columns(plan, width), unreadable_columns, selection.domain)
+
+
+def _column_names(selection: Selection) -> tuple[str, ...]:
+    """Return the names of the columns of the domain, then those of the list."""
+    domain = selection.domain
+    fields = () if domain is None else domain.plan.fields
+    return (*(field.name for field in fields), *selection.names)
 
 
 def _check_distinct(selection: Selection, distinct: exp.Expr, limit: Limit | None) -> None:

@@ -10,6 +10,7 @@ from circuits.plan.expressions import Expression
 from circuits.plan.nodes import PlanNode
 from circuits.sql.environment import RankRange
 from circuits.sql.ordering import SortKey
+from circuits.sql.scope import Domain
 from circuits.sql.source import SqlSource, Unsupported
 
 __all__ = ["BoundedRowNumber", "Selection"]
@@ -41,6 +42,8 @@ class Selection:
         row_number: The row_number() that QUALIFY or an enclosing query bounds.
         order_by: The sort keys of ORDER BY.
         unreadable_columns: The error for reading a column, by its index.
+        domain: The values of the enclosing query that the plan is joined with, if it is.
+        domain_columns: Their columns in the plan.
     """
 
     node: exp.Select
@@ -52,3 +55,5 @@ class Selection:
     row_number: BoundedRowNumber | None
     order_by: tuple[SortKey, ...]
     unreadable_columns: dict[int, Unsupported]
+    domain: Domain | None
+    domain_columns: tuple[Expression, ...]

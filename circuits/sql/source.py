@@ -98,6 +98,14 @@ ARGUMENT_KEYWORDS: Final = {
 Error = TypeVar("Error", bound=SqlError)
 
 
+class CorrelatedSqlError(UnsupportedSqlError):
+    """A subquery needs a value of an enclosing query where only one of its own rows is known.
+
+    The reader of the subquery catches it, and plans the subquery once for all values
+    (`circuits.sql.decorrelation`).
+    """
+
+
 class Unsupported(NamedTuple):
     """Why a valid construct raises an error: its name, and what to write instead."""
 
@@ -180,6 +188,13 @@ class SqlSource:
         """Return the error for a construct that is valid SQL, but not supported."""
         message = f"{construct} is not supported" + (f"; {advice}" if advice else "")
         return self._make_error(self._offset_of(node, word), message, UnsupportedSqlError)
+
+    def correlated(
+        self, node: exp.Expr, construct: str, advice: str = "", word: str = ""
+    ) -> CorrelatedSqlError:
+        """Return the error for a correlation that only a plan for all outer values supports."""
+        message = f"{construct} is not supported" + (f"; {advice}" if advice else "")
+        return self._make_error(self._offset_of(node, word), message, CorrelatedSqlError)
 
     def unsupported_at(self, offset: int, construct: str, advice: str) -> UnsupportedSqlError:
         """Return the error for an unsupported construct at an offset of the text."""

@@ -1,22 +1,37 @@
-"""VALUES: constant rows; the values of a column are cast to their common type."""
+"""VALUES: rows of constants, or of expressions over the columns of an enclosing query.
+
+The values of a column are cast to their common type. A correlated VALUES, as in ``LATERAL (VALUES
+(t.a), (t.b))``, is the union of one Map of the domain per row (`circuits.sql.decorrelation`).
+"""
 
 from __future__ import annotations
 
 from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
-from circuits.plan.nodes import Field, Values
+from circuits.plan.nodes import Field, Map, Union, Values, columns
 from circuits.sql.clause import Clause
-from circuits.sql.environment import Environment
+from circuits.sql.environment import DerivedTable, Environment
+from circuits.sql.scope import Scope
 from circuits.types import functions
 
 __all__ = ["read_values"]
 
 
-def read_values(environment: Environment, node: exp.Values) -> Values:
+def read_values(environment: Environment, node: exp.Values) -> DerivedTable:
     """Return the rows of VALUES; the columns are named col0, col1, ... as in DuckDB."""
-    source = environment.source
-    clause = environment.clause("VALUES", _refuse_column)
+    source, domain = environment.source, environment.domain
+
+    def read_column(clause: Clause, name: exp.Column) -> Expression:
+        parent = None if domain is None else domain.scope
+        own = () if domain is None else columns(domain.plan)
+        scope = Scope(source, (), parent, environment.unsupported_scope, domain, own)
+        value = scope.find(name)
+        if value is None:
+            raise source.error(name, f"column {name.sql()!r} in VALUES; write constants")
+        return value
+
+    clause = environment.clause("VALUES", read_column)
     rows: list[list[Expression]] = []
     for row in node.expressions:
         source.allow_arguments(row, "expressions")
@@ -25,22 +40,22 @@ def read_values(environment: Environment, node: exp.Values) -> Values:
             raise source.error(
                 row, f"a row of {len(rows[-1])} values in VALUES of {len(rows[0])} columns"
             )
-    fields, constants = [], []
+    fields: list[Field] = []
     for number, column in enumerate(zip(*rows, strict=True)):
         with source.errors_at(node):
             # coalesce casts a string literal beside dates to a date.
             type_ = functions.call("coalesce", *column).type
-            cast = [
-                value if value.type == type_ else functions.call("cast", value, type=type_)
-                for value in column
-            ]
-        for value in cast:
+            for row_values in rows:
+                if row_values[number].type != type_:
+                    row_values[number] = functions.call("cast", row_values[number], type=type_)
+        fields.append(Field(f"col{number}", type_))
+    if domain is not None:
+        names = tuple(field.name for field in (*domain.plan.fields, *fields))
+        maps = [Map(domain.plan, (*columns(domain.plan), *values), names) for values in rows]
+        return DerivedTable(Union(tuple(maps)) if len(maps) > 1 else maps[0], domain=domain)
+    for values in rows:
+        for value in values:
             if not isinstance(value, Literal):
                 raise source.unsupported(node, f"{value} in VALUES", "write constants")
-        fields.append(Field(f"col{number}", type_))
-        constants.append([value.value for value in cast if isinstance(value, Literal)])
-    return Values(tuple(fields), tuple(zip(*constants, strict=True)))
-
-
-def _refuse_column(clause: Clause, node: exp.Column) -> Expression:
-    raise clause.source.error(node, f"column {node.sql()!r} in VALUES; write constants")
+    constants = [tuple(v.value for v in values if isinstance(v, Literal)) for values in rows]
+    return DerivedTable(Values(tuple(fields), tuple(constants)))
