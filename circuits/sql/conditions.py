@@ -33,7 +33,7 @@ def restrict(
     for part in parts:
         if subqueries.is_membership(part):
             builder.plan = subqueries.plan_semijoin(builder, builder.clause(clause_name), part)
-        elif disjunctions.is_splittable(part):
+        elif has_query(part) and disjunctions.is_splittable(part):
             builder.plan = disjunctions.filter_by_disjunction(builder, clause_name, part)
         else:
             builder.add_filter(part, builder.clause(clause_name).read_condition(part))

@@ -76,7 +76,7 @@ def _plan_set_operation(
 
 
 def _plan_values(environment: Environment, node: exp.Values, ranks: RankRanges) -> DerivedTable:
-    environment.source.allow_arguments(node, "expressions")
+    environment.source.allow_arguments(node, "expressions", "alias", "joins")
     return read_values(environment, node)
 
 
