@@ -173,7 +173,7 @@ class Environment:
                     cte.args["alias"], f"two WITH queries are called {cte.alias!r}; rename one"
                 )
             names.add(name)
-            if not isinstance(cte.this, exp.Query | exp.Values):
+            if not isinstance(cte.this, exp.Query | exp.Values | exp.Pivot):
                 raise self.source.unsupported(
                     cte.this,
                     f"{self.source.describe(cte.this)} in WITH",

@@ -14,6 +14,7 @@ from typing import Any, Final
 from sqlglot import exp
 
 from circuits.sql.environment import NO_RANKS, DerivedTable, Environment, RankRanges
+from circuits.sql.pivots import plan_pivot_statement
 from circuits.sql.recursion import plan_recursive
 from circuits.sql.select import finish_selection, read_from_and_where, read_selection
 from circuits.sql.set_operations import apply_limit, plan_set_operation
@@ -75,6 +76,10 @@ def _plan_set_operation(
     return plan_set_operation(environment, node)
 
 
+def _plan_pivot(environment: Environment, node: exp.Pivot, ranks: RankRanges) -> DerivedTable:
+    return plan_pivot_statement(environment, node)
+
+
 def _plan_values(environment: Environment, node: exp.Values, ranks: RankRanges) -> DerivedTable:
     environment.source.allow_arguments(node, "expressions", "alias", "joins")
     return read_values(environment, node)
@@ -88,5 +93,6 @@ QUERY_PLANNERS: Final[
     exp.Union: _plan_set_operation,
     exp.Except: _plan_set_operation,
     exp.Intersect: _plan_set_operation,
+    exp.Pivot: _plan_pivot,
     exp.Values: _plan_values,
 }

@@ -263,7 +263,7 @@ class Scope:
 
     def expand_star(self, node: exp.Star, table: str = "") -> Iterator[tuple[str, Expression]]:
         """Yield names and values of the columns of ``*`` or ``table.*``."""
-        self.source.allow_arguments(node, "except_")
+        self.source.allow_arguments(node, "except_", "replace", "rename")
         if table and not self.has_table(table):
             tables = _list_names(column.table for column in self.columns)
             raise self.source.error(

@@ -14,6 +14,7 @@ hidden columns after those of the list, and a last Map removes them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -136,6 +137,7 @@ class _SelectReader:
         having = self._read_having()
         row_number = self._read_row_number()
         order_by = self._read_order_by()
+        distinct_on = self._read_distinct_on()
         correlated_conditions = self._read_correlated_conditions()
         plan = self.grouping.build_plan(self.node) if self.grouping else self.builder.plan
         return Selection(
@@ -154,6 +156,7 @@ class _SelectReader:
             },
             self.builder.domain,
             tuple(self._over_groups(self.node, c) for c in self.builder.domain_columns),
+            tuple(self._over_groups(self.node, key) for key in distinct_on),
         )
 
     def _clause(self, name: str) -> Clause:
@@ -203,11 +206,10 @@ class _SelectReader:
         scope = self.builder.scope
         for node in self.node.expressions:
             if isinstance(node, exp.Star):
-                items += [_Item(name, node, value) for name, value in scope.expand_star(node)]
+                items += self._read_star(clause, node, node, "")
             elif isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
                 self.source.allow_arguments(node, "this", "table")
-                columns_of_table = scope.expand_star(node.this, node.table)
-                items += [_Item(name, node, value) for name, value in columns_of_table]
+                items += self._read_star(clause, node, node.this, node.table)
             elif isinstance(node, exp.Alias):
                 self.source.allow_arguments(node, "this", "alias")
                 items.append(self._read_item(clause, node.alias, node.this))
@@ -219,6 +221,34 @@ class _SelectReader:
         if not items:
             raise self.source.error(self.node, "SELECT without columns; name at least one")
         return items
+
+    def _read_star(
+        self, clause: Clause, node: exp.Expr, star: exp.Star, table: str
+    ) -> Iterator[_Item]:
+        """Yield the columns of ``*`` or ``table.*``, after its REPLACE and RENAME."""
+        replaced: dict[str, exp.Alias] = {}
+        for part in star.args.get("replace") or ():
+            self.source.allow_arguments(part, "this", "alias")
+            replaced[part.alias.casefold()] = part
+        renamed: dict[str, exp.Alias] = {}
+        for part in star.args.get("rename") or ():
+            self.source.allow_arguments(part, "this", "alias")
+            self.source.allow_arguments(part.this, "this")
+            renamed[part.this.name.casefold()] = part
+        unused = {**replaced, **renamed}
+        for name, value in self.builder.scope.expand_star(star, table):
+            key = name.casefold()
+            if key in replaced:
+                unused.pop(key, None)
+                yield self._read_item(clause, name, replaced[key].this)
+            elif key in renamed:
+                unused.pop(key, None)
+                yield _Item(renamed[key].alias, node, value)
+            else:
+                yield _Item(name, node, value)
+        for key, part in unused.items():
+            word = "REPLACE" if key in replaced else "RENAME"
+            raise self.source.error(part, f"unknown column {key!r} in {word} of '*'")
 
     def _is_key_with_query(self, node: exp.Expr, name: str) -> bool:
         """Return whether an item has a subquery, and GROUP BY names it."""
@@ -309,7 +339,21 @@ class _SelectReader:
 
     def _read_order_by(self) -> tuple[SortKey, ...]:
         order = self.node.args.get("order")
-        return read_order(self.source, order, self._read_order_key) if order else ()
+        if order is None:
+            return ()
+        values = [item.value for item in self.items if not isinstance(item.value, Literal)]
+        return read_order(self.source, order, self._read_order_key, values)
+
+    def _read_distinct_on(self) -> tuple[Expression, ...]:
+        distinct = self.node.args.get("distinct")
+        keys = None if distinct is None else distinct.args.get("on")
+        if keys is None:
+            return ()
+        self.source.allow_arguments(distinct, "on")
+        if isinstance(keys, exp.Tuple):
+            self.source.allow_arguments(keys, "expressions")
+        nodes = keys.expressions if isinstance(keys, exp.Tuple) else [keys]
+        return tuple(map(self._read_order_key, nodes))
 
     def _read_order_key(self, node: exp.Expr) -> Expression:
         items = self._find_items(node)
@@ -396,7 +440,8 @@ def finish_selection(selection: Selection) -> DerivedTable:
     hidden: list[Expression] = []
     if row_number is not None:
         hidden += [*row_number.partition_by, *(key.expression for key in row_number.order_by)]
-    if limit is not None:
+    hidden += selection.distinct_on
+    if limit is not None or selection.distinct_on:
         hidden += order_by
     if any(map(is_correlated, [*selection.outputs, *hidden, *order_by])):
         raise source.correlated(node, "a correlated subquery of this form", USE_WHERE)
@@ -410,7 +455,11 @@ def finish_selection(selection: Selection) -> DerivedTable:
         first, last = row_number.ranks.first, row_number.ranks.last
         order = order_columns(row_number.order_by, expressions)
         plan = TopK(plan, keys, order, max(0, last - first + 1), first - 1)
-    if distinct is not None:
+    if selection.distinct_on:
+        partition_by = map(expressions.index, selection.distinct_on)
+        keys = tuple(dict.fromkeys([*domain_keys, *partition_by]))
+        plan = TopK(plan, keys, order_columns(selection.order_by, expressions), 1)
+    elif distinct is not None:
         plan = Distinct(_keep_first_columns(plan, width))
     if limit is not None:
         order = order_columns(selection.order_by, expressions)
@@ -430,11 +479,9 @@ def _column_names(selection: Selection) -> tuple[str, ...]:
 
 def _check_distinct(selection: Selection, distinct: exp.Expr, limit: Limit | None) -> None:
     source = selection.source
+    source.allow_arguments(distinct, "on")
     if distinct.args.get("on"):
-        raise source.unsupported(
-            distinct, "DISTINCT ON", "use QUALIFY row_number() OVER (...) = 1", word="distinct"
-        )
-    source.allow_arguments(distinct)
+        return
     for reason in selection.unreadable_columns.values():
         raise source.unsupported(selection.node, *reason)
     for key in selection.order_by if limit else ():

@@ -44,6 +44,7 @@ class Selection:
         unreadable_columns: The error for reading a column, by its index.
         domain: The values of the enclosing query that the plan is joined with, if it is.
         domain_columns: Their columns in the plan.
+        distinct_on: The expressions of DISTINCT ON: one row for each of their values.
     """
 
     node: exp.Select
@@ -57,3 +58,4 @@ class Selection:
     unreadable_columns: dict[int, Unsupported]
     domain: Domain | None
     domain_columns: tuple[Expression, ...]
+    distinct_on: tuple[Expression, ...] = ()

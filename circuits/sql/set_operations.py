@@ -147,7 +147,7 @@ def apply_limit(
             )
         return value
 
-    sort_keys = read_order(source, order, read_sort_key) if order else ()
+    sort_keys = read_order(source, order, read_sort_key, own_columns) if order else ()
     limit = read_limit(source, node)
     if limit is None:
         return plan

@@ -89,7 +89,7 @@ def _plan_statement(environment: Environment, tree: exp.Expr, name: str, number:
     source = environment.source
     if isinstance(tree, exp.Create):
         return _plan_create_view(environment, tree)
-    if not isinstance(tree, exp.Query | exp.Values):
+    if not isinstance(tree, exp.Query | exp.Values | exp.Pivot):
         offset, word = source.first_word(number)
         if isinstance(tree, exp.Command) and word.upper() == "CREATE":
             word = "this CREATE"

@@ -39,6 +39,7 @@ from circuits.sql.environment import (
     rename_columns,
 )
 from circuits.sql.grouping import ONE_ROW
+from circuits.sql.pivots import apply_pivots
 from circuits.sql.parsing import IS_COMMA, NAME_IN_TEXT
 from circuits.sql.scope import (
     Scope,
@@ -238,7 +239,8 @@ class _FromReader:
                 word=str(node.meta.get(NAME_IN_TEXT, node.key)),
             )
         table = reader(self, node, left)
-        derived = rename_columns(source, table.derived, names)
+        derived = apply_pivots(self.environment, node, table.derived)
+        derived = rename_columns(source, derived, names)
         width = derived.domain_width
         scope_columns = scope_columns_of(derived.plan, table.name, derived.unreadable_columns)
         builder = SelectBuilder(
@@ -248,7 +250,8 @@ class _FromReader:
         return builder
 
     def read_table(self, node: exp.Table, left: list[SelectBuilder]) -> _NamedTable:
-        self.source.allow_arguments(node, "this", "alias", "joins", *(["db"] if node.db else []))
+        arguments = ("this", "alias", "joins", "pivots")
+        self.source.allow_arguments(node, *arguments, *(["db"] if node.db else []))
         if node.db:
             raise self.source.unsupported(
                 node, f"the schema in table name {node.sql()!r}", "name the table alone"
@@ -260,7 +263,7 @@ class _FromReader:
         return _NamedTable(derived, node.alias or node.name, outer_values)
 
     def read_query(self, node: exp.Subquery, left: list[SelectBuilder]) -> _NamedTable:
-        self.source.allow_arguments(node, "this", "alias", "joins")
+        self.source.allow_arguments(node, "this", "alias", "joins", "pivots")
         return self._read_query(node, node.this, left)
 
     def read_lateral(self, node: exp.Lateral, left: list[SelectBuilder]) -> _NamedTable:
