@@ -73,6 +73,7 @@ from circuits.plan.nodes import (
     Values,
 )
 from circuits.plan.single_row import SingleRow
+from circuits.plan.time_windows import HoppingWindows, LatestTime, SessionBound
 from circuits.schema import Schema
 
 __all__ = ["check_finality"]
@@ -237,6 +238,15 @@ class _FinalityCheck:
                 return self._group(input, range(len(input.fields)), clause)
             case Positive(input):
                 return self._group(input, range(len(input.fields)), "EXCEPT or INTERSECT")
+            case HoppingWindows(input):
+                return self.branches(input)
+            case SessionBound(input):
+                why = "a later row could extend the session of a row that has expired"
+                self._check_none(input, "a session window", why)
+                return _NO_INPUTS
+            case LatestTime(left, right):
+                self._check_right(right, "an ASOF JOIN")
+                return self.branches(left)
             case Fixpoint():
                 return self._check_recursion(plan)
             case _:
@@ -279,6 +289,11 @@ class _FinalityCheck:
         if inputs:
             why = "a row of it that expires would change results of rows that stay"
             self._raise_error(clause, inputs, why, f"join it with JOIN, or {_USE_RETRACT}")
+
+    def _check_none(self, input: PlanNode, clause: str, why: str) -> None:
+        inputs = _input_names(self.branches(input))
+        if inputs:
+            self._raise_error(clause, inputs, why, _USE_RETRACT)
 
     def _check_recursion(self, plan: Fixpoint) -> Branches:
         inputs = sorted(

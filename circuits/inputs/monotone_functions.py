@@ -86,7 +86,7 @@ def _year(call: Call) -> Expression | None:
 
 
 def _interval_sum(call: Call) -> Expression | None:
-    """A date or timestamp plus a constant duration."""
+    """A date or timestamp plus a constant duration; or the start of its bucket."""
     inner, *amounts = call.arguments
     return inner if all(map(_is_constant, amounts)) and not _is_local(inner.type) else None
 
@@ -126,6 +126,9 @@ def _round(call: Call) -> Expression | None:
 _MONOTONE: Final[Mapping[str, tuple[Callable[[Call], Expression | None], ...]]] = {
     "cast": (_cast,),
     "date_trunc": (_date_trunc,),
+    "time_bucket": (_interval_sum,),
+    "month_bucket": (_interval_sum,),
+    "time_shift": (_interval_sum,),
     "year": (_year,),
     "date_add": (_interval_sum,),
     "add": (_sum,),

@@ -17,7 +17,7 @@ from circuits.sql.clause import Clause, Reader
 from circuits.sql.literals import integer_literal, string_literal
 from circuits.sql.source import MAX_NUMBER_CHARACTERS
 
-__all__ = ["READERS", "READERS_BY_NAME"]
+__all__ = ["READERS", "READERS_BY_NAME", "Interval", "read_interval"]
 
 
 class Interval(NamedTuple):
@@ -60,7 +60,10 @@ FIELD_FUNCTIONS: Final = {
     "weekofyear": "week",
     "dayofmonth": "day",
 }
-DATE_UNITS: Final = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
+DATE_UNITS: Final = (
+    *("year", "quarter", "month", "week", "day", "hour", "minute", "second"),
+    *("millisecond", "microsecond"),
+)
 
 
 def _field_reader(function: str) -> Reader:
@@ -84,8 +87,23 @@ def _extract_field(clause: Clause, node: exp.Expr, field: str, date: exp.Expr) -
 
 def _read_truncation(clause: Clause, node: exp.Expr) -> Expression:
     clause.source.allow_arguments(node, "this", "unit")
-    unit = _read_unit(clause, node)
-    return clause.call(node, "date_trunc", string_literal(unit), clause.read(node.this))
+    value, named_unit = node.this, node.args.get("unit")
+    if isinstance(named_unit, exp.Var) and _names_unit(value) and not _names_unit(named_unit):
+        # date_trunc(ts, hour): sqlglot takes the second argument for the value.
+        unit = value.name.lower()
+        clause.source.mark_read(value)
+        value = exp.column(exp.to_identifier(named_unit.name))
+        value.this.meta.update(node.this.meta)
+    else:
+        unit = _read_unit(clause, node)
+    return clause.call(node, "date_trunc", string_literal(unit), clause.read(value))
+
+
+def _names_unit(node: exp.Expr) -> bool:
+    is_name = isinstance(node, exp.Literal | exp.Var) or (
+        isinstance(node, exp.Column) and not node.table
+    )
+    return is_name and node.name.lower() in DATE_UNITS
 
 
 def _read_difference(clause: Clause, node: exp.DateDiff) -> Expression:
@@ -130,11 +148,11 @@ def _read_date_add(clause: Clause, node: exp.DateAdd) -> Expression:
 def _add_interval(
     clause: Clause, node: exp.Expr, date: exp.Expr, interval: exp.Interval, sign: int
 ) -> Expression:
-    parts = [integer_literal(sign * part) for part in _read_interval(clause, interval)]
+    parts = [integer_literal(sign * part) for part in read_interval(clause, interval)]
     return clause.call(node, "date_add", clause.read(date), *parts)
 
 
-def _read_interval(clause: Clause, node: exp.Interval) -> Interval:
+def read_interval(clause: Clause, node: exp.Interval) -> Interval:
     """Return the value of ``INTERVAL '1 year 2 months'``, ``INTERVAL 3 DAY`` or alike."""
     source = clause.source
     source.allow_arguments(node, "this", "unit")

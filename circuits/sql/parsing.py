@@ -22,6 +22,8 @@ from sqlglot import Dialect, exp
 from sqlglot.parser import Parser
 from sqlglot.tokenizer_core import Token, TokenType
 
+from circuits.sql.window_parsing import parse_window_table, with_window_names
+
 __all__ = ["IS_COMMA", "NAME_IN_TEXT", "parse_statements"]
 
 #: Keys of ``meta`` in syntax trees.
@@ -39,7 +41,7 @@ def parse_statements(tokens: list[Token], text: str, dialect_name: str) -> list[
     """
     dialect = Dialect.get_or_raise(dialect_name)
     parser = _parser_class(type(dialect))(dialect=dialect)
-    trees: list[exp.Expr | None] = parser.parse(tokens, text)
+    trees: list[exp.Expr | None] = parser.parse(with_window_names(tokens), text)
     return trees
 
 
@@ -73,6 +75,15 @@ class _TextKeepingParser(Parser):
         if isinstance(tree, exp.DataType) and first is not self._curr:
             tree.meta.setdefault(NAME_IN_TEXT, self.sql[first.start : self._prev.end + 1])
         return tree
+
+    def _parse_table(self, *args: Any, **options: Any) -> exp.Expr | None:
+        table = parse_window_table(self, options.get("alias_tokens"))
+        if table is None:
+            return super()._parse_table(*args, **options)
+        if options.get("joins"):
+            for join in self._parse_joins():
+                table.append("joins", join)
+        return table
 
     def _parse_join(self, *args: Any, **options: Any) -> exp.Join | None:
         token = self._curr

@@ -37,9 +37,7 @@ class _Value(NamedTuple):
     condition: exp.Expr
 
 
-def apply_pivots(
-    environment: Environment, node: exp.Expr, derived: DerivedTable
-) -> DerivedTable:
+def apply_pivots(environment: Environment, node: exp.Expr, derived: DerivedTable) -> DerivedTable:
     """Return a table in FROM after the PIVOT and UNPIVOT that follow it."""
     for pivot in node.args.get("pivots") or ():
         derived = _apply_pivot(environment, pivot, derived)
@@ -54,9 +52,7 @@ def plan_pivot_statement(environment: Environment, node: exp.Pivot) -> DerivedTa
     return _apply_pivot(environment, node, derived)
 
 
-def _apply_pivot(
-    environment: Environment, pivot: exp.Pivot, derived: DerivedTable
-) -> DerivedTable:
+def _apply_pivot(environment: Environment, pivot: exp.Pivot, derived: DerivedTable) -> DerivedTable:
     source = environment.source
     if derived.domain is not None:
         raise source.unsupported(pivot, "PIVOT of a correlated query", "pivot in a query around")
@@ -69,9 +65,7 @@ def _apply_pivot(
         query = _pivot_query(source, pivot, names)
     alias = exp.TableAlias(this=exp.to_identifier(PIVOTED))
     below = CommonTable(exp.CTE(this=query, alias=alias), environment, plans={(): derived})
-    within = replace(
-        environment, common_tables={**environment.common_tables, PIVOTED: below}
-    )
+    within = replace(environment, common_tables={**environment.common_tables, PIVOTED: below})
     pivoted = within.queries.plan_query(within, query)
     return pivoted
 
@@ -118,9 +112,7 @@ def _pivot_item(
     is_named = count > 1 or (bool(alias) and not source.is_spark)
     suffix = alias or call.sql(dialect=source.dialect).lower()
     name = f"{prefix}_{suffix}" if is_named else prefix
-    value: exp.Expr = exp.Filter(
-        this=call.copy(), expression=exp.Where(this=condition.copy())
-    )
+    value: exp.Expr = exp.Filter(this=call.copy(), expression=exp.Where(this=condition.copy()))
     if source.is_spark:
         rows = exp.Filter(
             this=exp.Count(this=exp.Star(), big_int=True),

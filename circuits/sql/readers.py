@@ -10,7 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar
 
-from circuits.sql import casts, dates, expressions, literals, predicates, scalar_functions
+from circuits.sql import (
+    casts,
+    dates,
+    expressions,
+    literals,
+    predicates,
+    scalar_functions,
+    time_buckets,
+)
 from circuits.sql.clause import Reader, ReaderTable
 
 __all__ = ["READERS"]
@@ -37,6 +45,7 @@ READERS: Final = ReaderTable(
         predicates.READERS,
         scalar_functions.READERS,
         dates.READERS,
+        time_buckets.READERS,
     ]),
-    by_name=_merge([scalar_functions.READERS_BY_NAME, dates.READERS_BY_NAME]),
+    by_name=_merge([scalar_functions.READERS_BY_NAME, dates.READERS_BY_NAME, time_buckets.READERS_BY_NAME]),
 )  # fmt: skip

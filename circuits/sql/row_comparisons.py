@@ -81,8 +81,10 @@ def _less(clause: Clause, node: exp.Expr, left: Expression, right: Expression) -
     true, false = Literal(True, pa.bool_()), Literal(False, pa.bool_())
     left_null = clause.call(node, "is_null", left)
     right_null = clause.call(node, "is_null", right)
-    nulls = (right_null, false, left_null, true) if clause.source.is_spark else (
-        left_null, false, right_null, true
+    nulls = (
+        (right_null, false, left_null, true)
+        if clause.source.is_spark
+        else (left_null, false, right_null, true)
     )
     return clause.call(node, "case", *nulls, clause.call(node, "lt", left, right))
 

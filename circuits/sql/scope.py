@@ -65,7 +65,8 @@ class ScopeColumn:
         name: The name of the column.
         value: Its value over the plan of the clause.
         merged_value: The value of its unqualified name after ``USING``; None: ``value``.
-        is_shadowed: True if ``USING`` merged it into another column of the same name.
+        is_shadowed: True if only its table's name reaches it: ``USING`` merged it into another
+            column of the same name, or it is a column of a window in GROUP BY.
         unreadable_reason: The error for reading it, if it has no value.
     """
 

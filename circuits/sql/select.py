@@ -32,6 +32,7 @@ from circuits.sql.environment import (
     RankRange,
     RankRanges,
 )
+from circuits.sql.group_windows import add_group_window
 from circuits.sql.grouping import ONE_ROW, Grouping, has_aggregate, is_grouped
 from circuits.sql.literals import integer_literal
 from circuits.sql.ordering import (
@@ -55,6 +56,7 @@ from circuits.sql.selection import BoundedRowNumber, Selection
 from circuits.sql.source import Unsupported
 from circuits.sql.subqueries import add_condition_keys
 from circuits.sql.tables import read_from_clause
+from circuits.sql.window_tables import replace_session_end
 
 __all__ = ["finish_selection", "read_from_and_where", "read_selection"]
 
@@ -80,6 +82,7 @@ def read_from_and_where(
 ) -> SelectBuilder:
     """Read FROM and WHERE."""
     bounds = find_rank_bounds(environment, node)
+    replace_session_end(node)
     builder = read_from_clause(environment, node, parent, bounds.ranks_by_table)
     aliases: dict[str, exp.Expr | None] = {}
     builder.aliases = aliases
@@ -93,6 +96,7 @@ def read_from_and_where(
     if where is not None:
         environment.source.allow_arguments(where, "this")
         restrict(builder, where.this, "WHERE", frozenset(bounds.column_by_condition))
+    add_group_window(builder, node)
     return builder
 
 

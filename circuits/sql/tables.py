@@ -27,6 +27,7 @@ from circuits.plan.nodes import (
     Union,
     columns,
 )
+from circuits.sql.asof_joins import AsofJoin, join_asof, read_match, version_of
 from circuits.sql.clause import call_function
 from circuits.sql.conditions import has_query, restrict
 from circuits.sql.decorrelation import filter_all, links_between, plan_correlated_query
@@ -39,8 +40,8 @@ from circuits.sql.environment import (
     rename_columns,
 )
 from circuits.sql.grouping import ONE_ROW
-from circuits.sql.pivots import apply_pivots
 from circuits.sql.parsing import IS_COMMA, NAME_IN_TEXT
+from circuits.sql.pivots import apply_pivots
 from circuits.sql.scope import (
     Scope,
     ScopeColumn,
@@ -50,12 +51,13 @@ from circuits.sql.scope import (
 )
 from circuits.sql.select_builder import SelectBuilder
 from circuits.sql.source import CorrelatedSqlError
+from circuits.sql.window_tables import is_window_table, read_window_table
 from circuits.types import functions
 
 __all__ = ["read_from_clause"]
 
 TRUE: Final = Literal(True, pa.bool_())
-JOIN_ARGUMENTS: Final = ("on", "side", "kind", "using", "method")
+JOIN_ARGUMENTS: Final = ("on", "side", "kind", "using", "method", "match_condition")
 # The kind of a join by the side and kind in the text.
 JOIN_KINDS: Final = {
     ("", ""): "inner",
@@ -243,15 +245,19 @@ class _FromReader:
         derived = rename_columns(source, derived, names)
         width = derived.domain_width
         scope_columns = scope_columns_of(derived.plan, table.name, derived.unreadable_columns)
-        builder = SelectBuilder(
-            self.environment, derived.plan, scope_columns[width:], self.parent
-        )
+        builder = SelectBuilder(self.environment, derived.plan, scope_columns[width:], self.parent)
         builder.link_sides = table.outer_values, columns(derived.plan)[:width]
         return builder
 
     def read_table(self, node: exp.Table, left: list[SelectBuilder]) -> _NamedTable:
-        arguments = ("this", "alias", "joins", "pivots")
-        self.source.allow_arguments(node, *arguments, *(["db"] if node.db else []))
+        if is_window_table(node):
+            return _NamedTable(*read_window_table(self.environment, node, self.parent))
+        optional = [
+            name
+            for name, is_read in (("db", node.db), ("version", isinstance(node.parent, exp.Join)))
+            if is_read
+        ]
+        self.source.allow_arguments(node, "this", "alias", "joins", "pivots", *optional)
         if node.db:
             raise self.source.unsupported(
                 node, f"the schema in table name {node.sql()!r}", "name the table alone"
@@ -334,6 +340,7 @@ class _FromReader:
     def _join(self, left: SelectBuilder, join: exp.Join, right: SelectBuilder) -> SelectBuilder:
         source = self.source
         kind = self._read_join_kind(join)
+        version = version_of(source, join.this)
         if kind in ("right", "full"):
             if right.links and self.domain is None:
                 raise source.error(
@@ -350,6 +357,8 @@ class _FromReader:
             joined.domain_columns = self._domain_columns_of_join(kind, left, right)
         using = self._read_using(join, left.scope_columns, right.scope_columns)
         equalities, merged_columns = self._merge_using(using, kind, joined.scope_columns)
+        if version is not None or (join.args.get("method") or "").upper() == "ASOF":
+            return self._join_asof(left, right, joined, join, version)
         on = join.args.get("on")
         if kind == "cross" and (on or equalities):
             raise source.error(join.this, "CROSS JOIN with a condition; write JOIN")
@@ -443,6 +452,26 @@ class _FromReader:
             plans.append(Map(unmatched, (*nulls[:width], *columns(right.plan)), names))
         return Union(tuple(plans))
 
+    def _join_asof(
+        self,
+        left: SelectBuilder,
+        right: SelectBuilder,
+        joined: SelectBuilder,
+        join: exp.Join,
+        version: exp.Expr | None,
+    ) -> SelectBuilder:
+        """Join each left row to the latest right row of its key at or before its time."""
+        using = self._read_using(join, left.scope_columns, right.scope_columns)
+        kind = self._read_join_kind(join)
+        merged, columns_of_join = self._merge_using(using, kind, joined.scope_columns)
+        clause = self.environment.clause("ASOF JOIN ... ON", joined.read_column)
+        match = read_match(clause, join, left.width, merged, version, right.scope_columns)
+        if joined.correlated_conditions or right.links:
+            raise self.source.unsupported(join.this, "an ASOF join in a correlated subquery")
+        joined.plan = join_asof(AsofJoin(left.plan, right.plan, match, is_left=kind == "left"))
+        joined.scope_columns = columns_of_join
+        return joined
+
     def _read_join_kind(self, join: exp.Join) -> str:
         if is_apply(join):
             return "cross" if join.this.args["cross_apply"] else "left"
@@ -450,7 +479,9 @@ class _FromReader:
             (join.args.get(name) or "").upper() for name in ("side", "kind", "method")
         )
         join_kind = JOIN_KINDS.get((side, kind))
-        if join_kind is None or method not in ("", "NATURAL"):
+        if method == "ASOF" and join_kind not in ("inner", "left"):
+            join_kind = None
+        if join_kind is None or method not in ("", "NATURAL", "ASOF"):
             words = " ".join(filter(None, (method, side, kind, "JOIN")))
             raise self.source.unsupported(join.this, words, word=method or kind or side)
         return join_kind

@@ -23,6 +23,7 @@ from circuits.plan.nodes import (
     Union,
     columns,
 )
+from circuits.plan.time_windows import TimeNode
 
 __all__ = ["push_filter", "push_projection"]
 
@@ -58,6 +59,10 @@ def push_projection(
                 return push_projection(input, merged, names)
         case Aggregate():
             return _prune_aggregates(plan, outputs, tuple(names))
+        case TimeNode():
+            return _prune_rows(plan, outputs, tuple(names))
+        case Filter(TimeNode() as inner, predicate):
+            return _prune_filtered_rows(inner, predicate, outputs, tuple(names))
     return Map(plan, outputs, tuple(names))
 
 
@@ -106,3 +111,40 @@ def _prune_aggregates(
         substitute(e, lambda c: Column(position.get(c.index, c.index), c.type)) for e in outputs
     )
     return Map(pruned, expressions, names)
+
+
+def _prune_rows(
+    plan: TimeNode, outputs: tuple[Expression, ...], names: tuple[str, ...]
+) -> PlanNode:
+    """Return a projection of windows or latest times, over only the columns that are read."""
+    rows = plan.inputs[0]
+    width = len(rows.fields)
+    read = {column for e in outputs for column in columns_of(e)}
+    kept = sorted(read.difference([width]) | plan.read_columns())
+    if len(kept) == width:
+        return Map(plan, outputs, names)
+    places = {old: new for new, old in enumerate(kept)}
+    pruned = plan.over_columns(push_projection(rows, [columns(rows)[i] for i in kept]), places)
+    places[width] = len(kept)
+    expressions = tuple(substitute(e, lambda c: Column(places[c.index], c.type)) for e in outputs)
+    return push_projection(pruned, expressions, names)
+
+
+def _prune_filtered_rows(
+    plan: TimeNode, predicate: Expression, outputs: tuple[Expression, ...], names: tuple[str, ...]
+) -> PlanNode:
+    """Return a projection of a filter of windows, over only the columns that both read."""
+    read = sorted({column for e in (*outputs, predicate) for column in columns_of(e)})
+    if len(read) == len(plan.fields):
+        return Map(Filter(plan, predicate), outputs, names)
+    places = {old: new for new, old in enumerate(read)}
+
+    def place(column: Column) -> Column:
+        return Column(places[column.index], column.type)
+
+    pruned = push_projection(plan, [columns(plan)[index] for index in read])
+    filtered = Filter(pruned, substitute(predicate, place))
+    expressions = tuple(substitute(e, place) for e in outputs)
+    if expressions == columns(filtered):
+        return filtered
+    return Map(filtered, expressions, names)

@@ -31,10 +31,13 @@ from circuits.plan.nodes import (
     Values,
 )
 from circuits.plan.single_row import SingleRow
+from circuits.plan.time_windows import HoppingWindows, LatestTime, SessionBound
 from circuits.runtime.operators.aggregate import AggregateOperator
 from circuits.runtime.operators.distinct import DistinctOperator, to_bag, to_set
+from circuits.runtime.operators.hopping_windows import HoppingWindowsOperator
 from circuits.runtime.operators.join import JoinOperator, JoinOptions
 from circuits.runtime.operators.late_materialization import RowIdDecodeOperator, RowIdEncodeOperator
+from circuits.runtime.operators.latest_time import LatestTimeOperator
 from circuits.runtime.operators.linear import (
     FilterOperator,
     MapOperator,
@@ -48,6 +51,7 @@ from circuits.runtime.operators.partial_aggregate import (
 )
 from circuits.runtime.operators.recursive_distinct import RecursiveBagOperator, RecursiveSetOperator
 from circuits.runtime.operators.recursive_min_max import RecursiveMinMaxOperator
+from circuits.runtime.operators.session_bound import SessionBoundOperator
 from circuits.runtime.operators.single_row import SingleRowOperator
 from circuits.runtime.operators.top_k import TopKOperator
 from circuits.runtime.operators.values import ValuesOperator
@@ -192,6 +196,9 @@ _FACTORIES: dict[type[PlanNode], OperatorFactory] = {
     RowIdEncode: _row_id_encode,
     RowIdDecode: _row_id_decode,
     Join: _join,
+    HoppingWindows: lambda plan, context: HoppingWindowsOperator(plan),
+    SessionBound: lambda plan, context: SessionBoundOperator(plan, context.codecs),
+    LatestTime: lambda plan, context: LatestTimeOperator(plan, context.codecs),
 }
 
 

@@ -17,6 +17,7 @@ from circuits.types.functions import (
     logic,
     mathematics,
     text_functions,
+    time_buckets,
 )
 
 __all__ = ["TABLE"]
@@ -34,6 +35,7 @@ _FAMILIES = (
     casts,
     dates,
     calendar,
+    time_buckets,
 )
 
 TABLE = MappingProxyType(

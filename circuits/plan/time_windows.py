@@ -1,0 +1,165 @@
+"""Nodes of time: hopping windows, session windows, and the latest row at a time (as-of joins).
+
+Each appends one column to the rows of its (left) input. Times are integers, dates or timestamps;
+their distances are counted in codes, which are days or ticks of the unit of the column.
+
+================ ===============================================================================
+HoppingWindows   each row once per window that contains its time, with the start of the window
+SessionBound     each row with the start of its session, or with its last time
+LatestTime       each left row with the time of the latest right row of its key, at or before it
+================ ===============================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from circuits.plan.columns import Field, Fields
+from circuits.plan.node import BinaryNode, PlanNode, UnaryNode
+
+__all__ = ["HoppingWindows", "LatestTime", "SessionBound", "TimeNode"]
+
+
+class TimeNode(PlanNode):
+    """A node that appends one column to the rows of its first input.
+
+    Attributes:
+        keys: Columns of the first input that it reads, beside the time.
+        time: The column of the first input with the time.
+    """
+
+    if TYPE_CHECKING:
+        keys: tuple[int, ...] = ()
+        time: int
+
+    def read_columns(self) -> frozenset[int]:
+        """The columns of the first input that decide the new column."""
+        return frozenset((*self.keys, self.time))
+
+    def over_columns(self, input: PlanNode, places: Mapping[int, int]) -> Self:
+        """The same node over some columns of its first input.
+
+        Args:
+            input: The columns.
+            places: Where each column of the first input is among them.
+        """
+        moved: Any = self.with_inputs([input, *self.inputs[1:]])
+        changes: dict[str, Any] = {"time": places[self.time]}
+        if self.keys:
+            changes["keys"] = tuple(places[key] for key in self.keys)
+        result: Self = replace(moved, **changes)
+        return result
+
+
+@dataclass(frozen=True)
+class HoppingWindows(UnaryNode, TimeNode):
+    """Each row once per window [s, s + size) with its time, where s = offset + a multiple of slide.
+
+    Rows without a time are left out.
+    """
+
+    time: int
+    size: int
+    slide: int
+    offset: int = 0
+
+    is_linear: ClassVar[bool] = True
+    keys: ClassVar[tuple[int, ...]] = ()  # type: ignore[misc]
+
+    @cached_property
+    def fields(self) -> Fields:
+        type = self.input.fields[self.time].type
+        return (*self.input.fields, Field("window_start", type, nullable=False))
+
+    def key(self) -> tuple[object, ...]:
+        return self.time, self.size, self.slide, self.offset
+
+    def label(self) -> str:
+        name = self.input.fields[self.time].name
+        return f"hopping windows of {name}: size {self.size}, slide {self.slide}"
+
+    def _may_be_null(self, column: int) -> bool:
+        if column in (self.time, len(self.input.fields)):
+            return False
+        return self.input.is_nullable(column)
+
+
+@dataclass(frozen=True)
+class SessionBound(UnaryNode, TimeNode):
+    """Each row with the least time of its session; with ``last`` with the greatest one.
+
+    A session of a key is a longest sequence of times of which each is at most ``gap`` after the one
+    before. Rows without a time are left out. If rows have negative weights, a time counts if the
+    weights of its rows do not add up to 0; the start of a row is the last one at or before its
+    time, and NULL if there is none.
+    """
+
+    keys: tuple[int, ...]
+    time: int
+    gap: int
+    last: bool = False
+
+    @cached_property
+    def fields(self) -> Fields:
+        name = "window_last" if self.last else "window_start"
+        return (*self.input.fields, Field(name, self.input.fields[self.time].type))
+
+    def key(self) -> tuple[object, ...]:
+        return self.keys, self.time, self.gap, self.last
+
+    def label(self) -> str:
+        fields = self.input.fields
+        by = ", ".join(fields[column].name for column in self.keys)
+        name = fields[self.time].name
+        bound = "last times" if self.last else "starts"
+        return f"{bound} of sessions of {name}: gap {self.gap}" + (f", by {by}" if by else "")
+
+    @property
+    def partitioning(self) -> tuple[int, ...]:
+        return self.keys
+
+    def _may_be_null(self, column: int) -> bool:
+        if column == self.time:
+            return False
+        return column >= len(self.input.fields) or self.input.is_nullable(column)
+
+
+@dataclass(frozen=True)
+class LatestTime(BinaryNode, TimeNode):
+    """Each left row with the latest time of a right row of its key, at or before its time.
+
+    The right columns are the keys, then the time. NULL if there is no such row. A NULL in a key is
+    the same as a NULL; a right row without a time is left out.
+
+    Attributes:
+        keys: The columns of the left input that the keys of the right rows are compared with.
+        time: The time of the left input.
+        strict: True for right times before the left time only, not at it.
+        forwards: True for the earliest time at or after the left time instead.
+    """
+
+    keys: tuple[int, ...]
+    time: int
+    strict: bool = False
+    forwards: bool = False
+
+    @cached_property
+    def fields(self) -> Fields:
+        return (*self.left.fields, Field("latest_time", self.right.fields[-1].type))
+
+    def key(self) -> tuple[object, ...]:
+        return self.keys, self.time, self.strict, self.forwards
+
+    def label(self) -> str:
+        fields = self.left.fields
+        by = ", ".join(fields[column].name for column in self.keys)
+        side = "earliest" if self.forwards else "latest"
+        bound = ("after" if self.strict else "at or after") if self.forwards else ""
+        bound = bound or ("before" if self.strict else "at or before")
+        return f"{side} time {bound} {fields[self.time].name}" + (f", by {by}" if by else "")
+
+    def _may_be_null(self, column: int) -> bool:
+        return column >= len(self.left.fields) or self.left.is_nullable(column)

@@ -1,0 +1,64 @@
+"""Hopping windows: each row once per window that contains its time.
+
+::
+
+    hop(Z)[row, s] = Z[row]  for each s = offset + i * slide with s <= time(row) < s + size
+
+Linear, so it is its own incremental form, and without state. An example stream of rows (time), with
+size 10 and slide 5:
+
+    delta     {7: +1}                       {12: -1}
+    output    {(7, 0): +1, (7, 5): +1}      {(12, 5): -1, (12, 10): -1}
+
+Cost: O(size / slide) per row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from circuits.plan.time_windows import HoppingWindows
+from circuits.runtime.operators.operator import Result, StepContext
+from circuits.types.codecs.codec import NULL
+from dbsp_wcoj import ZSet
+from dbsp_wcoj.zset import consolidated_rows
+
+__all__ = ["HoppingWindowsOperator"]
+
+
+class HoppingWindowsOperator:
+    """Appends the start of each window to each row.
+
+    Args:
+        plan: The node; `circuits.plan.time_windows.HoppingWindows` defines the result.
+
+    >>> import pyarrow as pa
+    >>> from circuits.plan.nodes import Field, Scan
+    >>> plan = HoppingWindows(Scan("r", (Field("t", pa.int64()),)), time=0, size=10, slide=5)
+    >>> HoppingWindowsOperator(plan).evaluate([ZSet.from_rows([(7,), (12,)])])
+    ZSet({(7, 0): 1, (7, 5): 1, (12, 5): 1, (12, 10): 1})
+    """
+
+    def __init__(self, plan: HoppingWindows) -> None:
+        self._plan = plan
+
+    def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
+        """Assign the windows of a Z-set."""
+        (zset,) = inputs
+        plan = self._plan
+        rows = np.flatnonzero(zset.row_array[plan.time] != NULL)
+        time = zset.row_array[plan.time, rows]
+        last = time - (time - plan.offset) % plan.slide
+        # The number of windows: of the starts last, last - slide, ... those behind time - size.
+        counts = np.maximum((last - (time - plan.size) + plan.slide - 1) // plan.slide, 0)
+        repeated = np.repeat(rows, counts)
+        number = np.arange(len(repeated)) - np.repeat(np.cumsum(counts) - counts, counts)
+        starts = np.repeat(last, counts) - number * plan.slide
+        result = np.concatenate((zset.row_array[:, repeated], starts[np.newaxis]))
+        return consolidated_rows(result, zset.weight_array[repeated])
+
+    def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
+        """Assign the windows of a delta."""
+        return self.evaluate(deltas), None

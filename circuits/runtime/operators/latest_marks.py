@@ -1,0 +1,150 @@
+"""Rows with marks: each row gets the latest mark of its key at or before its time.
+
+Marks are times: the starts of sessions (`session_bound`), or the times of the right rows of an
+as-of join (`latest_time`). The mark of a row is a step function of its time. So a mark that appears
+or disappears changes the rows from it up to the next mark, and no others::
+
+    marks            10          20          30              10          (20)        30
+    rows             | 12  17    | 21  26    |       →       | 12  17      21  26    |
+    their marks        10  10      20  20                      10  10      10  10
+
+State: the rows, in the order (keys, time, other columns), and the marks, in the order (keys, time).
+A mark is present if its weight is not 0.
+
+Cost: O(log N) per changed row, mark and run, and O(1) per row whose mark changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from circuits.types.codecs.arrow_buffers import BoolArray
+from circuits.types.codecs.codec import NULL, Codec, dictionary_columns
+from dbsp_wcoj import Trace, ZSet
+from dbsp_wcoj.storage.nearest import NearestRows
+from dbsp_wcoj.storage.row_ranges import KeyPositions, RowRanges
+from dbsp_wcoj.storage.trace import TraceStep
+from dbsp_wcoj.zset import Int64Array, consolidated_rows
+
+__all__ = ["MarkedRows", "sum_by_prefix"]
+
+
+class MarkedRows:
+    """The rows of an input, and the marks that they get.
+
+    Args:
+        codecs: The codecs of the columns of the input.
+        keys: Columns of the input.
+        time: The column that is compared with the marks; its codes are ordered.
+        sign: -1 to reverse the order of time: a row gets the earliest mark at or after its time.
+        shift: A number that is added to the time, after the sign.
+
+    Attributes:
+        width: The number of columns of a mark: the keys and the time.
+        rows_read: The number of rows that were read from the state.
+    """
+
+    def __init__(
+        self, codecs: Sequence[Codec], keys: Sequence[int], time: int, *, sign: int, shift: int
+    ) -> None:
+        self._sign, self._shift = sign, shift
+        self._keys, self._time = tuple(keys), time
+        others = [column for column in range(len(codecs)) if column not in (*keys, time)]
+        self._columns = [*keys, time, *others]
+        self.width = len(keys) + 1
+        self.arity = len(codecs)
+        self.rows = Trace(len(self._columns))
+        self.marks = Trace(self.width)
+        self.rows_read = 0
+        self.coded_rows: Mapping[int, Codec] = dictionary_columns(
+            [codecs[c] for c in self._columns]
+        )
+        self.coded_marks: Mapping[int, Codec] = dictionary_columns([codecs[c] for c in keys])
+
+    def to_trace(self, zset: ZSet) -> ZSet:
+        """Return rows of the input in the layout of the trace."""
+        rows = zset.row_array[self._columns]
+        if self._sign < 0 or self._shift:
+            time = rows[self.width - 1]
+            rows[self.width - 1] = np.where(time == NULL, NULL, self._sign * time + self._shift)
+        return consolidated_rows(rows, zset.weight_array.copy())
+
+    def latest(self, rows: Int64Array, step: TraceStep | None) -> Int64Array:
+        """Return the mark of each row of the trace's layout; NULL where there is none."""
+        marks = NearestRows(self.marks, step)
+        found = marks.before(rows[: self.width], inclusive=True)
+        self.rows_read += marks.rows_read
+        return np.where(found.exists, found.values, NULL)
+
+    def marked(self, rows: Int64Array, marks: Int64Array, weights: Int64Array) -> ZSet:
+        """Return rows of the trace's layout in the columns of the input, with their marks."""
+        result = np.empty((self.arity + 1, rows.shape[1]), np.int64)
+        for column, row in reversed(list(zip(self._columns, rows, strict=True))):
+            result[column] = row
+        if self._sign < 0 or self._shift:
+            time = rows[self.width - 1]
+            result[self._time] = np.where(time == NULL, NULL, self._sign * (time - self._shift))
+            for key, row in zip(self._keys, rows, strict=False):
+                result[key] = row
+        result[-1] = np.where(marks == NULL, NULL, self._sign * marks)
+        return consolidated_rows(result, weights)
+
+    def change(
+        self,
+        stored: ZSet,
+        rows_step: TraceStep | None,
+        changed_marks: Int64Array,
+        marks_step: TraceStep | None,
+    ) -> ZSet:
+        """Return the change of the output.
+
+        Args:
+            stored: The delta of the rows, in the layout of the trace.
+            rows_step: The staged step of the trace of rows.
+            changed_marks: The marks that appear or disappear, sorted, shape ``(width, n)``.
+            marks_step: The staged step of the trace of marks.
+        """
+        rows, weights = stored.row_array, stored.weight_array
+        marks = self.latest(rows, marks_step)
+        if not changed_marks.shape[1]:
+            return self.marked(rows, marks, weights)
+        same = np.flatnonzero(marks == self.latest(rows, None))
+        start = changed_marks
+        old_after = NearestRows(self.marks).after(start)
+        new_after = NearestRows(self.marks, marks_step).after(start)
+        bounded = old_after.exists | new_after.exists
+        stop_time = np.minimum(
+            np.where(old_after.exists, old_after.values, np.iinfo(np.int64).max),
+            np.where(new_after.exists, new_after.values, np.iinfo(np.int64).max),
+        )
+        ranges = RowRanges(self.rows, rows_step)
+        first = ranges.seek(start)
+        before_stop = ranges.seek(np.concatenate((start[:-1], stop_time[np.newaxis])))
+        end = ranges.seek(start[:-1], after=True)
+        found = ranges.read(
+            first,
+            KeyPositions(np.where(bounded, before_stop.positions, end.positions), end.old, end.new),
+        )
+        self.rows_read += len(found.ranges)
+        old_marks = self.latest(start, None)[found.ranges]
+        new_marks = self.latest(start, marks_step)[found.ranges]
+        return self.marked(
+            np.concatenate((rows[:, same], found.rows, found.rows), axis=1),
+            np.concatenate((marks[same], old_marks, new_marks)),
+            np.concatenate((weights[same], -found.old, found.new)),
+        )
+
+
+def sum_by_prefix(zset: ZSet, width: int) -> ZSet:
+    """Return the distinct first ``width`` columns of sorted rows, with the sums of the weights."""
+    rows, weights = zset.row_array[:width], zset.weight_array
+    if not len(zset):
+        return ZSet.empty(width)
+    begins: BoolArray = np.ones(len(zset), np.bool_)
+    begins[1:] = np.any(rows[:, 1:] != rows[:, :-1], axis=0)
+    starts = np.flatnonzero(begins)
+    sums = np.add.reduceat(weights, starts)
+    kept = np.flatnonzero(sums)
+    return ZSet(np.ascontiguousarray(rows[:, starts[kept]]), sums[kept])

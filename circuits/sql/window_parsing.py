@@ -1,0 +1,106 @@
+"""Syntax of time windows that sqlglot does not parse: table functions, and functions named WINDOW.
+
+============================================== ==============================================
+``TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), ...))``  a Table of the call ``TUMBLE(t, ts, ...)``
+``TUMBLE(t, ts, ...)`` in FROM                   the same
+``TABLE t PARTITION BY k``                       a Tuple of the table and the keys
+``SIZE => INTERVAL '1' HOUR``                    a Kwarg
+``window(ts, '1 hour')``, ``window.start``       a call, a column: WINDOW is no keyword there
+============================================== ==============================================
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
+
+__all__ = ["WINDOW_TABLES", "parse_window_table", "with_window_names"]
+
+WINDOW_TABLES: Final = ("CUMULATE", "HOP", "SESSION", "TUMBLE")
+
+
+def with_window_names(tokens: list[Token]) -> list[Token]:
+    """Return the tokens, with WINDOW and SESSION as names wherever they are no keywords."""
+    result = list(tokens)
+    for index, token in enumerate(tokens):
+        after = [following.token_type for following in tokens[index + 1 : index + 3]]
+        is_name = (token.token_type == TokenType.SESSION and after[:1] == [TokenType.L_PAREN]) or (
+            token.token_type == TokenType.WINDOW and after[1:] != [TokenType.ALIAS]
+        )
+        if is_name:
+            result[index] = Token(
+                TokenType.VAR, token.text, token.line, token.col, token.start, token.end
+            )
+    return result
+
+
+def parse_window_table(parser: Any, alias_tokens: Any) -> exp.Table | None:
+    """Parse a window table function at the current token; None if there is none.
+
+    ``parser`` is a parser of sqlglot, whose methods have no types.
+    """
+    first = parser._index
+    is_wrapped = parser._match_pair(TokenType.TABLE, TokenType.L_PAREN)
+    name = parser._curr
+    if (
+        name is None
+        or name.text.upper() not in WINDOW_TABLES
+        or parser._next is None
+        or parser._next.token_type != TokenType.L_PAREN
+    ):
+        parser._retreat(first)
+        return None
+    parser._advance(2)
+    arguments = parser._parse_csv(lambda: _parse_argument(parser))
+    parser._match_r_paren()
+    if is_wrapped:
+        parser._match_r_paren()
+    call = exp.Anonymous(this=name.text, expressions=arguments)
+    call.meta.update(start=name.start, end=name.end, line=name.line, col=name.col)
+    table = exp.Table(this=call)
+    alias = parser._parse_table_alias(alias_tokens=alias_tokens or parser.TABLE_ALIAS_TOKENS)
+    if alias:
+        table.set("alias", alias)
+    return table
+
+
+def _parse_argument(parser: Any) -> exp.Expr | None:
+    following = parser._next
+    if following is not None and following.token_type == TokenType.FARROW:
+        name = parser._curr
+        parser._advance(2)
+        value = _parse_argument(parser)
+        kwarg = exp.Kwarg(this=exp.Var(this=name.text.upper()), expression=value)
+        kwarg.meta.update(start=name.start, end=name.end, line=name.line, col=name.col)
+        return kwarg
+    if parser._match(TokenType.TABLE):
+        is_query = parser._curr.token_type == TokenType.L_PAREN
+        table = parser._parse_table() if is_query else parser._parse_table_parts()
+        if not parser._match(TokenType.PARTITION_BY):
+            return table  # type: ignore[no-any-return]
+        if parser._match(TokenType.L_PAREN):
+            keys = parser._parse_csv(parser._parse_column)
+            parser._match_r_paren()
+        else:
+            keys = [parser._parse_column()]
+            while _is_key_after_comma(parser):
+                parser._advance()
+                keys.append(parser._parse_column())
+        return exp.Tuple(expressions=[table, *keys])
+    if parser._curr.text.upper() == "DESCRIPTOR" and following.token_type == TokenType.L_PAREN:
+        parser._advance(2)
+        columns = parser._parse_csv(parser._parse_column)
+        parser._match_r_paren()
+        return columns[0] if len(columns) == 1 else exp.Tuple(expressions=columns)
+    return parser._parse_assignment()  # type: ignore[no-any-return]
+
+
+def _is_key_after_comma(parser: Any) -> bool:
+    """Return whether a comma and a further key follow, not a comma and the next argument."""
+    if parser._curr.token_type != TokenType.COMMA or parser._next is None:
+        return False
+    behind = parser._tokens[parser._index + 2 : parser._index + 3]
+    is_named = bool(behind) and behind[0].token_type == TokenType.FARROW
+    return not is_named and parser._next.text.upper() != "DESCRIPTOR"

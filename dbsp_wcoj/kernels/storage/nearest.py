@@ -1,0 +1,112 @@
+"""The nearest value of the last column before or after given rows, among rows with their prefix."""
+
+import numpy as np
+
+from dbsp_wcoj.kernels.compilation import kernel
+from dbsp_wcoj.kernels.memory import load
+from dbsp_wcoj.kernels.storage.row_ranges import weight_before
+from dbsp_wcoj.kernels.storage.run_layout import (
+    LEVEL_HEADER_WORDS,
+    LEVEL_HEADERS,
+    LEVEL_NODES,
+    LEVEL_OFFSETS,
+    LEVEL_VALUES,
+)
+from dbsp_wcoj.kernels.storage.search import root_seek, seek
+from dbsp_wcoj.kernels.values.arithmetic import wrapping_subtract
+
+
+@kernel
+def find_nearest(runs, keys, arity, backwards, inclusive, values, exists):
+    """Find for each row the nearest row with the same prefix whose total weight is not zero.
+
+    Args:
+        runs: Addresses of runs of one column order, shape ``(runs,)``.
+        keys: Rows, shape ``(arity, n)``.
+        arity: Columns of the runs; all but the last one are the prefix.
+        backwards: True for the greatest value before the last column, False for the least after it.
+        inclusive: True to accept the value itself.
+        values: Result, shape ``(n,)``: the last column of the row; 0 where there is none.
+        exists: Result: whether there is such a row.
+
+    Returns:
+        The number of leaves that were read.
+    """
+    n = keys.shape[1]
+    count = runs.shape[0]
+    cursors = np.empty(count, np.int64)
+    limits = np.empty(count, np.int64)
+    work = 0
+    for i in range(n):
+        target = keys[arity - 1, i]
+        for r in range(count):
+            run = runs[r]
+            first = np.int64(0)
+            last = load(run, LEVEL_HEADERS + LEVEL_NODES)
+            for level in range(arity - 1):
+                entry = LEVEL_HEADERS + LEVEL_HEADER_WORDS * level
+                nodes = run + (load(run, entry + LEVEL_VALUES) << 3)
+                value = keys[level, i]
+                if level == 0:
+                    first = root_seek(run, first, last, value)
+                else:
+                    first = seek(nodes, first, last, value)
+                if first >= last or load(nodes, first) != value:
+                    first = last
+                    break
+                offsets = load(run, entry + LEVEL_OFFSETS)
+                last = load(run, offsets + first + 1)
+                first = load(run, offsets + first)
+            if first >= last:
+                cursors[r] = 0
+                limits[r] = 0
+                continue
+            leaves = run + (
+                load(run, LEVEL_HEADERS + LEVEL_HEADER_WORDS * (arity - 1) + LEVEL_VALUES) << 3
+            )
+            # The most frequent search is behind the last value of the prefix.
+            if load(leaves, last - 1) < target:
+                place = last
+            else:
+                place = seek(leaves, first, last, target)
+            if inclusive == backwards and place < last and load(leaves, place) == target:
+                place += 1
+            cursors[r] = place - 1 if backwards else place
+            limits[r] = first - 1 if backwards else last
+        exists[i] = False
+        values[i] = 0
+        while True:
+            best = np.int64(0)
+            found = False
+            for r in range(count):
+                if cursors[r] == limits[r]:
+                    continue
+                run = runs[r]
+                leaves = run + (
+                    load(run, LEVEL_HEADERS + LEVEL_HEADER_WORDS * (arity - 1) + LEVEL_VALUES) << 3
+                )
+                value = load(leaves, cursors[r])
+                if not found or (value > best if backwards else value < best):
+                    best = value
+                    found = True
+            if not found:
+                break
+            weight = np.int64(0)
+            for r in range(count):
+                if cursors[r] == limits[r]:
+                    continue
+                run = runs[r]
+                leaves = run + (
+                    load(run, LEVEL_HEADERS + LEVEL_HEADER_WORDS * (arity - 1) + LEVEL_VALUES) << 3
+                )
+                leaf = cursors[r]
+                if load(leaves, leaf) == best:
+                    own = wrapping_subtract(weight_before(run, leaf + 1), weight_before(run, leaf))
+                    weight += own
+                    cursors[r] += -1 if backwards else 1
+                    work += 1
+            if weight != 0:
+                exists[i] = True
+                values[i] = best
+                break
+    return work

@@ -1,0 +1,79 @@
+"""Nearest rows: the row before or after a given row, among the rows with the same prefix.
+
+All columns but the last one are the prefix; the last one is ordered, as the time of an event. The
+rows are those of a trace, without or with a staged step.
+
+Cost: O(log N) per row and run, and one read per run for each row in between whose weights in the
+runs cancel out.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dbsp_wcoj.kernels.storage.nearest import find_nearest
+from dbsp_wcoj.storage.trace import Trace, TraceStep
+from dbsp_wcoj.zset import Int64Array
+
+__all__ = ["NearestRows", "NearestValues"]
+
+
+class NearestValues(NamedTuple):
+    """The last columns of the rows that were found, and a mask of the searches that found one."""
+
+    values: Int64Array
+    exists: npt.NDArray[np.bool_]
+
+
+class NearestRows:
+    """The rows of a trace in its own column order.
+
+    Args:
+        trace: The rows.
+        step: A staged step of the trace, to find rows as they are after it; or None.
+
+    Attributes:
+        rows_read: The number of rows that all searches have read.
+
+    >>> from dbsp_wcoj import ZSet
+    >>> trace = Trace(2)
+    >>> trace.update(ZSet.from_rows([(7, 3), (7, 5), (8, 4)]))
+    >>> rows = NearestRows(trace)
+    >>> found = rows.before(np.array([[7, 8], [5, 4]]))
+    >>> found.values.tolist(), found.exists.tolist()
+    ([3, 0], [True, False])
+    """
+
+    def __init__(self, trace: Trace, step: TraceStep | None = None) -> None:
+        order = tuple(range(trace.arity))
+        self._arity = trace.arity
+        self._spine = trace.arrange(order).spine.runs
+        self._step = step  # keeps its run alive
+        runs = [*self._spine, *([] if step is None else [step.run(order)])]
+        self._runs: Int64Array = np.array([run.address for run in runs], np.int64)
+        self.rows_read = 0
+
+    def before(self, rows: Int64Array, *, inclusive: bool = False) -> NearestValues:
+        """Return the greatest value less than the last column; with ``inclusive`` or equal."""
+        return self._find(rows, True, inclusive)
+
+    def after(self, rows: Int64Array, *, inclusive: bool = False) -> NearestValues:
+        """Return the least value greater than the last column; with ``inclusive`` or equal."""
+        return self._find(rows, False, inclusive)
+
+    def _find(self, rows: Int64Array, backwards: bool, inclusive: bool) -> NearestValues:
+        n = rows.shape[1]
+        values, exists = np.empty(n, np.int64), np.empty(n, np.bool_)
+        self.rows_read += find_nearest(
+            self._runs,
+            np.ascontiguousarray(rows),
+            self._arity,
+            backwards,
+            inclusive,
+            values,
+            exists,
+        )
+        return NearestValues(values, exists)

@@ -1,0 +1,154 @@
+"""Hopping windows, session starts and latest times: the law D ∘ Q ∘ I, the definition, the work."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from circuits.plan.nodes import Field, Scan
+from circuits.plan.time_windows import HoppingWindows, LatestTime, SessionBound
+from circuits.runtime.operators.hopping_windows import HoppingWindowsOperator
+from circuits.runtime.operators.latest_time import LatestTimeOperator
+from circuits.runtime.operators.operator import StepContext
+from circuits.runtime.operators.session_bound import SessionBoundOperator
+from circuits.types.codecs.codec import NULL, Codecs
+from dbsp_wcoj import Relations, ZSet
+
+INT = pa.int64()
+ROWS = Scan("r", tuple(Field(name, INT) for name in ("x", "t", "k")))
+EVENTS = Scan("e", tuple(Field(name, INT) for name in ("k", "t")))
+CONTEXT = StepContext(False, Relations().stage({}))
+OPERATORS = {
+    "hop": lambda: HoppingWindowsOperator(HoppingWindows(ROWS, 1, 5, 2, 1)),
+    "sparse hop": lambda: HoppingWindowsOperator(HoppingWindows(ROWS, 1, 2, 5)),
+    "session": lambda: SessionBoundOperator(SessionBound(ROWS, (2,), 1, 2), Codecs()),
+    "session of all": lambda: SessionBoundOperator(SessionBound(ROWS, (), 1, 1), Codecs()),
+    "session end": lambda: SessionBoundOperator(
+        SessionBound(ROWS, (2,), 1, 2, last=True), Codecs()
+    ),
+    "as of": lambda: LatestTimeOperator(LatestTime(ROWS, EVENTS, (2,), 1), Codecs()),
+    "before": lambda: LatestTimeOperator(LatestTime(ROWS, EVENTS, (2,), 1, True), Codecs()),
+    "from": lambda: LatestTimeOperator(LatestTime(ROWS, EVENTS, (2,), 1, False, True), Codecs()),
+    "after": lambda: LatestTimeOperator(LatestTime(ROWS, EVENTS, (2,), 1, True, True), Codecs()),
+    "key is time": lambda: LatestTimeOperator(LatestTime(ROWS, EVENTS, (1,), 1, True), Codecs()),
+}
+TIMES = st.one_of(st.integers(0, 12), st.just(NULL))
+DELTAS = st.lists(
+    st.tuples(
+        st.dictionaries(
+            st.tuples(st.integers(0, 1), TIMES, st.integers(0, 1)), st.integers(-1, 2), max_size=6
+        ),
+        st.dictionaries(st.tuples(st.integers(0, 1), TIMES), st.integers(-1, 2), max_size=4),
+    ),
+    max_size=6,
+)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+@given(DELTAS)
+def test_the_deltas_add_up_to_the_value_of_the_sums(name, deltas):
+    operator = OPERATORS[name]()
+    arities = [3, 2] if isinstance(operator, LatestTimeOperator) else [3]
+    sums = [ZSet.empty(arity) for arity in arities]
+    output = ZSet.empty(4)
+    for rows in deltas:
+        changes = [
+            ZSet.from_rows(part.keys(), part.values(), arity=arity)
+            for part, arity in zip(rows, arities, strict=False)
+        ]
+        change, staged = operator.prepare(changes, CONTEXT)
+        change._check()
+        if staged is not None:
+            staged.commit()
+        sums = [total + part for total, part in zip(sums, changes, strict=True)]
+        output += change
+        assert output == operator.evaluate(sums)
+
+
+def positive(rows):
+    return [row for row, weight in rows.items() if weight > 0]
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), TIMES, st.integers(0, 1)), max_size=12))
+def test_a_session_bounds_after_a_gap(rows):
+    zset = ZSet.from_rows(rows, arity=3)
+    found = OPERATORS["session"]().evaluate([zset]).to_dict()
+    assert sum(found.values()) == sum(t != NULL for _, t, _ in rows)
+    for x, t, k, start in found:
+        times = {time for _, time, key in rows if key == k}
+        assert (x, t, k) in rows
+        while reached := [time for time in times if t - 2 <= time < t]:
+            t = min(reached)
+        assert start == t
+
+
+@pytest.mark.parametrize(
+    ("name", "is_match"),
+    [
+        ("as of", lambda t, s: s <= t),
+        ("before", lambda t, s: s < t),
+        ("from", lambda t, s: s >= t),
+        ("after", lambda t, s: s > t),
+    ],
+)
+@given(
+    st.lists(st.tuples(st.integers(0, 1), TIMES, st.integers(0, 1)), max_size=6),
+    st.lists(st.tuples(st.integers(0, 1), TIMES), max_size=6),
+)
+def test_a_latest_time_is_the_nearest_of_its_key(name, is_match, rows, events):
+    inputs = [ZSet.from_rows(rows, arity=3), ZSet.from_rows(events, arity=2)]
+    found = OPERATORS[name]().evaluate(inputs).to_dict()
+    for x, t, k, latest in found:
+        assert (x, t, k) in rows
+        times = [s for key, s in events if key == k and NULL not in (s, t) and is_match(t, s)]
+        nearest = min(times, key=lambda s: abs(s - t), default=NULL)
+        assert latest == nearest
+    assert sum(found.values()) == len(rows)
+
+
+@given(st.lists(st.tuples(st.just(0), st.integers(-9, 9), st.just(0)), max_size=6))
+def test_a_row_is_in_every_window_that_contains_its_time(rows):
+    found = OPERATORS["hop"]().evaluate([ZSet.from_rows(rows, arity=3)]).to_dict()
+    expected = {}
+    for x, t, k in rows:
+        for start in range(-21, 21, 2):
+            if start <= t < start + 5:
+                expected[x, t, k, start] = expected.get((x, t, k, start), 0) + 1
+    assert found == expected
+
+
+def big_key(gap: int) -> SessionBoundOperator:
+    """One key with a million rows, in sessions of a thousand or in one session."""
+    operator = SessionBoundOperator(SessionBound(ROWS, (2,), 1, gap), Codecs())
+    times = np.arange(1_000_000) * 10
+    times += times // 10_000 * 1000
+    rows = ZSet(np.stack((np.zeros_like(times), times, np.zeros_like(times))), np.ones_like(times))
+    _, staged = operator.prepare([rows], CONTEXT)
+    staged.commit()
+    return operator
+
+
+@pytest.mark.parametrize("gap", [50, 5000])
+def test_a_step_reads_the_rows_around_its_changes_only(gap):
+    operator = big_key(gap)
+    before = operator.rows_read
+    times = np.arange(0, 10_900_000, 109_000)[:100] + 5  # between rows of a session
+    rows = [(1, int(time), 0) for time in times]
+    change, staged = operator.prepare([ZSet.from_rows(rows)], CONTEXT)
+    assert 100 <= len(change) < 110
+    staged.commit()
+    assert operator.rows_read - before < 1000
+    before = operator.rows_read
+    change, _ = operator.prepare([ZSet.from_rows(rows, [-1] * 100)], CONTEXT)
+    assert operator.rows_read - before < 1000
+
+
+def test_a_gap_that_closes_moves_the_session_behind_it():
+    operator = big_key(505)
+    before = operator.rows_read
+    change, _ = operator.prepare([ZSet.from_rows([(1, 10_495, 0)])], CONTEXT)
+    assert len(change) == 2001
+    assert operator.rows_read - before < 2000

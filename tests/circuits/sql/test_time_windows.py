@@ -1,0 +1,322 @@
+"""Time windows and ASOF joins in SQL, against DuckDB after every step, and their errors."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime, timedelta
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from circuits import compile_sql
+from circuits.errors import SqlError, UnsupportedSqlError
+from tests.oracles.duckdb_mirror import Mirror
+
+SCHEMAS = {
+    "e": "k BIGINT, ts TIMESTAMP_NTZ, v BIGINT, n BIGINT, d DATE",
+    "p": "k BIGINT, ts TIMESTAMP_NTZ, price BIGINT",
+}
+START = datetime(2026, 1, 1)
+
+# The sessions of e by k with a gap of 5 seconds, as columns of its rows.
+SESSIONS = """(
+    WITH x AS (SELECT *, lag(ts) OVER (PARTITION BY k ORDER BY ts) AS p FROM e WHERE ts IS NOT NULL),
+         y AS (SELECT *, sum(CASE WHEN p IS NULL OR ts - p > INTERVAL 5 SECOND THEN 1 ELSE 0 END)
+                         OVER (PARTITION BY k ORDER BY ts ROWS UNBOUNDED PRECEDING) AS s FROM x)
+    SELECT k, ts, v, min(ts) OVER (PARTITION BY k, s) AS b,
+           max(ts) OVER (PARTITION BY k, s) + INTERVAL 5 SECOND AS f FROM y)"""
+SESSION_ORACLE = f"SELECT k, b, f, count(*), sum(v) FROM {SESSIONS} GROUP BY ALL"
+TUMBLE_ORACLE = """SELECT k, b, b + INTERVAL 10 SECOND, count(*) FROM (SELECT k,
+    time_bucket(INTERVAL 10 SECOND, ts, TIMESTAMP '1970-01-01') b FROM e WHERE ts IS NOT NULL)
+    GROUP BY ALL"""
+HOP_ORACLE = """SELECT b, b + INTERVAL 10 SECOND, count(*), sum(v) FROM (
+    SELECT time_bucket(INTERVAL 4 SECOND, ts, TIMESTAMP '1970-01-01') - i * INTERVAL 4 SECOND AS b,
+           ts, v FROM e, range(3) r(i) WHERE ts IS NOT NULL)
+    WHERE ts < b + INTERVAL 10 SECOND GROUP BY ALL"""
+BY_SESSION = "GROUP BY k, SESSION(ts, INTERVAL '5' SECOND)"
+
+# The view, and the query that DuckDB answers; None if it is the same text.
+VIEWS = {
+    "tumble": (
+        """SELECT k, window_start, window_end, count(*)
+           FROM TABLE(TUMBLE(TABLE e, DESCRIPTOR(ts), INTERVAL '10' SECOND))
+           GROUP BY k, window_start, window_end""",
+        TUMBLE_ORACLE,
+    ),
+    "short tumble": (
+        "SELECT k, window_start, window_end, count(*) FROM TUMBLE(e, ts, INTERVAL '10' SECOND) AS w "
+        "GROUP BY 1, 2, 3",
+        TUMBLE_ORACLE,
+    ),
+    "group by tumble": (
+        """SELECT k, TUMBLE_START(ts, INTERVAL '10' SECOND), TUMBLE_END(ts, INTERVAL '10' SECOND),
+           count(*) FROM e GROUP BY TUMBLE(ts, INTERVAL '10' SECOND), k""",
+        TUMBLE_ORACLE,
+    ),
+    "tumble with offset": (
+        """SELECT window_start, window_time, count(*), sum(v) FROM TABLE(TUMBLE(DATA => TABLE e,
+           TIMECOL => DESCRIPTOR(ts), SIZE => INTERVAL '10' SECOND, "OFFSET" => INTERVAL '3' SECOND))
+           GROUP BY window_start, window_time""".replace('"OFFSET"', "OFFSET"),
+        """SELECT b, b + INTERVAL 9999 MILLISECOND, count(*), sum(v) FROM (SELECT v,
+           time_bucket(INTERVAL 10 SECOND, ts, TIMESTAMP '1970-01-01 00:00:03') b
+           FROM e WHERE ts IS NOT NULL) GROUP BY ALL""",
+    ),
+    "tumble of numbers": (
+        "SELECT window_start, window_end, count(*) FROM TUMBLE(e, n, 7) GROUP BY 1, 2",
+        """SELECT n - ((n % 7) + 7) % 7, n - ((n % 7) + 7) % 7 + 7, count(*) FROM e
+           WHERE n IS NOT NULL GROUP BY ALL""",
+    ),
+    "tumble of dates": (
+        "SELECT window_start, count(*) FROM TUMBLE(e, d, INTERVAL '3' DAY) GROUP BY 1",
+        """SELECT DATE '1970-01-01' + ((d - DATE '1970-01-01') // 3 * 3)::INT, count(*)
+           FROM e WHERE d IS NOT NULL GROUP BY ALL""",
+    ),
+    "tumble of a query": (
+        """SELECT window_start, count(*) FROM TABLE(TUMBLE((SELECT * FROM e WHERE v > 1),
+           DESCRIPTOR(ts), INTERVAL '10' SECOND)) GROUP BY window_start""",
+        """SELECT time_bucket(INTERVAL 10 SECOND, ts, TIMESTAMP '1970-01-01'), count(*)
+           FROM e WHERE ts IS NOT NULL AND v > 1 GROUP BY ALL""",
+    ),
+    "hop": (
+        """SELECT window_start, window_end, count(*), sum(v)
+           FROM TABLE(HOP(TABLE e, DESCRIPTOR(ts), INTERVAL '4' SECOND, INTERVAL '10' SECOND))
+           GROUP BY window_start, window_end""",
+        HOP_ORACLE,
+    ),
+    "named hop": (
+        """SELECT window_start, window_end, count(*), sum(v) FROM HOP(DATA => TABLE e,
+           TIMECOL => DESCRIPTOR(ts), SIZE => INTERVAL '10' SECOND, SLIDE => INTERVAL '4' SECOND)
+           GROUP BY window_start, window_end""",
+        HOP_ORACLE,
+    ),
+    "group by hop": (
+        """SELECT HOP_START(ts, INTERVAL '4' SECOND, INTERVAL '10' SECOND),
+           HOP_END(ts, INTERVAL '4' SECOND, INTERVAL '10' SECOND), count(*), sum(v)
+           FROM e GROUP BY HOP(ts, INTERVAL '4' SECOND, INTERVAL '10' SECOND)""",
+        HOP_ORACLE,
+    ),
+    "window": (
+        """SELECT window.start, window.end, count(*), sum(v) FROM e
+           GROUP BY window(ts, '10 seconds', '4 seconds')""",
+        HOP_ORACLE,
+    ),
+    "window with expressions": (
+        """SELECT k, window(ts, '10 seconds').start, window.end, count(*) FROM e
+           GROUP BY k, window(ts, '10 seconds') HAVING window.start < window.end ORDER BY window.end""",
+        TUMBLE_ORACLE,
+    ),
+    "group by session": (
+        f"""SELECT k, SESSION_START(ts, INTERVAL '5' SECOND) AS b,
+           SESSION_END(ts, INTERVAL '5' SECOND) AS f, count(*), sum(v) FROM e {BY_SESSION}""",
+        SESSION_ORACLE,
+    ),
+    "session_window": (
+        """SELECT k, session_window.start, session_window.end, count(*), sum(v) FROM e
+           GROUP BY session_window(ts, '5 seconds'), k""",
+        SESSION_ORACLE,
+    ),
+    "session table": (
+        """SELECT k, window_start, window_end, count(*), sum(v)
+           FROM TABLE(SESSION(TABLE e PARTITION BY k, DESCRIPTOR(ts), INTERVAL '5' SECOND))
+           GROUP BY k, window_start, window_end""",
+        SESSION_ORACLE,
+    ),
+    "session with keys as a descriptor": (
+        """SELECT w.k, w.window_start, w.window_end, count(*), sum(v)
+           FROM TABLE(SESSION(TABLE e, DESCRIPTOR(ts), DESCRIPTOR(k), INTERVAL '5' SECOND)) AS w
+           GROUP BY w.k, w.window_start, w.window_end HAVING count(*) > 1""",
+        f"{SESSION_ORACLE} HAVING count(*) > 1",
+    ),
+    "rows of sessions": (
+        """SELECT k, ts, v, window_start, window_end
+           FROM TABLE(SESSION(TABLE e PARTITION BY k, DESCRIPTOR(ts), INTERVAL '5' SECOND))""",
+        f"SELECT k, ts, v, b, f FROM {SESSIONS}",
+    ),
+    "sessions of some rows": (
+        f"""SELECT k, SESSION_ROWTIME(ts, INTERVAL '5' SECOND), max(v) FROM e WHERE k = 1
+           {BY_SESSION} HAVING SESSION_END(ts, INTERVAL '5' SECOND) > TIMESTAMP '2026-01-01 00:00:09'""",
+        f"""SELECT k, f - INTERVAL 1 MILLISECOND, max(v) FROM {SESSIONS} WHERE k = 1
+           AND f > TIMESTAMP '2026-01-01 00:00:09' GROUP BY k, f""",
+    ),
+    "time_bucket": (
+        """SELECT time_bucket(INTERVAL '7 seconds', ts), time_bucket(INTERVAL '2 months', ts),
+           time_bucket(INTERVAL '3 days', d), time_bucket(INTERVAL '1 year', d),
+           time_bucket(INTERVAL '7 seconds', ts, INTERVAL '2 seconds'),
+           time_bucket(INTERVAL '7 seconds', ts, TIMESTAMP '2024-05-05 01:02:03'),
+           date_trunc('millisecond', ts), count(*) FROM e GROUP BY ALL""",
+        None,
+    ),
+    "date_trunc": (
+        "SELECT date_trunc(ts, hour), date_trunc(ts, 'minute'), count(*) FROM e GROUP BY 1, 2",
+        "SELECT date_trunc('hour', ts), date_trunc('minute', ts), count(*) FROM e GROUP BY 1, 2",
+    ),
+    "asof": (
+        "SELECT e.k, e.ts, e.v, p.price FROM e ASOF JOIN p ON e.k = p.k AND e.ts >= p.ts",
+        None,
+    ),
+    "asof left": (
+        "SELECT e.k, e.ts, p.ts, p.price FROM e ASOF LEFT JOIN p ON p.k = e.k AND p.ts < e.ts",
+        None,
+    ),
+    "asof forwards": (
+        "SELECT e.k, e.ts, p.ts, p.price FROM e ASOF LEFT JOIN p ON e.k = p.k AND e.ts <= p.ts",
+        None,
+    ),
+    "asof after": ("SELECT e.v, p.price FROM e ASOF JOIN p ON e.ts < p.ts AND e.k = p.k", None),
+    "asof using": ("SELECT k, ts, v, price FROM e ASOF LEFT JOIN p USING (k, ts)", None),
+    "asof without keys": ("SELECT e.v, p.price FROM e ASOF JOIN p ON e.ts >= p.ts", None),
+    "asof of expressions": (
+        """SELECT e.v, p.price FROM e ASOF LEFT JOIN p
+           ON e.k + 1 = p.k AND e.ts + INTERVAL 3 SECOND > p.ts WHERE e.v > 1""",
+        None,
+    ),
+    "temporal": (
+        "SELECT e.k, e.ts, x.price FROM e JOIN p FOR SYSTEM_TIME AS OF e.ts AS x ON e.k = x.k",
+        "SELECT e.k, e.ts, p.price FROM e ASOF JOIN p ON e.k = p.k AND e.ts >= p.ts",
+    ),
+    "left temporal": (
+        "SELECT e.k, e.ts, p.price FROM e LEFT JOIN p FOR SYSTEM_TIME AS OF e.ts ON e.k = p.k",
+        "SELECT e.k, e.ts, p.price FROM e ASOF LEFT JOIN p ON e.k = p.k AND e.ts >= p.ts",
+    ),
+    "interval join": (
+        """SELECT x.v, y.v FROM e x JOIN e y ON x.k = y.k
+           AND y.ts BETWEEN x.ts AND x.ts + INTERVAL '4' SECOND""",
+        None,
+    ),
+}
+
+
+def random_rows(rng: np.random.Generator, rows: int) -> dict[str, pa.Table]:
+    """Rows of a few keys and times, with NULLs and duplicates; times of p are unique by key."""
+
+    def column(values, share=0.1):
+        return [None if rng.random() < share else value for value in values]
+
+    moments = [
+        START + timedelta(seconds=int(s), milliseconds=int(m))
+        for s, m in zip(rng.integers(0, 60, rows), rng.integers(0, 3, rows) * 500, strict=True)
+    ]
+    events = pa.table(
+        {
+            "k": pa.array(column(rng.integers(0, 4, rows).tolist()), pa.int64()),
+            "ts": pa.array(column(moments), pa.timestamp("us")),
+            "v": pa.array(column(rng.integers(0, 4, rows).tolist()), pa.int64()),
+            "n": pa.array(column(rng.integers(-30, 30, rows).tolist()), pa.int64()),
+            "d": pa.array(
+                column([m.date() + timedelta(days=int(m.second) * 9) for m in moments]), pa.date32()
+            ),
+        }
+    )
+    times = rng.permutation(240)[: rows // 2]
+    prices = pa.table(
+        {
+            "k": pa.array(column([int(t) % 4 for t in times]), pa.int64()),
+            "ts": pa.array(
+                column([START + timedelta(milliseconds=int(t) * 250) for t in times]),
+                pa.timestamp("us"),
+            ),
+            "price": pa.array(rng.integers(0, 9, rows // 2), pa.int64()),
+        }
+    )
+    return {"e": events, "p": prices}
+
+
+def changed_places(rng: np.random.Generator, mirror: Mirror, name: str):
+    present = mirror.present[name]
+    absent = np.flatnonzero(~present)
+    inserted = rng.permutation(absent)[: rng.integers(0, 12)]
+    deleted = rng.permutation(np.flatnonzero(present))[: rng.integers(0, 8)]
+    return inserted, deleted
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_views_of_windows_are_what_duckdb_answers_after_every_step(seed):
+    rng = np.random.default_rng(seed)
+    texts = "".join(f'CREATE VIEW "{name}" AS {view};\n' for name, (view, _) in VIEWS.items())
+    circuit = compile_sql(texts, SCHEMAS, dialect="duckdb")
+    mirror = Mirror(random_rows(rng, 80))
+    found = {name: Counter() for name in VIEWS}
+    for step in range(12):
+        changes = {name: changed_places(rng, mirror, name) for name in ("e", "p")}
+        deltas = circuit.step(mirror.change(changes))
+        for name, (view, oracle) in VIEWS.items():
+            for row in deltas[name].to_pylist() if name in deltas else ():
+                weight = row.pop("weight")
+                found[name][tuple(row.values())] += weight
+            rows = +found[name]
+            assert not -found[name]
+            assert rows == Counter(mirror.answer(oracle or view)), (name, step)
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "message"),
+    [
+        ("SELECT * FROM TUMBLE(e, v, INTERVAL '1' HOUR)", "'1'", "unit is not known"),
+        ("SELECT * FROM TUMBLE(e, ts, 10)", "10", "write it as INTERVAL"),
+        ("SELECT * FROM TUMBLE(e, ts, INTERVAL '1' MONTH)", "'1'", "months or years"),
+        ("SELECT * FROM TUMBLE(e, ts, INTERVAL '0' SECOND)", "'0'", "not longer than 0"),
+        ("SELECT * FROM TUMBLE(e, ts)", "TUMBLE", "without SIZE"),
+        ("SELECT * FROM TUMBLE(e, ts, GAP => INTERVAL '1' HOUR)", "GAP", "takes the arguments"),
+        ("SELECT * FROM CUMULATE(e, ts, INTERVAL '1' HOUR, INTERVAL '2' HOUR)", "CUMU", "CUMULATE"),
+        ("SELECT * FROM TUMBLE(x, ts, INTERVAL '1' HOUR)", "x,", "unknown table 'x'"),
+        ("SELECT * FROM TUMBLE(e, tt, INTERVAL '1' HOUR)", "tt", "unknown column 'tt'"),
+        ("SELECT count(*) FROM e GROUP BY SESSION(ts, v)", "v)", "no constant"),
+        (
+            "SELECT count(*) FROM e GROUP BY SESSION(ts, '1 hour'), TUMBLE(ts, '1 hour')",
+            "TUMBLE",
+            "a second window",
+        ),
+        (
+            "SELECT TUMBLE_END(ts, INTERVAL '2' HOUR) FROM e GROUP BY TUMBLE(ts, INTERVAL '1' HOUR)",
+            "TUMBLE_END",
+            "other arguments",
+        ),
+        ("SELECT window FROM e GROUP BY window(ts, '1 hour')", "window FROM", "window.start"),
+        ("SELECT 1 FROM e ASOF JOIN p ON e.k = p.k", "p ON", "without a comparison"),
+        (
+            "SELECT 1 FROM e ASOF JOIN p ON e.ts > p.ts AND e.v > p.price",
+            "e.v",
+            "second comparison",
+        ),
+        ("SELECT 1 FROM e ASOF JOIN p ON e.ts > p.ts AND e.v <> p.k", "e.v", "this condition"),
+        ("SELECT 1 FROM e ASOF FULL JOIN p ON e.ts > p.ts", "ASOF", "ASOF FULL JOIN"),
+        ("SELECT 1 FROM p JOIN TUMBLE(e, ts, INTERVAL '1' HOUR) FOR x ON 1 = 1", "FOR", "syntax"),
+        (
+            "SELECT 1 FROM p LEFT JOIN e FOR SYSTEM_TIME AS OF p.ts ON e.k = p.k AND e.v > p.k",
+            "e.v",
+            "second comparison",
+        ),
+        (
+            "SELECT time_bucket(INTERVAL '1 month 2 days', ts) FROM e",
+            "'1 month",
+            "months and of days",
+        ),
+    ],
+)
+def test_errors_name_the_place_and_what_to_write(text, place, message):
+    with pytest.raises(SqlError) as raised:
+        compile_sql(text, SCHEMAS)
+    assert message in str(raised.value)
+    column = text.index(place) + 1
+    assert f"column {column}:" in str(raised.value)
+
+
+def test_a_kept_input_has_no_sessions():
+    from circuits import InputOptions, Retention
+    from circuits.errors import InputOptionsError
+
+    keep = {"e": InputOptions(retain=Retention("ts", "1 day", on_expiry="keep"))}
+    with pytest.raises(InputOptionsError, match="a session window"):
+        compile_sql(f"SELECT count(*) FROM e {BY_SESSION}", SCHEMAS, input_options=keep)
+    tumbling = "SELECT count(*) FROM e GROUP BY TUMBLE(ts, INTERVAL '1' HOUR)"
+    compile_sql(tumbling, SCHEMAS, input_options=keep)
+
+
+def test_window_and_session_remain_names():
+    text = "SELECT k AS window, v session FROM e WINDOW w AS (PARTITION BY k)"
+    with pytest.raises(UnsupportedSqlError, match="WINDOW"):
+        compile_sql(text, SCHEMAS)
+    circuit = compile_sql("SELECT k AS window, v session FROM e", SCHEMAS)
+    deltas = circuit.step({"e": [{"k": 1, "v": 2, "ts": None, "n": None, "d": None}]})
+    assert deltas["view"].to_pylist() == [{"window": 1, "session": 2, "weight": 1}]
