@@ -51,7 +51,6 @@ from circuits.plan.expressions import Expression, Literal
 from circuits.plan.nodes import (
     Aggregate,
     AggregateCall,
-    AggregateFunction,
     Distinct,
     Field,
     Map,
@@ -233,7 +232,7 @@ def _aggregate_call(
     source: DatalogSource,
 ) -> AggregateCall:
     distinct = call.function in ("count_distinct", "count-distinct")
-    function = cast(AggregateFunction, "count" if distinct else call.function)
+    function = "count" if distinct else call.function
     try:
         result = aggregate_type(function, argument_type)
     except FunctionError as error:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Final
 
 import pyarrow as pa
 
-__all__ = ["AggregateCall", "AggregateFunction", "Field", "Fields", "Order"]
+__all__ = ["LINEAR_FUNCTIONS", "AggregateCall", "Field", "Fields", "Order"]
+
+#: Aggregates whose results follow from sums of weights of rows
+#: (`circuits.runtime.operators.linear_aggregate`).
+LINEAR_FUNCTIONS: Final = frozenset(
+    ("count", "sum", "avg", "comoment", "bit_and", "bit_or", "bit_xor")
+)
 
 
 @dataclass(frozen=True)
@@ -20,38 +26,6 @@ class Field:
 
 
 Fields = tuple[Field, ...]
-
-
-AggregateFunction = Literal["count", "sum", "avg", "min", "max"]
-
-
-@dataclass(frozen=True)
-class AggregateCall:
-    """An aggregate of column ``argument`` of the input; ``None`` is ``count(*)``.
-
-    Aggregates ignore NULL. Without any value ``count`` is 0 and the others are NULL. ``type`` is
-    the type of the result (`circuits.types.functions.aggregate_type`).
-    """
-
-    function: AggregateFunction
-    argument: int | None
-    type: pa.DataType
-    name: str
-    distinct: bool = False
-
-    def key(self) -> tuple[object, ...]:
-        """Everything but the name of the result."""
-        return self.function, self.argument, self.distinct, self.type
-
-    def label(self, fields: Fields) -> str:
-        """The call with the name of the column.
-
-        >>> call = AggregateCall("sum", 0, pa.int64(), "total", distinct=True)
-        >>> call.label((Field("price", pa.int64()),))
-        'sum(distinct price)'
-        """
-        argument = "*" if self.argument is None else fields[self.argument].name
-        return f"{self.function}({'distinct ' if self.distinct else ''}{argument})"
 
 
 @dataclass(frozen=True)
@@ -70,3 +44,59 @@ class Order:
         """
         direction = " desc" if self.descending else ""
         return f"{fields[self.column].name}{direction}{' nulls first' if self.nulls_first else ''}"
+
+
+@dataclass(frozen=True)
+class AggregateCall:
+    """An aggregate of column ``argument`` of the input; ``None`` is ``count(*)``.
+
+    Aggregates ignore NULL. Without any value ``count`` is 0 and the others are NULL. ``type`` is
+    the type of the result (`circuits.types.functions.aggregate_type`).
+
+    Attributes:
+        function: The name; `circuits.types.aggregates` lists them.
+        argument: The first argument.
+        type: The type of the result.
+        name: The name of the result.
+        distinct: True to read each value, or each combination of the arguments, once.
+        others: The further arguments.
+        order: The order of the rows of a group, for functions that depend on it.
+        options: Constants: a fraction, a separator.
+    """
+
+    function: str
+    argument: int | None
+    type: pa.DataType
+    name: str
+    distinct: bool = False
+    others: tuple[int, ...] = ()
+    order: tuple[Order, ...] = ()
+    options: tuple[Any, ...] = ()
+
+    @property
+    def arguments(self) -> tuple[int, ...]:
+        """All arguments; none for ``count(*)``."""
+        return () if self.argument is None else (self.argument, *self.others)
+
+    def key(self) -> tuple[object, ...]:
+        """Everything but the name of the result."""
+        base = (self.function, self.argument, self.distinct, self.type)
+        if not (self.others or self.order or self.options):
+            return base
+        order = tuple((part.column, part.descending, part.nulls_first) for part in self.order)
+        return *base, self.others, order, self.options
+
+    def label(self, fields: Fields) -> str:
+        """The call with the names of the columns.
+
+        >>> call = AggregateCall("sum", 0, pa.int64(), "total", distinct=True)
+        >>> call.label((Field("price", pa.int64()),))
+        'sum(distinct price)'
+        """
+        arguments = [fields[argument].name for argument in self.arguments] or ["*"]
+        arguments += [repr(option) for option in self.options]
+        order = ", ".join(part.label(fields) for part in self.order)
+        return (
+            f"{self.function}({'distinct ' if self.distinct else ''}{', '.join(arguments)}"
+            f"{f' order by {order}' if order else ''})"
+        )

@@ -50,7 +50,7 @@ from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 
-from circuits.plan.columns import AggregateCall, AggregateFunction, Field, Fields, Order
+from circuits.plan.columns import AggregateCall, Field, Fields, Order
 from circuits.plan.expressions import (
     Column,
     Expression,
@@ -65,7 +65,6 @@ from circuits.plan.node import BinaryNode, LeafNode, NaryNode, PlanNode, UnaryNo
 __all__ = [
     "Aggregate",
     "AggregateCall",
-    "AggregateFunction",
     "CrossJoin",
     "Distinct",
     "Field",

@@ -16,14 +16,12 @@ import pyarrow as pa
 from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
+from circuits.sql.aggregate_names import AGGREGATE_NAMES
 from circuits.sql.parsing import NAME_IN_TEXT
 from circuits.sql.source import SYMBOLS, SqlSource
 from circuits.types import functions
 
 __all__ = ["Clause", "Reader", "ReaderTable", "call_function", "is_aggregate"]
-
-#: Aggregates that sqlglot represents by their name in the text, as it has no class for them.
-AGGREGATES_BY_NAME: Final = frozenset({"mean"})
 
 Reader = Callable[["Clause", Any], Expression]
 
@@ -171,8 +169,14 @@ def call_function(
 def is_aggregate(node: exp.Expr) -> bool:
     """Return whether the node itself is a call of an aggregate function."""
     if isinstance(node, exp.Anonymous):
-        return node.name.lower() in AGGREGATES_BY_NAME
-    return isinstance(node, exp.AggFunc | exp.Filter | exp.IgnoreNulls | exp.RespectNulls)
+        return node.name.lower() in AGGREGATE_NAMES
+    if isinstance(node, exp.Any):
+        # sqlglot has the same node for the function and for ``x = ANY (SELECT ...)``.
+        is_query = isinstance(node.this, exp.Query | exp.Tuple)
+        return not is_query and not isinstance(node.parent, exp.Predicate)
+    return isinstance(
+        node, exp.AggFunc | exp.Filter | exp.IgnoreNulls | exp.RespectNulls | exp.WithinGroup
+    )
 
 
 def _is_function_call(node: exp.Expr) -> bool:

@@ -110,4 +110,5 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.RespectNulls: _read_aggregate,
     exp.Subquery: _read_subquery,
     exp.Window: _read_window,
+    exp.WithinGroup: _read_aggregate,
 }

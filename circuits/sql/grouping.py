@@ -9,15 +9,16 @@ GROUP BY k``::
     rewrite      #0 + 1, #1 * 2
 
 ``rewrite_over_groups`` replaces the largest parts that equal a key, and the placeholders, by
-columns of the Aggregate. ``FILTER (WHERE c)`` is ``CASE WHEN c THEN argument END``, because
-aggregates ignore NULL.
+columns of the Aggregate. `circuits.sql.aggregate_calls` reads the calls.
+
+GROUPING SETS, ROLLUP and CUBE are the union of one Aggregate per set over the same rows, with NULL
+for the keys that a set leaves out. ``grouping()`` is a constant column of each of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
 
 import pyarrow as pa
 from sqlglot import exp
@@ -26,38 +27,39 @@ from circuits.plan.expressions import Call, Column, Expression, Literal, columns
 from circuits.plan.nodes import (
     Aggregate,
     AggregateCall,
-    AggregateFunction,
     CrossJoin,
     Map,
+    Order,
     PlanNode,
     Semijoin,
     Union,
     Values,
     columns,
 )
+from circuits.sql.aggregate_calls import AggregateTerm, read_aggregate
 from circuits.sql.clause import Clause, is_aggregate
-from circuits.sql.literals import NULL, integer_literal
+from circuits.sql.literals import integer_literal
 from circuits.sql.scope import FIRST_OUTER_COLUMN, is_correlated, is_outer_column
 from circuits.sql.select_builder import SelectBuilder, SubqueryValue
 from circuits.types import functions
 
-__all__ = ["ONE_ROW", "Grouping", "has_aggregate", "is_grouped", "is_padded_aggregate"]
+__all__ = [
+    "ONE_ROW",
+    "Grouping",
+    "aggregate_call",
+    "has_aggregate",
+    "is_grouped",
+    "is_padded_aggregate",
+]
 
 # Placeholders are columns, numbered from these values on, beyond the columns of any plan.
 FIRST_KEY: Final = 2 * FIRST_OUTER_COLUMN
 FIRST_AGGREGATE: Final = 3 * FIRST_OUTER_COLUMN
 FIRST_SUBQUERY: Final = 4 * FIRST_OUTER_COLUMN
+FIRST_GROUPING: Final = 6 * FIRST_OUTER_COLUMN
 
 #: The plan of a SELECT without FROM: one row without columns.
 ONE_ROW: Final = Values((), ((),))
-
-AGGREGATES: Final[dict[type[exp.Expr], AggregateFunction]] = {
-    exp.Avg: "avg",
-    exp.Count: "count",
-    exp.Max: "max",
-    exp.Min: "min",
-    exp.Sum: "sum",
-}
 
 
 def _own_nodes(node: exp.Expr) -> Iterator[exp.Expr]:
@@ -82,26 +84,25 @@ def is_grouped(select: exp.Select) -> bool:
     return any(part is not None and has_aggregate(part) for part in parts)
 
 
-class _Aggregate(NamedTuple):
-    """A call of an aggregate; without an ``argument``, it counts rows."""
-
-    function: AggregateFunction
-    argument: Expression | None
-    distinct: bool
-    type: pa.DataType
-
-
 class Grouping:
     """The keys, aggregates and scalar subqueries of a grouped SELECT, while it is read.
 
-    The columns of the plan are the keys, then the aggregates, then those of the subqueries.
+    The columns of the plan are the keys, the aggregates, the values of ``grouping()``, and those of
+    the subqueries.
     """
 
     def __init__(self, builder: SelectBuilder) -> None:
         self.builder = builder
         self.source = builder.source
         self.keys: list[Expression] = []
-        self._aggregates: list[_Aggregate] = []
+        self._aggregates: list[AggregateTerm] = []
+        # The numbers of the keys of each grouping set; None for one group per combination of all
+        # keys. Keys that are not in ``_set_keys`` are in every set.
+        self._sets: list[frozenset[int]] | None = None
+        self._set_keys: frozenset[int] = frozenset()
+        # The keys of each call of ``grouping()``, which are read after all keys are known.
+        self._pending_groupings: list[Callable[[], tuple[int, ...]]] = []
+        self._groupings: list[tuple[int, ...]] = []
         self._subqueries: list[SubqueryValue] = []
         self._subquery_values: list[Expression] = []
         for column in builder.domain_columns:
@@ -122,36 +123,31 @@ class Grouping:
             self.keys.append(expression)
         return Column(FIRST_KEY + self.keys.index(expression), expression.type)
 
+    def add_sets(self, sets: Sequence[frozenset[int]]) -> None:
+        """Group by several sets of keys, which are given by their numbers."""
+        self._sets = list(sets)
+        self._set_keys = frozenset(range(len(self.builder.domain_columns), len(self.keys)))
+
     def build_plan(self, node: exp.Expr | None = None) -> PlanNode:
         """Return the plan of the groups: keys, aggregates, values of scalar subqueries.
 
         Args:
             node: The SELECT, for errors.
         """
-        arguments = [call.argument for call in self._aggregates if call.argument is not None]
-        arguments = list(dict.fromkeys(arguments))
-        fields = self.builder.plan.fields
-        names = [
-            fields[key.index].name if isinstance(key, Column) else f"key_{number}"
-            for number, key in enumerate(self.keys)
-        ]
-        names += [f"argument_{number}" for number in range(len(arguments))]
-        inputs = Map(self.builder.plan, (*self.keys, *arguments), tuple(names))
-        calls = tuple(
-            AggregateCall(
-                call.function,
-                None if call.argument is None else len(self.keys) + arguments.index(call.argument),
-                call.type,
-                f"{call.function}_{number}",
-                call.distinct,
-            )
-            for number, call in enumerate(self._aggregates)
-        )
-        groups: PlanNode = Aggregate(inputs, tuple(range(len(self.keys))), calls)
-        domain = self.builder.domain
-        if domain is not None and len(self.keys) == len(self.builder.domain_columns):
-            is_by_clause = node is not None and node.args.get("group")
-            groups = groups if is_by_clause else pad_aggregate(groups, domain.plan)
+        self._groupings = [read() for read in self._pending_groupings]
+        if self._groupings and self._sets is None:
+            self.add_sets([frozenset(range(len(self.keys)))])
+        groups: PlanNode
+        if self._sets is None:
+            own_groups = self._aggregate(range(len(self.keys)))
+            groups = own_groups
+            domain = self.builder.domain
+            if domain is not None and not (node is not None and node.args.get("group")):
+                groups = pad_aggregate(own_groups, domain.plan)
+        else:
+            always = frozenset(range(len(self.keys))) - self._set_keys
+            parts = [self._grouping_set(keys | always) for keys in self._sets]
+            groups = parts[0] if len(parts) == 1 else Union(tuple(parts))
         error_node = node if node is not None else exp.Null()
         for subquery in self._subqueries:
             groups, value = subquery.join(
@@ -159,6 +155,41 @@ class Grouping:
             )
             self._subquery_values.append(value)
         return groups
+
+    def _aggregate(self, keys: Sequence[int]) -> Aggregate:
+        """Return the aggregates by some of the keys."""
+        arguments = list(dict.fromkeys(v for call in self._aggregates for v in call.expressions))
+        fields = self.builder.plan.fields
+        expressions = [self.keys[number] for number in keys]
+        names = [
+            fields[key.index].name if isinstance(key, Column) else f"key_{number}"
+            for number, key in zip(keys, expressions, strict=True)
+        ]
+        names += [f"argument_{number}" for number in range(len(arguments))]
+        inputs = Map(self.builder.plan, (*expressions, *arguments), tuple(names))
+        positions = {value: len(keys) + number for number, value in enumerate(arguments)}
+        calls = tuple(
+            aggregate_call(call, f"{call.function}_{number}", positions)
+            for number, call in enumerate(self._aggregates)
+        )
+        return Aggregate(inputs, tuple(range(len(keys))), calls)
+
+    def _grouping_set(self, keys: frozenset[int]) -> PlanNode:
+        """Return the groups by some of the keys; the others are NULL."""
+        kept = sorted(keys)
+        groups = self._aggregate(kept)
+        own = columns(groups)
+        key_columns: list[Expression] = [
+            own[kept.index(number)] if number in keys else Literal(None, key.type)
+            for number, key in enumerate(self.keys)
+        ]
+        flags = [integer_literal(_grouping_number(numbers, keys)) for numbers in self._groupings]
+        names = [f"key_{number}" for number in range(len(self.keys))]
+        for position, number in enumerate(kept):
+            names[number] = groups.fields[position].name
+        names += [field.name for field in groups.fields[len(kept) :]]
+        names += [f"grouping_{number}" for number in range(len(flags))]
+        return Map(groups, (*key_columns, *own[len(kept) :], *flags), tuple(names))
 
     def is_count(self, index: int) -> bool:
         """Return whether a column of the plan is a count, which is 0 for an empty group."""
@@ -186,6 +217,9 @@ class Grouping:
             return Column(index - FIRST_KEY, type_)
         if index < FIRST_SUBQUERY:
             return Column(len(self.keys) + index - FIRST_AGGREGATE, type_)
+        width = len(self.keys) + len(self._aggregates)
+        if index >= FIRST_GROUPING:
+            return Column(width + index - FIRST_GROUPING, type_)
         return self._subquery_values[index - FIRST_SUBQUERY]
 
     def _ungrouped_error(self, node: exp.Expr, column: Column) -> Exception:
@@ -201,77 +235,36 @@ class Grouping:
         )
 
     def _read_aggregate(self, clause: Clause, node: exp.Expr) -> Expression:
-        """Return the placeholder of an aggregate; add the aggregate if it is new."""
-        source, condition = self.source, None
-        argument_clause = self.builder.clause("an aggregate")
-        if isinstance(node, exp.Filter):
-            source.allow_arguments(node, "this", "expression")
-            source.allow_arguments(node.expression, "this")
-            condition = argument_clause.read_condition(node.expression.this)
-            node = node.this
-        argument, distinct = self._read_argument(argument_clause, node)
-        function = "avg" if isinstance(node, exp.Anonymous) else AGGREGATES[type(node)]
-        if condition is not None:
-            counted = integer_literal(1) if argument is None else argument
-            argument = argument_clause.call(node, "case", condition, counted, NULL)
-        if argument is not None and is_correlated(argument):
-            if all(map(is_outer_column, columns_of(argument))):
-                raise self._outer_aggregate_error(node)
-            raise source.correlated(
-                node, "an aggregate of columns of the enclosing query", "aggregate in a join"
-            )
-        domain_columns = {c.index for c in self.builder.domain_columns if isinstance(c, Column)}
-        if argument is not None and columns_of(argument):
-            if columns_of(argument) <= domain_columns:
-                raise self._outer_aggregate_error(node)
-        with source.errors_at(node):
-            type_ = functions.aggregate_type(function, argument and argument.type)
-        distinct = distinct and function not in ("min", "max")
-        aggregate = _Aggregate(function, argument, distinct, type_)
-        if aggregate not in self._aggregates:
-            self._aggregates.append(aggregate)
-        return Column(FIRST_AGGREGATE + self._aggregates.index(aggregate), type_)
+        """Return the value of a call over placeholders; add its aggregates if they are new."""
+        if isinstance(node, exp.Grouping | exp.GroupingId):
+            return self._read_grouping(node)
 
-    def _read_argument(self, clause: Clause, node: exp.Expr) -> tuple[Expression | None, bool]:
-        """Return the argument of an aggregate (None for ``count(*)``), and if it is DISTINCT."""
-        source = self.source
-        if isinstance(node, exp.Anonymous) and is_aggregate(node):
-            source.allow_arguments(node, "this", "expressions")
-            argument = node.expressions[0] if len(node.expressions) == 1 else None
-            if argument is None:
-                raise source.error(node, f"{node.name}() takes one argument")
-        elif type(node) in AGGREGATES:
-            source.allow_arguments(
-                node, "this", *(["big_int"] if isinstance(node, exp.Count) else [])
-            )
-            argument = node.this
-        else:
-            if isinstance(node, exp.IgnoreNulls | exp.RespectNulls):
-                if isinstance(node.this, tuple(AGGREGATES)):
-                    raise source.unsupported(
-                        node, "IGNORE NULLS", "leave it out: these aggregates ignore NULL"
-                    )
-                node = node.this  # sqlglot puts IgnoreNulls around DuckDB's any_value(), too
-            word = source.name_in_text(node)
-            aggregates = "aggregates: count, sum, avg, min, max, each with FILTER (WHERE ...)"
-            raise source.unsupported(node, f"aggregate {word}()", aggregates, word)
-        if argument is None or isinstance(argument, exp.Star):
-            if not isinstance(node, exp.Count):
-                raise source.error(
-                    node,
-                    f"{source.name_in_text(node)}() needs a column; only count() does not",
-                )
-            if argument is not None:
-                source.allow_arguments(argument)
-            return None, False
-        if not isinstance(argument, exp.Distinct):
-            return clause.read(argument), False
-        source.allow_arguments(argument, "expressions")
-        if len(argument.expressions) != 1 or isinstance(argument.expressions[0], exp.Star):
-            raise source.unsupported(
-                node, "DISTINCT of several columns", "count the rows of a SELECT DISTINCT in FROM"
-            )
-        return clause.read(argument.expressions[0]), True
+        def register(call: AggregateTerm) -> Expression:
+            self._check_own_columns(node, call)
+            if call not in self._aggregates:
+                self._aggregates.append(call)
+            return Column(FIRST_AGGREGATE + self._aggregates.index(call), call.type)
+
+        return read_aggregate(self.builder.clause("an aggregate"), node, register)
+
+    def _read_grouping(self, node: exp.Expr) -> Expression:
+        """Read ``grouping(a, b)``: a bit for each key, 1 where its set leaves the key out."""
+        self.source.allow_arguments(node, "expressions")
+        clause = self.builder.clause("grouping()")
+        values = [clause.read(part) for part in node.expressions]
+        self._pending_groupings.append(lambda: self._grouped_keys(node, values))
+        return Column(FIRST_GROUPING + len(self._pending_groupings) - 1, pa.int64())
+
+    def _grouped_keys(self, node: exp.Expr, values: list[Expression]) -> tuple[int, ...]:
+        """Return the numbers of the keys that are the arguments of a call of ``grouping()``."""
+        if not self.keys:
+            raise self.source.error(node, "grouping() needs a GROUP BY")
+        if not values:
+            return tuple(range(len(self.keys)))
+        for value in values:
+            if value not in self.keys:
+                raise self.source.error(node, "an argument of grouping() is not in GROUP BY")
+        return tuple(self.keys.index(value) for value in values)
 
     def _outer_aggregate_error(self, node: exp.Expr) -> Exception:
         return self.source.unsupported(
@@ -279,6 +272,21 @@ class Grouping:
             "an aggregate of columns of the enclosing query only",
             "aggregate in the enclosing query",
         )
+
+    def _check_own_columns(self, node: exp.Expr, call: AggregateTerm) -> None:
+        """Refuse an aggregate of outer columns only: it is one of the enclosing query."""
+        domain_columns = {c for value in self.builder.domain_columns for c in columns_of(value)}
+        used = {column for value in call.expressions for column in columns_of(value)}
+        if used and all(column in domain_columns or is_outer_column(column) for column in used):
+            raise self.source.unsupported(
+                node,
+                "an aggregate of columns of the enclosing query only",
+                "aggregate in the enclosing query",
+            )
+        if any(map(is_correlated, call.expressions)):
+            raise self.source.correlated(
+                node, "an aggregate of columns of the enclosing query", "aggregate in a join"
+            )
 
     def _read_scalar(self, clause: Clause, node: exp.Expr) -> Expression:
         """Return the placeholder of a scalar subquery, which is joined to the groups."""
@@ -293,20 +301,15 @@ class Grouping:
         return Column(FIRST_SUBQUERY + len(self._subqueries) - 1, subquery.type)
 
 
-def pad_aggregate(groups: PlanNode, domain: PlanNode) -> PlanNode:
+def pad_aggregate(groups: Aggregate, domain: PlanNode) -> PlanNode:
     """Return an aggregate by the columns of a domain, with a row for each of its rows.
 
     A row without a group has the aggregates of no rows.
     """
-    assert isinstance(groups, Aggregate)
     if not groups.keys:
         return groups
     keys = len(groups.keys)
-    calls = tuple(
-        replace(call, argument=None if call.argument is None else call.argument - keys)
-        for call in groups.aggregates
-    )
-    of_no_rows = Aggregate(Values(groups.input.fields[keys:], ()), (), calls)
+    of_no_rows = Aggregate(Values(groups.input.fields, ()), (), groups.aggregates)
     links = [
         functions.call("same", column, Column(column.index + keys, column.type))
         for column in columns(domain)
@@ -325,3 +328,42 @@ def is_padded_aggregate(plan: Union, keys: int) -> bool:
     if not (isinstance(padding, CrossJoin) and isinstance(padding.inputs[0], Semijoin)):
         return False
     return padding.inputs[0].anti and padding.inputs[0].right is groups
+
+
+def aggregate_call(
+    term: AggregateTerm, name: str, positions: Mapping[Expression, int]
+) -> AggregateCall:
+    """Return the call of a primitive aggregate over columns.
+
+    Args:
+        term: The aggregate, over expressions.
+        name: The name of its result.
+        positions: The column of each expression.
+    """
+    arguments = [positions[value] for value in term.arguments]
+    orders: dict[int, Order] = {}
+    for key in term.order:
+        column = positions[key.expression]
+        orders.setdefault(column, Order(column, key.descending, key.nulls_first))
+    return AggregateCall(
+        term.function,
+        arguments[0] if arguments else None,
+        term.type,
+        name,
+        term.distinct,
+        tuple(arguments[1:]),
+        tuple(orders.values()),
+        term.options,
+    )
+
+
+def _grouping_number(numbers: Sequence[int], keys: frozenset[int]) -> int:
+    """Return the bits of the keys that are left out; the first one is the highest.
+
+    >>> _grouping_number((0, 1), frozenset({1}))
+    2
+    """
+    bits = 0
+    for number in numbers:
+        bits = 2 * bits + (number not in keys)
+    return bits

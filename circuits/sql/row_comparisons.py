@@ -49,13 +49,13 @@ def compare_rows(clause: Clause, node: exp.Expr, function: str, right: exp.Expr)
             node, f"a row of {len(sides[0])} values is compared with a row of {len(sides[1])}"
         )
     if function in ("eq", "ne", "same"):
-        equal = _all(clause, node, [_same(clause, node, *pair) for pair in zip(*sides)])
+        equal = _all(clause, node, [_same(clause, node, *pair) for pair in zip(*sides, strict=True)])
         return clause.call(node, "not", equal) if function == "ne" else equal
     is_true_if_equal, is_exchanged = _ORDER[function]
     if is_exchanged:
         sides.reverse()
     result: Expression = Literal(is_true_if_equal, pa.bool_())
-    for left_value, right_value in reversed([*zip(*sides)]):
+    for left_value, right_value in reversed([*zip(*sides, strict=True)]):
         less = _less(clause, node, left_value, right_value)
         same = _same(clause, node, left_value, right_value)
         result = clause.call(node, "or", less, clause.call(node, "and", same, result))

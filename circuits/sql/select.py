@@ -34,6 +34,7 @@ from circuits.sql.environment import (
 )
 from circuits.sql.group_windows import add_group_window
 from circuits.sql.grouping import ONE_ROW, Grouping, has_aggregate, is_grouped
+from circuits.sql.grouping_sets import read_grouping_sets
 from circuits.sql.literals import integer_literal
 from circuits.sql.ordering import (
     Limit,
@@ -288,13 +289,9 @@ class _SelectReader:
         group, grouping = self.node.args.get("group"), self.grouping
         if group is None or grouping is None:
             return
-        self.source.allow_arguments(group, "expressions", "all")
         clause = self.builder.clause("GROUP BY")
-        if group.args.get("all"):
-            for item in self.items:
-                if not has_aggregate(item.node) and not isinstance(item.value, Literal):
-                    grouping.add_key(item.value)
-        for node in group.expressions:
+
+        def read_key(node: exp.Expr) -> int:
             if _is_number(node):
                 item = self._item_at_position(node)
                 if has_aggregate(item.node):
@@ -305,6 +302,20 @@ class _SelectReader:
             if is_correlated(value):
                 raise self.source.correlated(node, "a correlated GROUP BY", USE_WHERE)
             grouping.add_key(value)
+            return grouping.keys.index(value)
+
+        if group.args.get("all"):
+            for item in self.items:
+                if not has_aggregate(item.node) and not isinstance(item.value, Literal):
+                    grouping.add_key(item.value)
+        sets = read_grouping_sets(self.source, group, read_key)
+        if sets is not None:
+            outer_keys = range(len(self.builder.domain_columns))
+            if any(key in outer_keys for keys in sets for key in keys):
+                raise self.source.unsupported(
+                    group, "a grouping set with a column of the enclosing query", USE_WHERE
+                )
+            grouping.add_sets(sets)
 
     def _read_having(self) -> list[tuple[exp.Expr, Expression]]:
         having = self.node.args.get("having")

@@ -33,7 +33,9 @@ def aggregate_partially(plan: Aggregate, block: SelectBlock) -> PlanNode | None:
     """Return the final aggregate over a join with a partial aggregate; None if not applicable."""
     calls = plan.aggregates
     arguments = [block.outputs[c.argument] for c in calls if c.argument is not None]
-    linear = all(c.function in ("count", "sum", "avg") and not c.distinct for c in calls)
+    linear = all(
+        c.function in ("count", "sum", "avg") and not c.distinct and not c.others for c in calls
+    )
     argument_atoms = block.atoms_of(arguments)
     are_columns = all(isinstance(argument, Column) for argument in arguments)
     if len(block.atoms) < 2 or not arguments or len(argument_atoms) != 1:

@@ -13,17 +13,18 @@ An example stream, ``count(*), min(x)`` of the rows (key, x)::
 An aggregate without keys has exactly one row, even for an empty input. The first step inserts it.
 
 State: count, sum and avg are linear, so the weights of one small trace represent them
-(`linear_aggregate`). Each min and max has a trace with its values in order (`min_max`). Each column
-that is aggregated with ``distinct`` has a trace of its values; the linear aggregates then read the
-delta of the set of these values. A step reads the old and the new state of all changed keys
-together and computes all results as whole columns.
+(`linear_aggregate`); variances and bit operations are, too. Each min and max has a trace with its
+values in order (`min_max`), and so have functions of ordered rows, as first, quantiles and
+string_agg (`ordered_aggregate`). Each column that is aggregated with ``distinct`` has a trace of
+its values; the linear aggregates then read the delta of the set of these values. A step reads the
+old and the new state of all changed keys together and computes all results as whole columns.
 
 Weights may have any sign at any time. A count is the sum of the weights. A sum or mean of a column
 whose count is 0 is NULL. Min, max and distinct use only rows of positive weight.
 
 Cost: O(log N) per changed key, per run of a trace, and per slot (a row of state of a linear
 aggregate). It does not depend on the size of a group, except for min and max of strings that share
-their first bytes.
+their first bytes, and for functions that read all rows of a group (`ordered_aggregate`).
 """
 
 from __future__ import annotations
@@ -32,13 +33,15 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from circuits.plan.nodes import Aggregate
+from circuits.plan.columns import LINEAR_FUNCTIONS
+from circuits.plan.nodes import Aggregate, AggregateCall
 from circuits.runtime.operators.distinct import DistinctOperator, to_set
 from circuits.runtime.operators.exact_sum import Digits
 from circuits.runtime.operators.groups import changed_groups, changed_rows, group_rows
 from circuits.runtime.operators.linear_aggregate import LinearAggregate
 from circuits.runtime.operators.min_max import MinMax
 from circuits.runtime.operators.operator import Result, StepContext
+from circuits.runtime.operators.ordered_aggregate import OrderedAggregate
 from circuits.types.codecs.arrow_buffers import BoolArray
 from circuits.types.codecs.codec import NULL, Codec, Codecs, dictionary_columns
 from dbsp_wcoj import Trace, ZSet
@@ -80,33 +83,39 @@ class AggregateOperator:
             [
                 (call, codecs.codec(call.type))
                 for call in self.calls
-                if call.function not in ("min", "max")
+                if call.function in LINEAR_FUNCTIONS
             ],
         )
-        # By column: the set of the rows (keys, value), for aggregates with ``distinct``.
+        # By columns: the set of the rows (keys, values), for aggregates with ``distinct``.
         self._sets = {
-            column: DistinctOperator(len(self.keys) + 1, to_set)
-            for column in self._linear.distinct_columns
+            columns: DistinctOperator(len(self.keys) + len(columns), to_set)
+            for columns in self._linear.distinct_columns
         }
-        self._extremes: dict[tuple[str, int], MinMax] = {}
+        self._ordered: dict[object, MinMax | OrderedAggregate] = {}
         for call in self.calls:
-            if call.function in ("min", "max") and call.argument is not None:
-                extreme = MinMax(inputs, self.keys, call)
-                self._extremes.setdefault((call.function, call.argument), extreme)
+            key = _ordered_key(call)
+            if call.function in ("min", "max"):
+                self._ordered.setdefault(key, MinMax(inputs, self.keys, call))
+            elif call.function not in LINEAR_FUNCTIONS:
+                rows = OrderedAggregate(plan.input.fields, codecs, self.keys, call)
+                self._ordered.setdefault(key, rows)
         self.traces: tuple[Trace, ...] = (
             self._linear.trace,
             *(distinct.trace for distinct in self._sets.values()),
-            *(trace for extreme in self._extremes.values() for trace in extreme.rows.traces),
+            *(trace for ordered in self._ordered.values() for trace in ordered.rows.traces),
         )
         key_codecs = [inputs[key] for key in self.keys]
         coded_keys = dictionary_columns(key_codecs)
         self.coded_columns: tuple[Mapping[int, Codec], ...] = (
             coded_keys,
-            *(dictionary_columns([*key_codecs, inputs[column]]) for column in self._sets),
             *(
-                coded_keys | extreme.coded_columns
-                for extreme in self._extremes.values()
-                for _ in extreme.rows.traces
+                dictionary_columns([*key_codecs, *(inputs[column] for column in columns)])
+                for columns in self._sets
+            ),
+            *(
+                coded_keys | ordered.coded_columns
+                for ordered in self._ordered.values()
+                for _ in ordered.rows.traces
             ),
         )
 
@@ -114,22 +123,22 @@ class AggregateOperator:
         """Compute the result rows of all groups of a whole Z-set."""
         (zset,) = inputs
         sets = {
-            column: distinct.evaluate([self._values(zset, column)])
-            for column, distinct in self._sets.items()
+            columns: distinct.evaluate([self._values(zset, columns)])
+            for columns, distinct in self._sets.items()
         }
         sources = [self._linear.partial_rows(zset, sets)]
-        sources += [_positive_rows(extreme.sort_rows(zset)) for extreme in self._extremes.values()]
+        sources += [_positive_rows(ordered.sort_rows(zset)) for ordered in self._ordered.values()]
         groups, group_indices = group_rows(sources, len(self.keys))
         n = groups.shape[1]
         linear = Digits(group_indices[0], sources[0].row_array[-1], sources[0].weight_array)
         k = len(self.keys)
-        extreme_codes = [
-            extreme.extremes(n, indices, source.row_array[k:])
-            for extreme, indices, source in zip(
-                self._extremes.values(), group_indices[1:], sources[1:], strict=True
+        ordered_codes = [
+            ordered.results(n, indices, source.row_array[k:], source.weight_array)
+            for ordered, indices, source in zip(
+                self._ordered.values(), group_indices[1:], sources[1:], strict=True
             )
         ]
-        exists, columns = self._results(n, linear, extreme_codes)
+        exists, columns = self._results(n, linear, ordered_codes)
         rows = np.concatenate((groups, columns))[:, exists]
         return consolidated_rows(rows, np.ones(rows.shape[1], np.int64))
 
@@ -148,54 +157,67 @@ class AggregateOperator:
             return ZSet.empty(len(self.keys) + len(self.calls)), None
         staged: list[Staged] = []
         sets = {}
-        for column, distinct in self._sets.items():
-            sets[column], step = distinct.prepare([self._values(delta, column)], context)
+        for read_columns, distinct in self._sets.items():
+            sets[read_columns], step = distinct.prepare(
+                [self._values(delta, read_columns)], context
+            )
             if step is not None:
                 staged.append(step)
         prefixes = changed_groups(delta, self.keys)
         n = prefixes.shape[1]
         linear = self._linear.read(prefixes, self._linear.partial_rows(delta, sets), staged)
-        extreme_codes = [
-            self._read_extreme(extreme, prefixes, extreme.sort_rows(delta), staged)
-            for extreme in self._extremes.values()
+        ordered_codes = [
+            self._read_ordered(ordered, prefixes, ordered.sort_rows(delta), staged)
+            for ordered in self._ordered.values()
         ]
-        exists, columns = self._results(2 * n, linear, extreme_codes)
+        exists, columns = self._results(2 * n, linear, ordered_codes)
         return changed_rows(prefixes, exists, columns, initial=initial), StagedGroup(staged)
 
-    def _read_extreme(
-        self, extreme: MinMax, prefixes: Int64Array, delta: ZSet, staged: list[Staged]
+    def _read_ordered(
+        self,
+        ordered: MinMax | OrderedAggregate,
+        prefixes: Int64Array,
+        delta: ZSet,
+        staged: list[Staged],
     ) -> Int64Array:
-        """Return the old extremes of all groups in the delta, followed by the new extremes."""
+        """Return the old results of all groups in the delta, followed by the new results."""
         n = prefixes.shape[1]
-        first_rows, steps = extreme.rows.prepare(delta, prefixes)
+        found, steps = ordered.rows.prepare(delta, prefixes)
         staged += steps
-        old, new = np.flatnonzero(first_rows.old), np.flatnonzero(first_rows.new)
-        return extreme.extremes(
+        old, new = np.flatnonzero(found.old), np.flatnonzero(found.new)
+        return ordered.results(
             2 * n,
-            np.concatenate((first_rows.places[old], first_rows.places[new] + n)),
-            np.concatenate((first_rows.rows[:, old], first_rows.rows[:, new]), axis=1),
+            np.concatenate((found.places[old], found.places[new] + n)),
+            np.concatenate((found.rows[:, old], found.rows[:, new]), axis=1),
+            np.concatenate((found.old[old], found.new[new])),
         )
 
     def _results(
-        self, n: int, linear: Digits, extreme_codes: Sequence[Int64Array]
+        self, n: int, linear: Digits, ordered_codes: Sequence[Int64Array]
     ) -> tuple[BoolArray, Int64Array]:
         """Return a mask of the groups that exist, and result codes of shape ``(calls, n)``."""
         exists, linear_codes = self._linear.results(n, linear, always_exists=not self.keys)
-        extremes = dict(zip(self._extremes, extreme_codes, strict=True))
+        ordered = dict(zip(self._ordered, ordered_codes, strict=True))
         next_linear_codes = iter(linear_codes)
         columns = np.full((len(self.calls), n), NULL)
         for row, call in enumerate(self.calls):
-            if call.argument is not None and (call.function, call.argument) in extremes:
-                columns[row] = extremes[call.function, call.argument]
-            else:
+            if call.function in LINEAR_FUNCTIONS:
                 columns[row] = next(next_linear_codes)
+            else:
+                columns[row] = ordered[_ordered_key(call)]
         return exists, columns
 
-    def _values(self, zset: ZSet, column: int) -> ZSet:
-        """Project to the rows (keys, value of the column) whose value is not NULL."""
-        rows = zset.row_array[[*self.keys, column]]
-        present = np.flatnonzero(rows[-1] != NULL)
+    def _values(self, zset: ZSet, columns: Sequence[int]) -> ZSet:
+        """Project to the rows (keys, values of the columns) without NULL."""
+        k = len(self.keys)
+        rows = zset.row_array[[*self.keys, *columns]]
+        present = np.flatnonzero(np.all(rows[k:] != NULL, axis=0))
         return consolidated_rows(rows[:, present], zset.weight_array[present])
+
+
+def _ordered_key(call: AggregateCall) -> object:
+    """Return a key that is equal for calls with the same results."""
+    return (call.function, call.argument) if call.function in ("min", "max") else call.key()
 
 
 def _positive_rows(zset: ZSet) -> ZSet:

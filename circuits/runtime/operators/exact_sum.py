@@ -31,7 +31,7 @@ from dbsp_wcoj.kernels.values.digits import split_numbers, sum_to_floats, sum_to
 from dbsp_wcoj.values.bitcast import values_of
 from dbsp_wcoj.zset import Int64Array
 
-__all__ = ["DIGITS", "Digits", "ExactSum", "is_wide_decimal"]
+__all__ = ["DIGITS", "Digits", "ExactSum", "is_wide_decimal", "split_products"]
 
 # The number of digit positions; the position of a digit is less than this.
 DIGITS: Final = 128
@@ -81,6 +81,9 @@ class ExactSum:
     >>> exact.floats(sums, np.array([1])).tolist()
     [3.0]
     """
+
+    #: Greater digits count infinities and NaN.
+    FINITE_DIGITS: Final = _INFINITY
 
     def __init__(self, codec: Codec) -> None:
         self.codec = codec
@@ -139,31 +142,93 @@ class ExactSum:
         words = numbers_of(values, np.dtype(np.int64), type_.bit_width // 64)
         return np.ascontiguousarray(words.T)
 
-    def _split_floats(self, codes: Int64Array, weights: Int64Array) -> Digits:
+    def numbers(self, codes: Int64Array) -> Float64Array:
+        """Return the floats of codes of a float type."""
         dtype = np.dtype(f"f{self.type.bit_width // 8}")
-        values = values_of(codes, dtype).astype(np.float64)
-        finite = np.isfinite(values)
-        finite_rows = None if finite.all() else np.flatnonzero(finite)
-        numbers = values if finite_rows is None else values[finite_rows]
-        # value = fraction * 2**exponent = (fraction * 2**53) * 2**(exponent - 53), which is exact.
-        fractions, exponents = np.frexp(numbers)
-        mantissas = (fractions * 2.0**_MANTISSA_BITS).astype(np.int64)
-        shifts = exponents.astype(np.int64) - (_MANTISSA_BITS + _MIN_EXPONENT)
-        # For a subnormal number, the bits that this shifts out are zeros.
-        mantissas >>= np.maximum(-shifts, 0)
-        np.maximum(shifts, 0, out=shifts)
-        if finite_rows is None:
-            return _split_integers(mantissas[np.newaxis], shifts, weights)
-        digits = _split_integers(mantissas[np.newaxis], shifts, weights[finite_rows])
-        special_rows = np.flatnonzero(~finite)
-        special_values = values[special_rows]
-        infinities = np.where(special_values > 0, _INFINITY, _MINUS_INFINITY)
-        special_digits = np.where(np.isnan(special_values), _NAN, infinities)
-        return Digits(
-            np.concatenate((finite_rows[digits.sum_indices], special_rows)),
-            np.concatenate((digits.digits, special_digits)),
-            np.concatenate((digits.amounts, weights[special_rows])),
-        )
+        return values_of(codes, dtype).astype(np.float64)
+
+    def _split_floats(self, codes: Int64Array, weights: Int64Array) -> Digits:
+        return _split_float_values(self.numbers(codes), weights)
+
+
+def _split_float_values(values: Float64Array, weights: Int64Array) -> Digits:
+    finite = np.isfinite(values)
+    finite_rows = None if finite.all() else np.flatnonzero(finite)
+    numbers = values if finite_rows is None else values[finite_rows]
+    mantissas, shifts = _mantissas(numbers)
+    # For a subnormal number, the bits that this shifts out are zeros.
+    mantissas >>= np.maximum(-shifts, 0)
+    np.maximum(shifts, 0, out=shifts)
+    if finite_rows is None:
+        return _split_integers(mantissas[np.newaxis], shifts, weights)
+    digits = _split_integers(mantissas[np.newaxis], shifts, weights[finite_rows])
+    special_rows = np.flatnonzero(~finite)
+    special_values = values[special_rows]
+    infinities = np.where(special_values > 0, _INFINITY, _MINUS_INFINITY)
+    special_digits = np.where(np.isnan(special_values), _NAN, infinities)
+    return Digits(
+        np.concatenate((finite_rows[digits.sum_indices], special_rows)),
+        np.concatenate((digits.digits, special_digits)),
+        np.concatenate((digits.amounts, weights[special_rows])),
+    )
+
+
+def split_products(x: Float64Array, y: Float64Array, weights: Int64Array) -> Digits:
+    """Split each ``x * y * weight`` into the digits of a sum of floats, exactly.
+
+    Only bits below the least positive float are lost. A product of more than 53 bits is split
+    without rounding, and one beyond the greatest float has digits, too.
+
+    >>> digits = split_products(np.array([3.0]), np.array([5.0]), np.array([2]))
+    >>> pairs = zip(digits.digits.tolist(), digits.amounts.tolist())
+    >>> sum(amount * 2 ** (32 * digit - 1074) for digit, amount in pairs)
+    30.0
+    """
+    mantissas_x, shifts_x = _mantissas(np.where(np.isfinite(x), x, 0.0))
+    mantissas_y, shifts_y = _mantissas(np.where(np.isfinite(y), y, 0.0))
+    shifts = shifts_x + shifts_y + _MIN_EXPONENT
+    exact = (
+        np.isfinite(x) & np.isfinite(y) & (shifts >= 0) & (mantissas_x != 0) & (mantissas_y != 0)
+    )
+    rows, others = np.flatnonzero(exact), np.flatnonzero(~exact)
+    words = _multiply(mantissas_x[rows], mantissas_y[rows])
+    digits = _split_integers(words, shifts[rows], weights[rows])
+    if not len(others):
+        return digits
+    with np.errstate(all="ignore"):
+        products = x[others] * y[others]
+    rest = _split_float_values(products, weights[others])
+    return Digits(
+        np.concatenate((rows[digits.sum_indices], others[rest.sum_indices])),
+        np.concatenate((digits.digits, rest.digits)),
+        np.concatenate((digits.amounts, rest.amounts)),
+    )
+
+
+def _mantissas(numbers: Float64Array) -> tuple[Int64Array, Int64Array]:
+    """Return m and s with ``number = m * 2**(s - 1074)``; s is negative for subnormal numbers."""
+    # value = fraction * 2**exponent = (fraction * 2**53) * 2**(exponent - 53), which is exact.
+    fractions, exponents = np.frexp(numbers)
+    mantissas = (fractions * 2.0**_MANTISSA_BITS).astype(np.int64)
+    return mantissas, exponents.astype(np.int64) - (_MANTISSA_BITS + _MIN_EXPONENT)
+
+
+def _multiply(a: Int64Array, b: Int64Array) -> Int64Array:
+    """Return the products of integers below 2**53, as two words of two's complement each."""
+    magnitudes = np.abs(a).view(np.uint64), np.abs(b).view(np.uint64)
+    half, mask = np.uint64(27), np.uint64(2**27 - 1)
+    (high_a, low_a), (high_b, low_b) = ((m >> half, m & mask) for m in magnitudes)
+    middle = high_a * low_b + low_a * high_b  # below 2**54
+    top = high_a * high_b + (middle >> half)  # the product is top * 2**54 + rest
+    rest = ((middle & mask) << half) + low_a * low_b  # below 2**55
+    low = (top << np.uint64(54)) + rest
+    carry = (low < rest).astype(np.uint64)
+    high = (top >> np.uint64(10)) + carry
+    negative = (a < 0) != (b < 0)
+    low_negated = ~low + np.uint64(1)
+    high_negated = ~high + (low == 0).astype(np.uint64)
+    words = np.where(negative, (low_negated, high_negated), (low, high))
+    return np.ascontiguousarray(words.view(np.int64))
 
 
 def _split_integers(words: Int64Array, shifts: Int64Array, weights: Int64Array) -> Digits:

@@ -10,6 +10,8 @@ Each group has a few slots: integers that name the quantities to add up. A row o
     nulls of x           1 where x is NULL              count(x) = count(*) - nulls of x
     distinct x           1 per distinct value           count(distinct x)
     digit d of x         digit d of x                   sum(x), avg(x) = sum(x) / count(x)
+    digit d of x * y     digit d of x * y               comoment(x, y), see `comoment`
+    bit b of x           1 where the bit is set         bit_and, bit_or, bit_xor
 
 An example: sum(x) of the group 7 with the stream of x ``+3  +5  -3``, slots 0 and 256 (digit 0)::
 
@@ -25,12 +27,14 @@ Cost: O(slots) per row of the delta, O(slots log N) per changed group and run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from circuits.plan.nodes import AggregateCall
-from circuits.runtime.operators.exact_sum import DIGITS, Digits, ExactSum
+from circuits.runtime.operators.bit_counts import BitCounts
+from circuits.runtime.operators.comoment import comoment_codes
+from circuits.runtime.operators.exact_sum import DIGITS, Digits, ExactSum, split_products
 from circuits.runtime.operators.final_aggregate import SumEncoder
 from circuits.types.codecs.arrow_buffers import BoolArray
 from circuits.types.codecs.codec import NULL, Codec
@@ -41,8 +45,11 @@ from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
 __all__ = ["LinearAggregate"]
 
-# The argument of an aggregate: its column, and True for an aggregate with ``distinct``.
-Argument = tuple[int, bool]
+# The argument of an aggregate: its columns, and True for an aggregate with ``distinct``. A row has
+# a value if no column is NULL.
+Argument = tuple[tuple[int, ...], bool]
+# A quantity that is added up: the codes (one row per column) and weights of values to digits.
+Split = Callable[[Int64Array, Int64Array], Digits]
 
 
 class LinearAggregate:
@@ -63,36 +70,86 @@ class LinearAggregate:
         self.keys = list(keys)
         self.calls = tuple(call for call, _ in calls)
         self.trace = Trace(len(self.keys) + 1)
-        # The slot of the count of each argument, and the first slot of its sum.
+        # The slot of the count of each argument, and the first slot of each of its quantities.
         self._counts: dict[Argument, int] = {}
-        self._sums: dict[Argument, tuple[int, ExactSum]] = {}
-        self._encoders: list[SumEncoder | None] = []
-        slot = 0
+        self._quantities: dict[tuple[str, Argument], tuple[int, Split]] = {}
+        self._encoders: list[_Encoder | None] = []
+        self._slots = 0
         for call, codec in calls:
-            encoder = None
-            if call.argument is not None:
-                argument = (call.argument, call.distinct)
-                if argument not in self._counts:
-                    slot += DIGITS
-                    self._counts[argument] = slot
-                if call.function != "count":
-                    if argument not in self._sums:
-                        slot += DIGITS
-                        self._sums[argument] = (slot, ExactSum(codecs[call.argument]))
-                    encoder = SumEncoder(call, self._sums[argument][1], codec)
-            self._encoders.append(encoder)
+            if call.argument is None:
+                self._encoders.append(None)
+                continue
+            self._counts.setdefault(_argument(call), self._next_slot(_argument(call)))
+            self._encoders.append(self._encoder(call, codecs, codec))
+
+    def _next_slot(self, argument: Argument) -> int:
+        if argument not in self._counts:
+            self._slots += DIGITS
+        return self._slots
+
+    def _quantity(self, kind: str, argument: Argument, split: Split) -> int:
+        """Return the first slot of a quantity; add the quantity if it is new."""
+        if (kind, argument) not in self._quantities:
+            self._slots += DIGITS
+            self._quantities[kind, argument] = self._slots, split
+        return self._quantities[kind, argument][0]
+
+    def _sum(self, column: int, distinct: bool, exact: ExactSum) -> int:
+        def split(codes: Int64Array, weights: Int64Array) -> Digits:
+            return exact.split(codes[0], weights)
+
+        return self._quantity("sum", ((column,), distinct), split)
+
+    def _encoder(
+        self, call: AggregateCall, codecs: Sequence[Codec], codec: Codec
+    ) -> _Encoder | None:
+        """Add the quantities of a call; return the function that computes its results."""
+        assert call.argument is not None
+        if call.function == "count":
+            return None
+        argument = _argument(call)
+        exact = ExactSum(codecs[call.argument])
+        if call.function == "comoment":
+            return self._comoment_encoder(call, exact)
+        if call.function in ("bit_and", "bit_or", "bit_xor"):
+            bits = BitCounts(codecs[call.argument], call.function)
+            bits_slot = self._quantity("bits", argument, bits.split)
+            return lambda state, counts, present: bits.codes(
+                state.digits(bits_slot), counts, present
+            )
+        encoder = SumEncoder(call, exact, codec)
+        slot = self._sum(call.argument, call.distinct, exact)
+        return lambda state, counts, present: encoder.codes(state.digits(slot), counts, present)
+
+    def _comoment_encoder(self, call: AggregateCall, exact: ExactSum) -> _Encoder:
+        x, y = call.arguments[0], call.arguments[-1]
+
+        def split(codes: Int64Array, weights: Int64Array) -> Digits:
+            return split_products(exact.numbers(codes[0]), exact.numbers(codes[-1]), weights)
+
+        slot_x = self._sum(x, call.distinct, exact)
+        slot_y = self._sum(y, call.distinct, exact)
+        slot = self._quantity("products", _argument(call), split)
+        return lambda state, counts, present: comoment_codes(
+            exact,
+            state.digits(slot_x),
+            state.digits(slot_y),
+            state.digits(slot),
+            counts,
+            present,
+        )
 
     @property
-    def distinct_columns(self) -> tuple[int, ...]:
-        """The columns that some call aggregates with ``distinct``."""
-        return tuple(column for column, distinct in self._counts if distinct)
+    def distinct_columns(self) -> tuple[tuple[int, ...], ...]:
+        """The columns, or lists of columns, that some call aggregates with ``distinct``."""
+        return tuple(columns for columns, distinct in self._counts if distinct)
 
-    def partial_rows(self, zset: ZSet, sets: Mapping[int, ZSet]) -> ZSet:
+    def partial_rows(self, zset: ZSet, sets: Mapping[tuple[int, ...], ZSet]) -> ZSet:
         """Compute the partial aggregate of some rows: rows (keys, slot).
 
         Args:
             zset: Rows of the input, or a delta of the input.
-            sets: For each of `distinct_columns` the set of the rows (keys, value), or a delta of
+            sets: For each of `distinct_columns` the set of the rows (keys, values), or a delta of
                 this set.
 
         Raises:
@@ -100,26 +157,28 @@ class LinearAggregate:
         """
         rows, weights = zset.row_array, zset.weight_array
         keys = rows[self.keys]
+        k = len(self.keys)
         parts = [(keys, np.zeros(len(weights), np.int64), weights)]
-        for (column, distinct), slot in self._counts.items():
+        for (columns, distinct), slot in self._counts.items():
             if distinct:
-                values = sets[column]
-                part_keys, amounts = values.row_array[:-1], values.weight_array
+                values = sets[columns]
+                part_keys, amounts = values.row_array[:k], values.weight_array
             else:
-                nulls = np.flatnonzero(rows[column] == NULL)
+                nulls = np.flatnonzero(np.any(rows[list(columns)] == NULL, axis=0))
                 part_keys, amounts = keys[:, nulls], weights[nulls]
             parts.append((part_keys, np.full(len(amounts), slot), amounts))
-        for (column, distinct), (slot, exact) in self._sums.items():
+        for (_, (columns, distinct)), (slot, split) in self._quantities.items():
             if distinct:
-                values = sets[column]
-                part_keys, codes = values.row_array[:-1], values.row_array[-1]
+                values = sets[columns]
+                part_keys, codes = values.row_array[:k], values.row_array[k:]
                 factors = values.weight_array
             else:
-                part_keys, codes, factors = keys, rows[column], weights
-                present = np.flatnonzero(codes != NULL)
-                if len(present) < len(codes):
-                    part_keys, codes, factors = keys[:, present], codes[present], weights[present]
-            digits = exact.split(codes, factors)
+                part_keys, codes, factors = keys, rows[list(columns)], weights
+                present = np.flatnonzero(np.all(codes != NULL, axis=0))
+                if len(present) < codes.shape[1]:
+                    part_keys, codes = keys[:, present], codes[:, present]
+                    factors = weights[present]
+            digits = split(codes, factors)
             parts.append((part_keys[:, digits.sum_indices], slot + digits.digits, digits.amounts))
         size = sum(len(amounts) for _, _, amounts in parts)
         slot_rows = np.empty((len(self.keys) + 1, size), np.int64)
@@ -152,21 +211,16 @@ class LinearAggregate:
         rows = _count(sums, 0, n)
         exists = np.ones(n, np.bool) if always_exists else rows > 0
         counts = {}
-        for (column, distinct), slot in self._counts.items():
+        for argument, slot in self._counts.items():
             count = _count(sums, slot, n)
-            counts[column, distinct] = count if distinct else rows - count
+            counts[argument] = count if argument[1] else rows - count
         columns = []
+        state = _State(sums)
         for call, encoder in zip(self.calls, self._encoders, strict=True):
-            count = rows if call.argument is None else counts[call.argument, call.distinct]
-            if encoder is None or call.argument is None:
-                columns.append(count)
-                continue
-            slot = self._sums[call.argument, call.distinct][0]
-            own_rows = np.flatnonzero((sums.digits >= slot) & (sums.digits < slot + DIGITS))
-            digits = Digits(
-                sums.sum_indices[own_rows], sums.digits[own_rows] - slot, sums.amounts[own_rows]
+            count = rows if call.argument is None else counts[_argument(call)]
+            columns.append(
+                count if encoder is None else encoder(state, count, exists & (count != 0))
             )
-            columns.append(encoder.codes(digits, count, exists & (count != 0)))
         return exists, columns
 
     def read(self, prefixes: Int64Array, delta: ZSet, staged: list[Staged]) -> Digits:
@@ -201,13 +255,36 @@ class LinearAggregate:
     def _overflow(self, error: WeightOverflowError) -> WeightOverflowError:
         """The overflow error of a weight of the state, with the names of the aggregates."""
         names = ", ".join(
-            f"{call.function}({'*' if call.argument is None else f'#{call.argument}'})"
+            f"{call.function}({', '.join(f'#{c}' for c in call.arguments) or '*'})"
             for call in self.calls
         )
         return WeightOverflowError(
             f"a count or sum behind {names or 'count(*)'} leaves int64: {error}; nothing was "
             f"changed: scale the weights"
         )
+
+
+class _State:
+    """The slots of some groups."""
+
+    def __init__(self, sums: Digits) -> None:
+        self._sums = sums
+
+    def digits(self, slot: int) -> Digits:
+        """Return the digits of the quantity with this first slot."""
+        sums = self._sums
+        own_rows = np.flatnonzero((sums.digits >= slot) & (sums.digits < slot + DIGITS))
+        return Digits(
+            sums.sum_indices[own_rows], sums.digits[own_rows] - slot, sums.amounts[own_rows]
+        )
+
+
+# Computes the codes of a call from the state, the counts, and a mask of the groups with values.
+_Encoder = Callable[[_State, Int64Array, BoolArray], Int64Array]
+
+
+def _argument(call: AggregateCall) -> Argument:
+    return tuple(dict.fromkeys(call.arguments)), call.distinct
 
 
 def _count(sums: Digits, slot: int, n: int) -> Int64Array:

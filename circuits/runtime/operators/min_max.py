@@ -74,13 +74,16 @@ class MinMax:
             columns.append(codes)
         return consolidated_rows(np.stack(columns), weights)
 
-    def extremes(self, n: int, group_indices: Int64Array, rows: Int64Array) -> Int64Array:
+    def results(
+        self, n: int, group_indices: Int64Array, rows: Int64Array, weights: Int64Array
+    ) -> Int64Array:
         """Return the code of the first value of each of n groups; NULL for a group without values.
 
         Args:
             n: The number of groups.
             group_indices: The group of each candidate, ascending.
             rows: The columns of the candidates after the keys, ascending within a group.
+            weights: The weight of each candidate, above 0.
         """
         extremes = np.full(n, NULL)
         first = first_positions(group_indices)

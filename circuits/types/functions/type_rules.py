@@ -17,9 +17,9 @@ kernels for some types, such as decimal64.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import reduce
-from typing import cast
+from typing import Final, cast
 
 import pyarrow as pa
 from pyarrow import types as arrow
@@ -176,8 +176,23 @@ def _time(unit: str) -> pa.DataType:
     return (pa.time32 if unit in ("s", "ms") else pa.time64)(unit)
 
 
-def aggregate_type(function: str, argument: pa.DataType | None = None) -> pa.DataType:
-    """Return the type of an aggregate; ``argument`` is None for ``count(*)``.
+def aggregate_type(function: str, *arguments: pa.DataType | None) -> pa.DataType:
+    """Return the type of an aggregate; ``count(*)`` has no argument, or None.
+
+    ============== ==================================================================
+    count          the number of rows, or of those whose arguments are not NULL
+    sum, avg       the exact sum of numbers, and the mean
+    min, max       the least and the greatest value
+    comoment       the sum of the products of the deviations of two floats
+    bit_and, ...   the bits of integers; also bit_or, bit_xor
+    first          the first value, in an order
+    mode           the most frequent value
+    quantile_cont  the value at a fraction of the way from first to last, interpolated
+    quantile_disc  the first value at which a fraction of the values is reached
+    product        the product of floats
+    string_agg     the texts, with a separator
+    list           the values, as a list
+    ============== ==================================================================
 
     >>> aggregate_type("sum", pa.decimal64(15, 2))
     Decimal128Type(decimal128(38, 2))
@@ -185,27 +200,83 @@ def aggregate_type(function: str, argument: pa.DataType | None = None) -> pa.Dat
     Raises:
         FunctionError: The aggregate does not exist, or does not accept this type.
     """
-    if function not in ("count", "sum", "avg", "min", "max"):
+    if function == "count":
+        return pa.int64()
+    argument = arguments[0] if arguments else None
+    if function not in _AGGREGATES:
         raise FunctionError(
             f"unknown aggregate {function!r}; aggregates: count, sum, avg, min, max"
         )
-    if function == "count":
-        return pa.int64()
     if argument is None:
         raise FunctionError(f"{function}() needs a column; only count(*) has none")
-    if function in ("min", "max"):
-        return argument
-    argument = value_type(argument)
-    if function == "avg" and (is_number(argument) or arrow.is_null(argument)):
+    result = _AGGREGATES[function](value_type(argument))
+    if result is None:
+        takes = _TAKES.get(function, "numbers")
+        raise FunctionError(
+            f"{function}({argument}) does not exist; {function} takes {takes}: cast the column to "
+            "one"
+        )
+    return argument if function in _SAME_TYPE else result
+
+
+def _sum_type(argument: pa.DataType) -> pa.DataType | None:
+    if arrow.is_integer(argument) or arrow.is_null(argument):
+        return pa.int64()
+    if arrow.is_floating(argument):
         return pa.float64()
-    if function == "sum":
-        if arrow.is_integer(argument) or arrow.is_null(argument):
-            return pa.int64()
-        if arrow.is_floating(argument):
-            return pa.float64()
-        if arrow.is_decimal(argument):
-            wide = argument.bit_width == 256
-            return pa.decimal256(76, argument.scale) if wide else pa.decimal128(38, argument.scale)
-    raise FunctionError(
-        f"{function}({argument}) does not exist; {function} takes numbers: cast the column to one"
-    )
+    if arrow.is_decimal(argument):
+        wide = argument.bit_width == 256
+        return pa.decimal256(76, argument.scale) if wide else pa.decimal128(38, argument.scale)
+    return None
+
+
+def _avg_type(argument: pa.DataType) -> pa.DataType | None:
+    return pa.float64() if is_number(argument) or arrow.is_null(argument) else None
+
+
+def _float_type(argument: pa.DataType) -> pa.DataType | None:
+    return pa.float64() if arrow.is_float64(argument) else None
+
+
+def _integer_type(argument: pa.DataType) -> pa.DataType | None:
+    return argument if arrow.is_integer(argument) else None
+
+
+def _interpolated_type(argument: pa.DataType) -> pa.DataType | None:
+    is_narrow = arrow.is_decimal(argument) and argument.precision <= 18
+    is_float = arrow.is_floating(argument)
+    return argument if is_float or is_narrow or arrow.is_temporal(argument) else None
+
+
+def _same(argument: pa.DataType) -> pa.DataType:
+    return argument
+
+
+_SAME_TYPE: Final = frozenset(("min", "max", "first", "mode", "quantile_disc"))
+_AGGREGATES: Final[dict[str, Callable[[pa.DataType], pa.DataType | None]]] = {
+    "sum": _sum_type,
+    "avg": _avg_type,
+    "min": _same,
+    "max": _same,
+    "comoment": _float_type,
+    "bit_and": _integer_type,
+    "bit_or": _integer_type,
+    "bit_xor": _integer_type,
+    "first": _same,
+    "mode": _same,
+    "quantile_cont": _interpolated_type,
+    "quantile_disc": _same,
+    "product": _float_type,
+    "string_agg": lambda argument: pa.string() if arrow.is_string(argument) else None,
+    "list": lambda argument: pa.list_(argument),
+}
+# What a function takes, if not numbers.
+_TAKES: Final = {
+    "bit_and": "integers",
+    "bit_or": "integers",
+    "bit_xor": "integers",
+    "comoment": "doubles",
+    "product": "doubles",
+    "quantile_cont": "numbers and times",
+    "string_agg": "texts",
+}

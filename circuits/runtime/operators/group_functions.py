@@ -1,0 +1,220 @@
+"""Group functions: functions of the ordered values of groups, for all groups at once.
+
+A function gets the values of all groups as columns: the group, the weight and the code of each
+value, in the order of the group. It returns one code per group; a group without values has NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from circuits.errors import EvaluationError
+from circuits.plan.nodes import AggregateCall
+from circuits.runtime.operators.ordered_rows import first_positions
+from circuits.types.codecs.arrow_buffers import plain
+from circuits.types.codecs.codec import NULL, Codec
+from dbsp_wcoj.values.bitcast import codes_of, values_of
+from dbsp_wcoj.zset import Int64Array
+
+__all__ = ["GROUP_FUNCTIONS", "GroupFunction", "GroupedRows"]
+
+#: The most values of a text or list that are made from one value of a great weight.
+_MOST_COPIES: Final = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class GroupedRows:
+    """The values of n groups, sorted by group and in the order of the group.
+
+    Attributes:
+        n: The number of groups.
+        groups: The group of each value, ascending.
+        weights: The weight of each value, above 0.
+        codes: The code of each value.
+        codec: The codec of the values.
+        call: The aggregate.
+        result: The codec of the result.
+    """
+
+    n: int
+    groups: Int64Array
+    weights: Int64Array
+    codes: Int64Array
+    codec: Codec
+    call: AggregateCall
+    result: Codec
+
+    @cached_property
+    def starts(self) -> Int64Array:
+        """The position of the first value of each group that has values."""
+        return first_positions(self.groups)
+
+    @cached_property
+    def present(self) -> Int64Array:
+        """The groups that have values, ascending."""
+        return self.groups[self.starts]
+
+    @cached_property
+    def ends(self) -> Int64Array:
+        """The sum of the weights of the values of the group up to each value."""
+        ends = np.cumsum(self.weights)
+        before = (ends - self.weights)[self.starts]
+        return ends - np.repeat(before, np.diff(np.append(self.starts, len(self.groups))))
+
+    @cached_property
+    def sizes(self) -> Int64Array:
+        """The sum of the weights of each group that has values."""
+        last = np.append(self.starts[1:], len(self.groups)) - 1
+        return self.ends[last]
+
+    def spread(self, codes: Int64Array) -> Int64Array:
+        """Return the codes of the groups that have values as those of all groups."""
+        result = np.full(self.n, NULL)
+        result[self.present] = codes
+        return result
+
+    def at_ranks(self, ranks: Int64Array) -> Int64Array:
+        """Return the code at a rank, from 0, of each group that has values."""
+        # The position of the first value whose end is beyond the rank: search in one sorted column.
+        sizes = self.sizes
+        begins = np.cumsum(sizes) - sizes
+        ends = self.ends + np.repeat(begins, np.diff(np.append(self.starts, len(self.groups))))
+        codes: Int64Array = self.codes[np.searchsorted(ends, begins + ranks, side="right")]
+        return codes
+
+    def repeated(self) -> tuple[Int64Array, Int64Array]:
+        """Return the group and the position of each value, as often as its weight."""
+        if int(self.sizes.max(initial=0)) > _MOST_COPIES:
+            raise EvaluationError(
+                f"{self.call.function}(#{self.call.argument}) as {self.call.name!r} has more than "
+                f"{_MOST_COPIES} values in some group; aggregate fewer rows"
+            )
+        positions = np.repeat(np.arange(len(self.groups)), self.weights)
+        return self.groups[positions], positions
+
+
+@dataclass(frozen=True)
+class GroupFunction:
+    """A function of the values of groups.
+
+    Attributes:
+        compute: Returns the code of each group's result.
+        reads_first: True if the first row of a group is enough.
+        keeps_nulls: True if a value may be NULL; else the rows with NULL are left out.
+    """
+
+    compute: Callable[[GroupedRows], Int64Array]
+    reads_first: bool = False
+    keeps_nulls: bool = False
+
+
+def _first(rows: GroupedRows) -> Int64Array:
+    return rows.spread(rows.codes[rows.starts])
+
+
+def _mode(rows: GroupedRows) -> Int64Array:
+    if not len(rows.groups):
+        return np.full(rows.n, NULL)
+    order = np.lexsort((np.arange(len(rows.groups)), -rows.weights, rows.groups))
+    return rows.spread(rows.codes[order[rows.starts]])
+
+
+def _fraction(rows: GroupedRows) -> float:
+    return float(rows.call.options[0])
+
+
+def _quantile_disc(rows: GroupedRows) -> Int64Array:
+    """The first value at which the share of values up to it reaches the fraction."""
+    sizes = rows.sizes
+    exact = sizes - sizes * _fraction(rows)
+    # A product that is almost a whole number is that number, as in 100 * 0.07.
+    whole = np.rint(exact)
+    floor = np.where(abs(exact - whole) <= 1e-9 * np.maximum(whole, 1), whole, np.floor(exact))
+    ranks = np.maximum(1, sizes - floor.astype(np.int64)) - 1
+    return rows.spread(rows.at_ranks(ranks))
+
+
+def _quantile_cont(rows: GroupedRows) -> Int64Array:
+    """The value at a fraction of the way from the first to the last value, interpolated."""
+    exact = (rows.sizes - 1) * _fraction(rows)
+    low = np.floor(exact)
+    share = exact - low
+    low_codes = rows.at_ranks(low.astype(np.int64))
+    high_codes = rows.at_ranks(np.ceil(exact).astype(np.int64))
+    type_ = rows.codec.type
+    if pa.types.is_floating(type_):
+        dtype = np.dtype(f"f{type_.bit_width // 8}")
+        first = values_of(low_codes, dtype).astype(np.float64)
+        last = values_of(high_codes, dtype).astype(np.float64)
+        with np.errstate(invalid="ignore", over="ignore"):
+            values = np.where(first == last, first, first + (last - first) * share)
+        return rows.spread(codes_of(values.astype(f"f{rows.result.type.bit_width // 8}")))
+    # Whole units, towards zero.
+    with np.errstate(over="ignore"):
+        distance = (high_codes - low_codes).astype(np.float64) * share
+    whole = np.trunc(distance)
+    codes = low_codes + whole.astype(np.int64)
+    codes += ((distance != whole) & (np.sign(codes) == -np.sign(distance))).astype(
+        np.int64
+    ) * np.sign(distance).astype(np.int64)
+    return rows.spread(codes)
+
+
+def _product(rows: GroupedRows) -> Int64Array:
+    dtype = np.dtype(f"f{rows.codec.type.bit_width // 8}")
+    numbers = values_of(rows.codes, dtype).astype(np.float64)
+    with np.errstate(all="ignore"):
+        powers = np.where(rows.weights == 1, numbers, numbers ** rows.weights.astype(np.float64))
+        products = _reduce(np.multiply, powers, rows.starts)
+    return rows.spread(codes_of(products))
+
+
+def _reduce(
+    function: np.ufunc, values: npt.NDArray[np.float64], starts: Int64Array
+) -> npt.NDArray[np.float64]:
+    if not len(starts):
+        return np.empty(0)
+    return function.reduceat(values, starts)
+
+
+def _string_agg(rows: GroupedRows) -> Int64Array:
+    groups, positions = rows.repeated()
+    texts = pc.cast(plain(rows.codec.decode(rows.codes)), pa.large_string()).take(
+        pa.array(positions)
+    )
+    offsets = np.append(first_positions(groups), len(groups))
+    lists = pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), texts)
+    separator = pa.scalar(rows.call.options[0], pa.large_string())
+    joined = pc.binary_join(lists, separator)
+    return rows.spread(rows.result.encode(pc.cast(joined, rows.result.type)))
+
+
+def _list(rows: GroupedRows) -> Int64Array:
+    groups, positions = rows.repeated()
+    values = rows.codec.decode(rows.codes[positions])
+    offsets = np.append(first_positions(groups), len(groups))
+    lists = pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), values)
+    return rows.spread(rows.result.encode(pc.cast(lists, rows.result.type)))
+
+
+#: By name; `circuits.types.aggregates` describes them.
+GROUP_FUNCTIONS: Final[Mapping[str, GroupFunction]] = MappingProxyType(
+    {
+        "first": GroupFunction(_first, reads_first=True, keeps_nulls=True),
+        "mode": GroupFunction(_mode),
+        "quantile_cont": GroupFunction(_quantile_cont),
+        "quantile_disc": GroupFunction(_quantile_disc),
+        "product": GroupFunction(_product),
+        "string_agg": GroupFunction(_string_agg),
+        "list": GroupFunction(_list, keeps_nulls=True),
+    }
+)

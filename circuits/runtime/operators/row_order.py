@@ -1,0 +1,133 @@
+"""Row order: rows as a trace stores them in groups, ordered by any columns in any direction.
+
+The layout is (group columns, sort columns, codes that the sort columns do not determine). All
+columns of a row are in it, once: columns that are not in the order break ties, ascending and NULLs
+last, so that the order is total and does not depend on the history of the input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from circuits.plan.nodes import Fields, Order
+from circuits.runtime.operators.sort_columns import SortColumn
+from circuits.types.codecs.codec import Codec, Codecs, dictionary_columns
+from dbsp_wcoj import ZSet
+from dbsp_wcoj.zset import Int64Array, consolidated_rows
+
+__all__ = ["RowOrder"]
+
+
+class RowOrder:
+    """The layout of a trace of groups of ordered rows.
+
+    Args:
+        fields: The columns of the rows.
+        keys: The columns that identify a group.
+        order: The order of the rows of a group.
+        codecs: The codes of values.
+
+    Attributes:
+        keys: The number of group columns.
+        width: The number of columns of the trace.
+        decided: The number of columns behind the keys that have the final order, up to the first
+            sort columns that can tie; None if none can.
+        coded: The columns of the trace whose codes come from a dictionary.
+    """
+
+    def __init__(
+        self, fields: Fields, keys: Sequence[int], order: Sequence[Order], codecs: Codecs
+    ) -> None:
+        columns = [codecs.codec(field.type) for field in fields]
+        self._arity = len(columns)
+        # The number of leading columns of ``_sorts`` that ORDER BY names.
+        self._ordered = len({part.column for part in order if part.column not in keys})
+        self._key_columns = list(keys)
+        self.keys = len(keys)
+        sorts = [
+            SortColumn(part.column, columns[part.column], part.descending, part.nulls_first)
+            for part in order
+        ]
+        sorts += [SortColumn(column, codec) for column, codec in enumerate(columns)]
+        # Only the first sort column of a column can break ties, and a group column never can.
+        first = {sort.column: sort for sort in reversed(sorts)}
+        sorted_columns = dict.fromkeys(sort.column for sort in sorts if sort.column not in keys)
+        self._sorts = [first[column] for column in sorted_columns]
+        self._code_columns = [sort.column for sort in self._sorts if not sort.codec.ordered]
+        widths = [sort.width for sort in self._sorts]
+        inexact = [i for i, sort in enumerate(self._sorts) if not sort.exact]
+        self.decided = sum(widths[: inexact[0] + 1]) if inexact else None
+        starts = np.cumsum([self.keys, *widths]).tolist()
+        self._starts = dict(zip([sort.column for sort in self._sorts], starts, strict=False))
+        self._first_code_row = starts[-1]
+        # A trace needs a column after the group columns, even if it is constant.
+        self.width = max(starts[-1] + len(self._code_columns), self.keys + 1)
+        self.coded: dict[int, Codec] = dictionary_columns([columns[key] for key in keys]) | {
+            self._first_code_row + i: columns[c] for i, c in enumerate(self._code_columns)
+        }
+
+    def to_trace(self, zset: ZSet) -> ZSet:
+        """The rows in the layout of the trace."""
+        rows = zset.row_array
+        columns = [rows[key] for key in self._key_columns]
+        for sort in self._sorts:
+            columns += sort.keys(rows[sort.column])
+        columns += [rows[column] for column in self._code_columns]
+        if len(columns) < self.width:
+            columns.append(np.zeros(len(zset), np.int64))
+        return consolidated_rows(np.stack(columns), zset.weight_array)
+
+    def to_input(self, rows: Int64Array) -> Int64Array:
+        """The columns of the input, from rows in the layout of the trace."""
+        columns = np.empty((self._arity, rows.shape[1]), np.int64)
+        for position, key in enumerate(self._key_columns):
+            columns[key] = rows[position]
+        for sort in self._sorts:
+            if sort.codec.ordered:
+                columns[sort.column] = sort.codes(rows[self._starts[sort.column]])
+        for position, column in enumerate(self._code_columns):
+            columns[column] = rows[self._first_code_row + position]
+        return columns
+
+    @property
+    def order_width(self) -> int:
+        """The number of sort columns of the columns in the order."""
+        return sum(sort.width for sort in self._sorts[: self._ordered])
+
+    @property
+    def is_exact(self) -> bool:
+        """True if rows in the order of the trace are in the order of the values.
+
+        Ties may be broken otherwise than by the values of the other columns.
+        """
+        return all(sort.exact for sort in self._sorts[: self._ordered])
+
+    def sort_positions(
+        self, places: Int64Array, rows: Int64Array, *, by_order_only: bool = False
+    ) -> Int64Array:
+        """The permutation that sorts rows of the trace's layout by group and by values.
+
+        Args:
+            places: The number of each row's group.
+            rows: The rows.
+            by_order_only: True to sort by the values of the columns in the order only. Rows that
+                are equal in these are in the order of the trace.
+        """
+        columns: list[Int64Array] = [places]
+        for sort in self._sorts[: self._ordered] if by_order_only else self._sorts:
+            start = self._starts[sort.column]
+            columns += list(rows[start : start + sort.width])
+            if not sort.exact:
+                code_row = self._first_code_row + self._code_columns.index(sort.column)
+                columns.append(sort.ranks(rows[code_row]))
+        if by_order_only:
+            columns += list(rows[self.keys :])
+        return np.lexsort(columns[::-1])
+
+    def group_starts(self, rows: Int64Array) -> Int64Array:
+        """The positions at which the group columns of sorted rows change, including the first."""
+        keys, n = rows[: self.keys], rows.shape[1]
+        change = np.any(keys[:, 1:] != keys[:, :-1], axis=0)
+        return np.flatnonzero(np.concatenate((np.ones(min(n, 1), np.bool), change)))
