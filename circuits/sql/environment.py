@@ -86,6 +86,9 @@ class QueryPlanner(Protocol):
     def plan_recursive(self, common: CommonTable) -> DerivedTable:
         """Return the plan of a WITH query that names itself."""
 
+    def plan_mutual(self, common: CommonTable) -> DerivedTable:
+        """Return the plan of a WITH query that names others that name it."""
+
     def plan_query(
         self, environment: Environment, node: exp.Expr, ranks: RankRanges = NO_RANKS
     ) -> DerivedTable:
@@ -101,12 +104,14 @@ class CommonTable:
         environment: The names that it can use.
         recursive: True if it names itself.
         plans: Its plans so far, by the ranks that the query that refers to it keeps.
+        mutual: The WITH queries that it names and that name it, and itself; empty for none.
     """
 
     node: exp.CTE
     environment: Environment
     recursive: bool = False
     plans: dict[tuple[tuple[str, RankRange], ...], DerivedTable] = field(default_factory=dict)
+    mutual: list[exp.CTE] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -182,6 +187,7 @@ class Environment:
                 )
             is_recursive = bool(clause.args.get("recursive")) and names_table(cte.this, name)
             common = CommonTable(cte, environment.without_outer_scope(parent), is_recursive)
+            common.mutual.extend(_mutual_ctes(clause, name))
             environment = replace(
                 environment, common_tables={**environment.common_tables, name: common}
             )
@@ -222,7 +228,11 @@ class Environment:
 
     def _plan_common_table(self, common: CommonTable, ranks: RankRanges) -> DerivedTable:
         key = tuple(sorted(ranks.items(), key=lambda item: item[0]))
-        if common.recursive:
+        if common.mutual:
+            key = ()
+            if key not in common.plans:
+                common.plans[key] = self.queries.plan_mutual(common)
+        elif common.recursive:
             key = ()
             if key not in common.plans:
                 apart = replace(common, environment=replace(common.environment, domain=None))
@@ -233,6 +243,28 @@ class Environment:
             check_rank_names(self.source, common.node, derived, ranks)
             common.plans[key] = rename_columns(self.source, derived, names)
         return common.plans[key]
+
+
+def _mutual_ctes(clause: exp.With, name: str) -> list[exp.CTE]:
+    """Return the WITH queries that a recursive one and it name, if there are others."""
+    if not clause.args.get("recursive"):
+        return []
+    ctes = {cte.alias.casefold(): cte for cte in clause.expressions}
+    needs = {
+        key: {other for other in ctes if names_table(cte.this, other)} for key, cte in ctes.items()
+    }
+
+    def reach(start: str) -> set[str]:
+        found: set[str] = set()
+        stack = [start]
+        while stack:
+            for other in needs[stack.pop()] - found:
+                found.add(other)
+                stack.append(other)
+        return found
+
+    own = {other for other in reach(name) if name in reach(other)} if name in reach(name) else set()
+    return [cte for key, cte in ctes.items() if key in own] if len(own) > 1 else []
 
 
 def names_table(query: exp.Expr, name: str) -> bool:

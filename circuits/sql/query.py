@@ -9,11 +9,19 @@ To support another kind of query, write its planner and add it to ``QUERY_PLANNE
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from sqlglot import exp
 
-from circuits.sql.environment import NO_RANKS, DerivedTable, Environment, RankRanges
+from circuits.sql.environment import (
+    NO_RANKS,
+    CommonTable,
+    DerivedTable,
+    Environment,
+    RankRanges,
+)
+from circuits.sql.equations import Equation, plan_equations
 from circuits.sql.pivots import plan_pivot_statement
 from circuits.sql.recursion import plan_recursive
 from circuits.sql.select import finish_selection, read_from_and_where, read_selection
@@ -24,6 +32,7 @@ from circuits.sql.values import read_values
 __all__ = [
     "finish_selection",
     "join_scalar",
+    "plan_mutual",
     "plan_query",
     "plan_recursive",
     "read_from_and_where",
@@ -49,6 +58,23 @@ def plan_query(
         construct = f"{source.describe(node)} as a query"
         raise source.unsupported(node, construct, "write a SELECT", node.key)
     return planner(environment, node, ranks)
+
+
+def plan_mutual(common: CommonTable) -> DerivedTable:
+    """Return the plan of a WITH query that names others that name it."""
+    environment = replace(common.environment, domain=None)
+    equations = [
+        Equation(
+            cte.alias, cte, cte.this, cte.args["alias"].args.get("columns") or [], environment
+        )
+        for cte in common.mutual
+    ]
+    for cte in common.mutual:
+        environment.source.allow_arguments(cte, "this", "alias", "materialized")
+        environment.source.allow_arguments(cte.args["alias"], "this", "columns")
+    plans = plan_equations(equations)
+    names = [equation.name for equation in equations]
+    return DerivedTable(plans[names.index(common.node.alias)])
 
 
 def _plan_select(environment: Environment, node: exp.Select, ranks: RankRanges) -> DerivedTable:

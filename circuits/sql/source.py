@@ -125,6 +125,9 @@ class SqlSource:
         self.text = text
         self.dialect = dialect
         self.tokens: list[Token] = []
+        #: The lower-case names of the views that CREATE RECURSIVE VIEW or DECLARE RECURSIVE VIEW
+        #: names.
+        self.recursive_views: set[str] = set()
         self._nodes_read: set[int] = set()
 
     @property
@@ -144,7 +147,7 @@ class SqlSource:
         try:
             self.tokens = sqlglot.tokenize(self.text, dialect=self.dialect)
             self._check_tokens()
-            trees = parse_statements(self.tokens, self.text, self.dialect)
+            trees = parse_statements(self._strip_recursive(self.tokens), self.text, self.dialect)
         except SqlError:
             raise
         except ParseError as error:
@@ -177,6 +180,26 @@ class SqlSource:
                 raise self.error(
                     name, f"{name.name!r} is not a valid name; put it in double quotes"
                 )
+
+    def _strip_recursive(self, tokens: list[Token]) -> list[Token]:
+        """Return the tokens without RECURSIVE before VIEW, which sqlglot does not know.
+
+        ``DECLARE RECURSIVE VIEW v (a INT);`` (Feldera) is left out: only its name is kept.
+        """
+        kept: list[Token] = []
+        skip_statement = False
+        for place, token in enumerate(tokens):
+            words = [t.text.upper() for t in tokens[place : place + 3]]
+            if words == ["DECLARE", "RECURSIVE", "VIEW"]:
+                skip_statement = True
+            if words[:2] == ["RECURSIVE", "VIEW"] and place + 2 < len(tokens):
+                self.recursive_views.add(tokens[place + 2].text.casefold())
+                continue
+            if not skip_statement:
+                kept.append(token)
+            elif token.token_type == TokenType.SEMICOLON:
+                skip_statement = False
+        return kept
 
     def error(self, node: exp.Expr, message: str, word: str = "") -> SqlError:
         """Return an error that points to a node, or to the last ``word`` before the node."""

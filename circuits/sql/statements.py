@@ -9,7 +9,8 @@ from sqlglot import exp
 
 from circuits.plan.nodes import Field, PlanNode, Scan
 from circuits.sql import query
-from circuits.sql.environment import Environment, rename_columns
+from circuits.sql.environment import Environment, names_table, rename_columns
+from circuits.sql.equations import Equation, find_cycles, plan_equations
 from circuits.sql.readers import READERS
 from circuits.sql.select_builder import QueryReader
 from circuits.sql.source import SqlSource
@@ -68,21 +69,90 @@ def plan_sql(
         trees = source.parse()
         if not trees:
             raise source.error_at(0, "the text has no statement; write a SELECT")
-        for number, tree in enumerate(trees):
+        for numbers in _order_statements(source, trees):
             environment = Environment(source, scans, queries, READERS)
-            view = _plan_statement(environment, tree, name, number)
-            source.check_all_read(tree)
-            if not isinstance(tree, exp.Create) and number + 1 < len(trees):
-                raise source.error(tree, "a SELECT before other statements; make it a CREATE VIEW")
-            _check_name(source, tree, view.name, scans)
-            _check_columns(source, tree, view)
-            plans[view.name] = view.plan
-            scans[view.name] = Scan(view.name, view.plan.fields)
+            for number in numbers:
+                if not isinstance(trees[number], exp.Create) and number + 1 < len(trees):
+                    raise source.error(
+                        trees[number], "a SELECT before other statements; make it a CREATE VIEW"
+                    )
+            cycle = [trees[number] for number in numbers]
+            if len(numbers) > 1 or _names_itself(cycle[0]):
+                views = _plan_cycle(environment, cycle)
+            else:
+                views = [_plan_statement(environment, cycle[0], name, numbers[0])]
+            for tree, view in zip(cycle, views, strict=True):
+                source.check_all_read(tree)
+                _check_name(source, tree, view.name, scans)
+                _check_columns(source, tree, view)
+                plans[view.name] = view.plan
+                scans[view.name] = Scan(view.name, view.plan.fields)
     except RecursionError:
         raise source.error_at(
             0, "the text is nested too deeply; put parts of it in views"
         ) from None
     return plans
+
+
+def _view_name(tree: exp.Expr) -> str:
+    """Return the lower-case name of the view that a statement creates; empty for others."""
+    if not isinstance(tree, exp.Create) or tree.kind != "VIEW" or tree.expression is None:
+        return ""
+    table = tree.find(exp.Table)
+    return table.name.casefold() if table is not None else ""
+
+
+def _order_statements(source: SqlSource, trees: list[exp.Expr]) -> list[tuple[int, ...]]:
+    """Return the numbers of the statements, each after the views that it names.
+
+    Views that name each other are together in one tuple.
+    """
+    numbers: dict[str, int] = {}
+    for number, tree in enumerate(trees):
+        name = _view_name(tree)
+        numbers.setdefault(name if name and name not in numbers else f"#{number}", number)
+    names = {
+        key: frozenset(
+            other
+            for other in numbers
+            if (other != key or key in source.recursive_views)
+            and names_table(trees[number].args.get("expression") or trees[number], other)
+        )
+        for key, number in numbers.items()
+    }
+    return [tuple(numbers[key] for key in keys) for keys in find_cycles(names)]
+
+
+def _names_itself(tree: exp.Expr) -> bool:
+    name = _view_name(tree)
+    return bool(name) and names_table(tree.expression, name)
+
+
+def _plan_cycle(environment: Environment, trees: list[exp.Expr]) -> list[_View]:
+    """Return the views of statements that name each other, or the one that names itself."""
+    source = environment.source
+    for tree in trees:
+        name = _view_name(tree)
+        common = {cte.alias.casefold() for cte in tree.expression.find_all(exp.CTE)}
+        if name not in source.recursive_views and not (len(trees) == 1 and name in common):
+            if len(trees) == 1:
+                break  # an unknown table, or a relation of the same name
+            others = ", ".join(repr(_view_name(other)) for other in trees)
+            raise source.error(
+                tree.this,
+                f"the views {others} name each other; write CREATE RECURSIVE VIEW if they are to "
+                "be a recursion",
+            )
+    if len(trees) == 1 and _view_name(trees[0]) not in source.recursive_views:
+        return [_plan_create_view(environment, trees[0])]
+    equations = []
+    for tree in trees:
+        target, column_names = _read_create_view(source, tree)
+        equations.append(
+            Equation(target.name, tree, tree.expression, column_names, environment)
+        )
+    plans = plan_equations(equations)
+    return [_View(equation.name, plan) for equation, plan in zip(equations, plans, strict=True)]
 
 
 def _plan_statement(environment: Environment, tree: exp.Expr, name: str, number: int) -> _View:
@@ -99,8 +169,19 @@ def _plan_statement(environment: Environment, tree: exp.Expr, name: str, number:
     return _View(name, rename_columns(source, derived, []).plan)
 
 
-def _plan_create_view(environment: Environment, tree: exp.Create) -> _View:
+def _plan_create_view(environment: Environment, tree: exp.Expr) -> _View:
     source = environment.source
+    target, column_names = _read_create_view(source, tree)
+    derived = query.plan_query(environment, tree.expression)
+    derived.require_all_columns(source, tree.expression)
+    return _View(target.name, rename_columns(source, derived, column_names).plan)
+
+
+def _read_create_view(
+    source: SqlSource, tree: exp.Expr
+) -> tuple[exp.Table, list[exp.Identifier]]:
+    """Return the name of a view and the names of its columns, if they are given."""
+    assert isinstance(tree, exp.Create)
     if tree.kind != "VIEW":
         raise source.unsupported(tree, f"CREATE {tree.kind}", "write CREATE VIEW", word="create")
     source.allow_arguments(tree, "this", "kind", "replace", "expression", "exists", "properties")
@@ -123,9 +204,7 @@ def _plan_create_view(environment: Environment, tree: exp.Create) -> _View:
     source.allow_arguments(target, "this")
     if tree.expression is None:
         raise source.error(target, "CREATE VIEW without AS SELECT; add it")
-    derived = query.plan_query(environment, tree.expression)
-    derived.require_all_columns(source, tree.expression)
-    return _View(target.name, rename_columns(source, derived, column_names).plan)
+    return target, column_names
 
 
 def _check_name(source: SqlSource, tree: exp.Expr, name: str, scans: Mapping[str, Scan]) -> None:
