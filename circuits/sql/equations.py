@@ -292,7 +292,7 @@ def _find_forbidden(
                 return True, None
             case Semijoin(anti=False):
                 return True, None
-            case (Semijoin() | OuterJoin(kind="left")) if not below[1][0]:
+            case Semijoin() | OuterJoin(kind="left") if not below[1][0]:
                 return True, None
         return True, type(node).__name__
 

@@ -64,9 +64,7 @@ def plan_mutual(common: CommonTable) -> DerivedTable:
     """Return the plan of a WITH query that names others that name it."""
     environment = replace(common.environment, domain=None)
     equations = [
-        Equation(
-            cte.alias, cte, cte.this, cte.args["alias"].args.get("columns") or [], environment
-        )
+        Equation(cte.alias, cte, cte.this, cte.args["alias"].args.get("columns") or [], environment)
         for cte in common.mutual
     ]
     for cte in common.mutual:

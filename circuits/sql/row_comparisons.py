@@ -49,7 +49,9 @@ def compare_rows(clause: Clause, node: exp.Expr, function: str, right: exp.Expr)
             node, f"a row of {len(sides[0])} values is compared with a row of {len(sides[1])}"
         )
     if function in ("eq", "ne", "same"):
-        equal = _all(clause, node, [_same(clause, node, *pair) for pair in zip(*sides, strict=True)])
+        equal = _all(
+            clause, node, [_same(clause, node, *pair) for pair in zip(*sides, strict=True)]
+        )
         return clause.call(node, "not", equal) if function == "ne" else equal
     is_true_if_equal, is_exchanged = _ORDER[function]
     if is_exchanged:

@@ -77,7 +77,7 @@ def plan_sql(
                         trees[number], "a SELECT before other statements; make it a CREATE VIEW"
                     )
             cycle = [trees[number] for number in numbers]
-            if len(numbers) > 1 or _names_itself(cycle[0]):
+            if len(numbers) > 1 or _names_itself(source, cycle[0]):
                 views = _plan_cycle(environment, cycle)
             else:
                 views = [_plan_statement(environment, cycle[0], name, numbers[0])]
@@ -116,41 +116,40 @@ def _order_statements(source: SqlSource, trees: list[exp.Expr]) -> list[tuple[in
             other
             for other in numbers
             if (other != key or key in source.recursive_views)
-            and names_table(trees[number].args.get("expression") or trees[number], other)
+            and _reads_view(trees[number], other)
         )
         for key, number in numbers.items()
     }
     return [tuple(numbers[key] for key in keys) for keys in find_cycles(names)]
 
 
-def _names_itself(tree: exp.Expr) -> bool:
+def _reads_view(tree: exp.Expr, name: str) -> bool:
+    """Return whether the query of a statement names a view, and not a WITH query of that name."""
+    query_ = tree.expression if _view_name(tree) else tree
+    ctes = {cte.alias.casefold() for cte in query_.find_all(exp.CTE)}
+    return name not in ctes and names_table(query_, name)
+
+
+def _names_itself(source: SqlSource, tree: exp.Expr) -> bool:
     name = _view_name(tree)
-    return bool(name) and names_table(tree.expression, name)
+    return name in source.recursive_views and _reads_view(tree, name)
 
 
 def _plan_cycle(environment: Environment, trees: list[exp.Expr]) -> list[_View]:
-    """Return the views of statements that name each other, or the one that names itself."""
+    """Return the views of recursive statements: several, or one that names itself."""
     source = environment.source
     for tree in trees:
-        name = _view_name(tree)
-        common = {cte.alias.casefold() for cte in tree.expression.find_all(exp.CTE)}
-        if name not in source.recursive_views and not (len(trees) == 1 and name in common):
-            if len(trees) == 1:
-                break  # an unknown table, or a relation of the same name
+        if _view_name(tree) not in source.recursive_views:
             others = ", ".join(repr(_view_name(other)) for other in trees)
             raise source.error(
                 tree.this,
                 f"the views {others} name each other; write CREATE RECURSIVE VIEW if they are to "
                 "be a recursion",
             )
-    if len(trees) == 1 and _view_name(trees[0]) not in source.recursive_views:
-        return [_plan_create_view(environment, trees[0])]
     equations = []
     for tree in trees:
         target, column_names = _read_create_view(source, tree)
-        equations.append(
-            Equation(target.name, tree, tree.expression, column_names, environment)
-        )
+        equations.append(Equation(target.name, tree, tree.expression, column_names, environment))
     plans = plan_equations(equations)
     return [_View(equation.name, plan) for equation, plan in zip(equations, plans, strict=True)]
 
@@ -177,9 +176,7 @@ def _plan_create_view(environment: Environment, tree: exp.Expr) -> _View:
     return _View(target.name, rename_columns(source, derived, column_names).plan)
 
 
-def _read_create_view(
-    source: SqlSource, tree: exp.Expr
-) -> tuple[exp.Table, list[exp.Identifier]]:
+def _read_create_view(source: SqlSource, tree: exp.Expr) -> tuple[exp.Table, list[exp.Identifier]]:
     """Return the name of a view and the names of its columns, if they are given."""
     assert isinstance(tree, exp.Create)
     if tree.kind != "VIEW":
