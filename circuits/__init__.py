@@ -45,6 +45,7 @@ from circuits.errors import (
     SchemaError,
     SnapshotError,
     SqlError,
+    SqlNotice,
     StaleStepError,
     StepLimitError,
     StepMemoryError,
@@ -54,7 +55,7 @@ from circuits.errors import (
     UnsupportedSqlError,
     UpsertError,
 )
-from circuits.inputs import InputOptions, RejectedRows, Retention
+from circuits.inputs import InputOptions, Lateness, RejectedRows, Retention
 from circuits.options import CircuitOptions
 from circuits.runtime.incrementalize import incrementalize
 from circuits.runtime.views import Views
@@ -81,6 +82,7 @@ __all__ = [
     "InputOptions",
     "InputOptionsError",
     "IterationError",
+    "Lateness",
     "MissingRowError",
     "RejectedRows",
     "Retention",
@@ -89,6 +91,7 @@ __all__ = [
     "Snapshot",
     "SnapshotError",
     "SqlError",
+    "SqlNotice",
     "StaleStepError",
     "State",
     "StateStep",

@@ -48,7 +48,7 @@ from circuits.errors import (
     TextError,
     UnknownViewError,
 )
-from circuits.inputs.checked_input import CheckedInput, no_retention_error
+from circuits.inputs.checked_input import CheckedInput, no_event_time_error
 from circuits.inputs.finality import check_finality
 from circuits.inputs.rejected_rows import MISSING, RejectedRows
 from circuits.inputs.tables import Rows, check_input, tables_of
@@ -279,13 +279,15 @@ columns 'nmae'; the relation needs name, age and may have weight
 
         Args:
             tables: As for `step`.
-            watermarks: For inputs with retention, the watermark of the source, of the type of the
-                event time column. Rows before it, less the duration, expire.
+            watermarks: For inputs with lateness or retention, the watermark of the source, of the
+                type of the event time column. With lateness, rows before it are late from the next
+                step on; without, rows before it, less the duration of the retention, expire.
             timeout: Seconds to wait for the step of another thread; 0 does not wait, None waits
                 without a limit.
 
         Raises:
-            InputOptionsError: A watermark is of another type, or of an input without retention.
+            InputOptionsError: A watermark is of another type, or of an input without lateness
+                and retention.
             BusyCircuitError: Another thread still makes a step when ``timeout`` is over, or this
                 thread is already in a step.
             CircuitError: As `step`, except `MissingRowError`: these rows are in ``rejected``.
@@ -686,7 +688,7 @@ columns 'nmae'; the relation needs name, age and may have weight
         for name, value in watermarks.items():
             check_input(name, self.inputs)
             if name not in checked:
-                raise no_retention_error(name)
+                raise no_event_time_error(name)
             advanced[name] = checked[name].decode_watermark(value)
         schemas = self.spec.schemas
         for name, table in tables_of(tables, schemas).items():

@@ -7,18 +7,22 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Mapping
 from concurrent.futures import Executor
+
+import pyarrow as pa
 
 from circuits.circuit import Circuit
 from circuits.circuit_spec import CircuitSpec, SourceText
 from circuits.datalog import plan_datalog
+from circuits.errors import SqlNotice
 from circuits.inputs.input_options import InputOptions
 from circuits.options import CircuitOptions
 from circuits.plan.fixpoint import MAX_ITERATIONS
 from circuits.plan.nodes import PlanNode
 from circuits.schema import SchemaLike, arrow_schemas, schemas_of
-from circuits.sql import plan_sql
+from circuits.sql import Declarations, declared_by, plan_sql
 from dbsp_wcoj import Formula
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
@@ -29,7 +33,7 @@ __all__ = ["compile_datalog", "compile_sql", "plans_of"]
 
 def compile_sql(
     text: str,
-    schemas: Mapping[str, SchemaLike],
+    schemas: Mapping[str, SchemaLike] | None = None,
     *,
     name: str = "view",
     dialect: str = "duckdb",
@@ -46,12 +50,16 @@ def compile_sql(
 
     Args:
         text: One SELECT, or ``CREATE VIEW ... AS SELECT ...`` statements that may use each other.
+            ``CREATE TABLE`` statements declare inputs (`circuits.sql.declarations`), and ``INSERT
+            INTO v SELECT ...`` makes a view ``v``.
         schemas: The columns of each input relation: a `pa.Schema`, a dict of types, DDL text, or a
             frame with these columns (`circuits.schema.arrow_schema`). NOT NULL columns make joins
-            cheaper, because their values are not tested for NULL.
+            cheaper, because their values are not tested for NULL. The text can declare inputs
+            instead.
         name: The name of the view of a plain SELECT.
         dialect: The dialect of the text, by the name that sqlglot uses.
-        outputs: The views that ``step`` returns; None means all of them.
+        outputs: The views that ``step`` returns; None means all of them, except temporary and
+            local views if there are others.
         materialize: The views and inputs that are kept whole, for ``views`` and ``query``: a
             collection of names, or True for all of them.
         formula: The delta formula of every join. With "auto", each join measures its work and
@@ -61,11 +69,15 @@ def compile_sql(
         max_iterations: The limit of iterations of a recursion per step. A recursion that has not
             converged by then raises `IterationError`.
         input_options: The options of each input: keys (its rows are upserts), strict deletes, and
-            the retention of rows.
+            the retention of rows. They replace those that a declaration gives (its PRIMARY KEY).
         limits: The rows, bytes and seconds that a step may use; `StepLimits.off()` for no limit.
 
     Returns:
         A circuit without rows.
+
+    Warns:
+        SqlNotice: A part of a declaration has no effect, such as a CHECK; see
+            `circuits.sql.declarations`.
 
     Raises:
         SqlError: The text is not valid SQL, or names an unknown relation, column or function.
@@ -115,20 +127,74 @@ def compile_sql(
     [{'city': 'Rome', 'n': 1, 'weight': 1}]
     >>> circuit.step({"orders": pa.table({"nr": [1], "city": ["Oslo"]})})["view"].to_pylist()
     [{'city': 'Rome', 'n': 1, 'weight': -1}, {'city': 'Oslo', 'n': 1, 'weight': 1}]
+
+    A text with its tables is a whole program:
+
+    >>> circuit = compile_sql(
+    ...     "CREATE TABLE orders (nr BIGINT PRIMARY KEY, city VARCHAR NOT NULL);"
+    ...     "CREATE VIEW cities AS SELECT city, count(*) AS n FROM orders GROUP BY city;"
+    ... )
+    >>> circuit.step({"orders": [{"nr": 1, "city": "Rome"}]})["cities"].to_pylist()
+    [{'city': 'Rome', 'n': 1, 'weight': 1}]
     """
     check_type("text", text, str, "SQL as a text")
     check_type("name", name, str, "the name of the view as a text")
     check_type("dialect", dialect, str, "the name of a dialect of sqlglot")
+    given = {} if schemas is None else arrow_schemas(schemas)  # some frames can be read only once
+    declarations = declared_by(text, dialect)
+    for notice in declarations.notices:
+        warnings.warn(notice, SqlNotice, stacklevel=2)
+    source = SourceText("sql", text, name, dialect)
+    all_schemas = _with_declared_schemas(given, declarations)
+    plans = plans_of(source, all_schemas)
+    if outputs is None:
+        outputs = _published(plans, declarations)
     options = CircuitOptions(
         outputs=outputs,
         materialize=materialize,
         formula=formula,
         parts=parts,
         max_iterations=max_iterations,
-        input_options={} if input_options is None else input_options,
+        input_options=_with_declared_keys(input_options, declarations),
         limits=limits,
     )
-    return _compile(SourceText("sql", text, name, dialect), schemas, options, executor)
+    return Circuit(CircuitSpec(plans, all_schemas, options, source), executor=executor)
+
+
+def _with_declared_schemas(
+    given: Mapping[str, pa.Schema], declarations: Declarations
+) -> dict[str, pa.Schema]:
+    """Return the schemas of all inputs.
+
+    A relation that is given and declared, with equal types, has the NOT NULL of the declaration;
+    the planner reports a relation whose types differ.
+    """
+    schemas = dict(given)
+    names = {name.casefold(): name for name in given}
+    for table in declarations.inputs.values():
+        name = names.get(table.name.casefold(), table.name)
+        declared = {field.name: field.type for field in table.fields}
+        if name not in given or {f.name: f.type for f in given[name]} == declared:
+            schemas[name] = table.schema
+    return schemas
+
+
+def _with_declared_keys(
+    given: Mapping[str, InputOptions] | None, declarations: Declarations
+) -> dict[str, InputOptions]:
+    """Return the options of all inputs: those that are given, or those that are declared."""
+    options = dict(given or {})
+    names = {name.casefold() for name in options}
+    for table in declarations.inputs.values():
+        if table.keys and table.name.casefold() not in names:
+            options[table.name] = InputOptions(keys=table.keys)
+    return options
+
+
+def _published(plans: Mapping[str, PlanNode], declarations: Declarations) -> list[str]:
+    """Return the views that are no temporary ones; all of them if there are no others."""
+    temporary = {name.casefold() for name in declarations.temporary_views}
+    return [name for name in plans if name.casefold() not in temporary] or list(plans)
 
 
 def compile_datalog(

@@ -44,6 +44,7 @@ __all__ = [
     "SchemaError",
     "SnapshotError",
     "SqlError",
+    "SqlNotice",
     "StaleStepError",
     "StepLimitError",
     "StepMemoryError",
@@ -168,6 +169,10 @@ class SqlError(TextError):
 
 class UnsupportedSqlError(SqlError):
     """The text uses unsupported SQL; the engine raises this rather than give a wrong answer."""
+
+
+class SqlNotice(UserWarning):
+    """A part of the SQL text has no effect, such as the connector of a table."""
 
 
 class DatalogError(TextError):

@@ -12,7 +12,7 @@ trace, which joins share, so the watermark is their only additional state.
 Not here: the types of columns (`circuits.schema`, `circuits.types`).
 """
 
-from circuits.inputs.input_options import InputOptions, Retention
+from circuits.inputs.input_options import InputOptions, Lateness, Retention
 from circuits.inputs.rejected_rows import RejectedRows
 
-__all__ = ["InputOptions", "RejectedRows", "Retention"]
+__all__ = ["InputOptions", "Lateness", "RejectedRows", "Retention"]

@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from circuits.errors import InputOptionsError
-from circuits.inputs.input_options import InputOptions
+from circuits.inputs.input_options import InputOptions, Lateness
 from circuits.inputs.rejected_rows import (
     LATE,
     MISSING,
@@ -35,7 +35,7 @@ from circuits.inputs.rejected_rows import (
     RejectedRows,
     first_row,
 )
-from circuits.inputs.retention import RetentionBound, late_mask
+from circuits.inputs.retention import EventTimeBound, late_mask
 from circuits.inputs.strict_deletes import shortage
 from circuits.inputs.upserts import UpsertInput
 from circuits.plan.expressions import Expression
@@ -46,7 +46,7 @@ from dbsp_wcoj import Relations, Trace, ZSet
 from dbsp_wcoj.storage.trace import ColumnOrder
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
-__all__ = ["CheckedDelta", "CheckedInput", "no_retention_error"]
+__all__ = ["CheckedDelta", "CheckedInput", "no_event_time_error"]
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,11 @@ class CheckedInput:
 
     Raises:
         InputOptionsError: The options do not fit the schema.
+
+    Attributes:
+        options: The options.
+        reads_rows: True if the options need the rows of the relation, in ``trace``.
+        trace: The rows of the relation; only if ``reads_rows``.
     """
 
     def __init__(
@@ -93,15 +98,18 @@ class CheckedInput:
         self._schema = schema
         self._codecs = codecs
         self._upserts = UpsertInput(schema, options, codecs) if options.keys else None
-        self._retention = None
-        if options.retain is not None:
-            self._retention = RetentionBound(schema, options.retain, codecs, groups)
+        self._event_time = None
+        if options.time_column is not None:
+            self._event_time = EventTimeBound(schema, options, codecs, groups)
+        self.reads_rows = bool(options.keys or options.strict or options.retain)
+        if not self.reads_rows:
+            return
         self.trace: Trace = relations.declare(schema.relation, schema.arity, keep_rows=False)
         orders: list[ColumnOrder] = []
         if self._upserts is not None:
             orders.append(self._upserts.order)
-        if self._retention is not None:
-            orders.append(self._retention.order(self.trace.arity))
+        if self._event_time is not None and self._event_time.has_expiry:
+            orders.append(self._event_time.order(self.trace.arity))
         if not orders:  # strict only: weights can be looked up in any order
             orders = list(self.trace.orders[:1]) or [tuple(range(self.trace.arity))]
         for order in orders:
@@ -118,29 +126,29 @@ class CheckedInput:
             SchemaError: The table does not fit the schema.
             WeightError, WeightOverflowError: A weight, or a sum of them, leaves int64.
         """
-        retention, upserts = self._retention, self._upserts
+        event_time, upserts = self._event_time, self._upserts
         if upserts is not None:
-            if retention is None:
+            if event_time is None:
                 return upserts.events(table), None
-            events = upserts.events(table, retention.time_column if self.options.strict else None)
+            events = upserts.events(table, event_time.time_column if self.options.strict else None)
             inserted = ~upserts.deletion_mask(events.row_array)
-            return events, retention.watermark_after_all(self._times(events.row_array)[inserted])
-        if retention is None:
+            return events, event_time.watermark_after_all(self._times(events.row_array)[inserted])
+        if event_time is None:
             return self._schema.to_zset(table, self._codecs), None
         codes, weights = self._schema.to_codes(table, self._codecs)
-        times = codes[retention.time_column]
-        watermark = retention.watermark_after_all(times if weights is None else times[weights > 0])
+        times = codes[event_time.time_column]
+        watermark = event_time.watermark_after_all(times if weights is None else times[weights > 0])
         return ZSet.from_columns(codes, weights), watermark
 
     def decode_watermark(self, value: Any) -> int:
         """Return the watermark of the input, in codes, for a watermark of its source.
 
         Raises:
-            InputOptionsError: The input has no retention, or the value is of another type.
+            InputOptionsError: The input has no event time, or the value is of another type.
         """
-        if self._retention is None:
-            raise no_retention_error(self._schema.relation)
-        return self._retention.decode_watermark(value)
+        if self._event_time is None:
+            raise no_event_time_error(self._schema.relation)
+        return self._event_time.decode_watermark(value)
 
     def prepare(
         self, rows: ZSet | None, watermark: int | None, advanced: int | None
@@ -166,21 +174,21 @@ class CheckedInput:
                 changes = self._delta_of_events(
                     self._upserts, on_time.row_array, watermark, rejected
                 )
-        if self._retention is None:
+        if self._event_time is None:
             return CheckedDelta(changes, tuple(rejected), None)
-        retention = self._retention
+        event_time = self._event_time
         after = max((w for w in (watermark, advanced) if w is not None), default=None)
         if after is None or after == watermark:
             return CheckedDelta(changes, tuple(rejected), after)
-        before, limit = watermark, after
-        if retention.keeps_results:
-            before = None if watermark is None else retention.expired_before(watermark)
-            limit = retention.expired_before(after)
-        delta = _select_rows(changes, ~late_mask(changes.row_array[retention.time_column], limit))
-        expired = retention.expired(self.trace, before, limit)
+        if not event_time.has_expiry:
+            return CheckedDelta(changes, tuple(rejected), after)
+        before = None if watermark is None else event_time.expiry_limit(watermark)
+        limit = event_time.expiry_limit(after)
+        delta = _select_rows(changes, ~late_mask(changes.row_array[event_time.time_column], limit))
+        expired = event_time.expired(self.trace, before, limit)
         if len(expired):
             delta = delta - expired
-        published = changes if retention.keeps_results and delta is not changes else None
+        published = changes if event_time.keeps_results and delta is not changes else None
         return CheckedDelta(delta, tuple(rejected), after, published)
 
     def decode_rejected(self, rejected: RejectedCodes, watermark: int | None) -> RejectedRows:
@@ -197,6 +205,7 @@ class CheckedInput:
         weight = int(table.column(WEIGHT)[0].as_py())
         del first[WEIGHT]
         relation, retain = self._schema.relation, self.options.retain
+        event_time = self._event_time
         is_single = len(table) == 1
         count = "a row" if is_single else f"{len(table)} rows"
         if rejected.reason == MISSING and self._upserts is not None:
@@ -212,21 +221,24 @@ class CheckedInput:
             )
             message += "" if is_single else f" ({len(table)} such rows)"
         elif rejected.reason == UNTIMED:
-            assert retain is not None
-            message = f"{count} without the event time {retain.column!r}: {first}"
+            assert event_time is not None
+            message = f"{count} without the event time {event_time.span.column!r}: {first}"
         else:
-            assert self._retention is not None and retain is not None and watermark is not None
+            assert event_time is not None and watermark is not None
+            span = event_time.span
+            is_lateness = isinstance(span, Lateness)
+            longer = "increase the lateness" if is_lateness else "retain rows longer"
             message = (
-                f"{count} with {retain.column!r} before {self._retention.format_time(watermark)}, "
-                f"the greatest time or watermark of earlier steps less {retain.duration_text}: "
-                f"{first}; retain rows longer to accept later ones"
+                f"{count} with {span.column!r} before {event_time.format_time(watermark)}, "
+                f"the greatest time or watermark of earlier steps less {span.duration_text}: "
+                f"{first}; {longer} to accept later ones"
             )
         return RejectedRows(rejected.reason, f"input {relation!r}: {message}", table)
 
     def _times(self, rows: Int64Array) -> Int64Array:
         """The event times of rows or events."""
-        assert self._retention is not None
-        index = self._retention.time_column
+        assert self._event_time is not None
+        index = self._event_time.time_column
         if self._upserts is not None:
             index = self._upserts.event_indices[index]
         times: Int64Array = rows[index]
@@ -236,12 +248,12 @@ class CheckedInput:
         self, rows: ZSet, watermark: int | None, rejected: list[RejectedCodes]
     ) -> ZSet:
         """Return the rows or events with an event time that is not late; reject the others."""
-        retention, upserts = self._retention, self._upserts
-        if retention is None:
+        event_time, upserts = self._event_time, self._upserts
+        if event_time is None:
             return rows
         times = self._times(rows.row_array)
         checked = np.ones(len(times), np.bool_)
-        if upserts is not None and retention.time_column not in upserts.keys:
+        if upserts is not None and event_time.time_column not in upserts.keys:
             checked = ~upserts.deletion_mask(rows.row_array)  # a deletion may lack the event time
         late, untimed = late_mask(times, watermark) & checked, (times == NULL) & checked
         for reason, mask in ((LATE, late), (UNTIMED, untimed)):
@@ -282,7 +294,7 @@ class CheckedInput:
         if self.options.strict and len(changes.unknown):
             unknown = events[:, changes.unknown]
             late = np.zeros(unknown.shape[1], np.bool_)
-            if self._retention is not None:
+            if self._event_time is not None:
                 late = late_mask(self._times(unknown), watermark)
             for reason, mask in ((LATE, late), (MISSING, ~late)):
                 if mask.any():
@@ -293,11 +305,12 @@ class CheckedInput:
         return changes.rows
 
 
-def no_retention_error(relation: str) -> InputOptionsError:
-    """Return the error for a watermark of an input without retention."""
+def no_event_time_error(relation: str) -> InputOptionsError:
+    """Return the error for a watermark of an input without lateness and retention."""
     return InputOptionsError(
         f"input {relation!r} got a watermark but has no retention: give it "
-        "InputOptions(retain=Retention(column, '7 days')), or omit the watermark"
+        "InputOptions(retain=Retention(column, '7 days')), or lateness=Lateness(column, "
+        "'5 minutes'), or omit the watermark"
     )
 
 

@@ -13,7 +13,7 @@ The rules, by plan node::
 
     Filter, Map, Union ALL, joins      accepted: they are linear in each input, so the deletion of a
                                        row affects only the results that contain this row
-    Aggregate, Distinct, TopK, …       accepted if all rows of a group expire together
+    Aggregate, TopK, Window, …         accepted if all rows of a group expire together
     Semi, anti, outer joins            accepted if only the left input reads kept inputs: a right
                                        row that expires changes the results of left rows that stay
     Fixpoint                           not accepted: a derived row may have several derivations, and
@@ -74,6 +74,7 @@ from circuits.plan.nodes import (
 )
 from circuits.plan.single_row import SingleRow
 from circuits.plan.time_windows import HoppingWindows, LatestTime, SessionBound
+from circuits.plan.window import Window
 from circuits.schema import Schema
 
 __all__ = ["check_finality"]
@@ -233,6 +234,9 @@ class _FinalityCheck:
                 return _restore_columns(branches, keys)
             case SingleRow(input, keys):
                 return self._group(input, range(keys), "a scalar subquery")
+            case Window(input, partition):
+                branches = self._group(input, partition, "a window function")
+                return _restore_columns(branches, partition)
             case Distinct(input):
                 clause = "DISTINCT (also of UNION, INTERSECT, EXCEPT, Datalog rules)"
                 return self._group(input, range(len(input.fields)), clause)

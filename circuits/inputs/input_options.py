@@ -7,6 +7,7 @@ declare how a stream of changes differs from that::
     InputOptions(strict=True)                         a row that does not exist cannot be deleted
     InputOptions(retain=Retention("ts", "7 days"))    a row expires 7 days after its event time
     Retention("ts", "7 days", on_expiry="keep")       and its published results stay
+    InputOptions(lateness=Lateness("ts", "5 minutes"))  a row that is 5 minutes late is rejected
 
 Options can be combined. `circuits.inputs.upserts`, `circuits.inputs.strict_deletes` and
 `circuits.inputs.retention` define and implement them. This module has the declarations, checked as
@@ -20,7 +21,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Final, Literal, get_args
+from typing import ClassVar, Final, Literal, get_args
 
 import pyarrow as pa
 from pyarrow import types
@@ -29,7 +30,7 @@ from circuits.errors import InputOptionsError
 from circuits.excerpt import excerpt
 from dbsp_wcoj.arguments import check_type
 
-__all__ = ["InputOptions", "OnExpiry", "Retention", "check_options"]
+__all__ = ["InputOptions", "Lateness", "OnExpiry", "Retention", "check_options"]
 
 #: The effect on published results when a row that they derive from expires.
 OnExpiry = Literal["retract", "keep"]
@@ -53,7 +54,61 @@ _MICROSECONDS_PER_UNIT: Final = {"s": 1_000_000, "ms": 1_000, "us": 1, "day": 86
 
 
 @dataclass(frozen=True, init=False)
-class Retention:
+class _EventTimeSpan:
+    """A column of event times, and a duration in the units of this column."""
+
+    column: str
+    duration: timedelta | int
+
+    #: The name of the option, for messages.
+    _option: ClassVar[str]
+
+    @property
+    def duration_text(self) -> str:
+        """The duration as a text for messages."""
+        return str(self.duration).removesuffix(", 0:00:00")
+
+    def units(self, type: pa.DataType) -> int:
+        """The duration in the units of a column of this type.
+
+        Raises:
+            InputOptionsError: The type is not a time, or its unit is too coarse for the duration.
+
+        >>> [Retention("t", "7 days").units(type) for type in (pa.timestamp("ms"), pa.date32())]
+        [604800000, 7]
+        """
+        if types.is_integer(type):
+            if isinstance(self.duration, int):
+                return self.duration
+            raise InputOptionsError(
+                f"{self._option} {self.column!r}: the duration {self.duration} does not fit a "
+                f"column of type {type}, because its unit is unknown; give an integer"
+            )
+        if not (types.is_timestamp(type) or types.is_date(type)):
+            raise InputOptionsError(
+                f"{self._option} {self.column!r}: the column is of type {type}; it must contain "
+                "timestamps, dates or integers"
+            )
+        if isinstance(self.duration, int):
+            raise InputOptionsError(
+                f"{self._option} {self.column!r}: the duration {self.duration} needs a unit for a "
+                f"column of type {type}; give a text such as '{self.duration} seconds'"
+            )
+        microseconds = self.duration // _MICROSECOND
+        unit = "day" if types.is_date32(type) else "ms" if types.is_date64(type) else type.unit
+        if unit == "ns":
+            return microseconds * 1000
+        units, remainder = divmod(microseconds, _MICROSECONDS_PER_UNIT[unit])
+        if remainder:
+            raise InputOptionsError(
+                f"{self._option} {self.column!r}: the duration {self.duration} must be a multiple "
+                f"of 1 {unit}, the unit of {type}"
+            )
+        return units
+
+
+@dataclass(frozen=True, init=False)
+class Retention(_EventTimeSpan):
     """How long rows are kept, by a column with their event time.
 
     A row is kept until its event time is before the watermark: the greatest event time of all rows
@@ -93,10 +148,10 @@ class Retention:
     Retention(column='ts', duration=604800, on_expiry='keep')
     """
 
-    column: str
-    duration: timedelta | int
     on_expiry: OnExpiry = "retract"
     has_explicit_on_expiry: bool = field(default=True, compare=False)
+
+    _option: ClassVar[str] = "retain"
 
     def __init__(
         self,
@@ -109,29 +164,8 @@ class Retention:
         seconds: float = 0,
         on_expiry: OnExpiry | None = None,
     ) -> None:
-        check_type("column", column, str, "the name of a column")
         named = _sum_durations(days, hours, minutes, seconds)
-        parsed = _parse_duration(duration) if isinstance(duration, str) else duration
-        if parsed is None:
-            parsed = named
-        elif named:
-            raise InputOptionsError(
-                f"retain {column!r}: two durations, {duration!r} and {named}; give one of them"
-            )
-        is_integer = isinstance(parsed, int) and not isinstance(parsed, bool)
-        if not (is_integer or isinstance(parsed, timedelta)):
-            raise InputOptionsError(
-                f"retain {column!r}: invalid duration {parsed!r}; give a text such as '7 days', a "
-                "timedelta, or an integer for a column of integers"
-            )
-        if duration is None and not named:
-            raise InputOptionsError(
-                f"retain {column!r}: the duration is missing; write Retention({column!r}, '7 days')"
-            )
-        if parsed < (0 if is_integer else timedelta()):  # type: ignore[operator]
-            raise InputOptionsError(
-                f"retain {column!r}: the duration {parsed} is negative; give zero or more"
-            )
+        parsed = _check_span("retain", "Retention", column, duration, named)
         if on_expiry is not None and on_expiry not in get_args(OnExpiry):
             raise InputOptionsError(
                 f"retain {column!r}: on_expiry={on_expiry!r} must be 'retract' (results are "
@@ -156,48 +190,38 @@ class Retention:
         """True if published results stay when the rows that they derive from expire."""
         return self.on_expiry == "keep"
 
-    @property
-    def duration_text(self) -> str:
-        """The duration as a text for messages."""
-        return str(self.duration).removesuffix(", 0:00:00")
 
-    def units(self, type: pa.DataType) -> int:
-        """The duration in the units of a column of this type.
+@dataclass(frozen=True, init=False)
+class Lateness(_EventTimeSpan):
+    """How late a row may be, by a column with its event time.
 
-        Raises:
-            InputOptionsError: The type is not a time, or its unit is too coarse for the duration.
+    The watermark of the input is the greatest event time of all rows so far, less the duration, or
+    the watermark that the source gives (Spark's own). It never decreases. A row is late if its
+    event time is before the watermark at the start of the step; it is rejected. So no change after
+    a step is before the watermark. Rows that are not late are kept without a limit, unless the
+    input has a `Retention` too.
 
-        >>> [Retention("t", "7 days").units(type) for type in (pa.timestamp("ms"), pa.date32())]
-        [604800000, 7]
-        """
-        if types.is_integer(type):
-            if isinstance(self.duration, int):
-                return self.duration
-            raise InputOptionsError(
-                f"retain {self.column!r}: the duration {self.duration} does not fit a column of "
-                f"type {type}, because its unit is unknown; give an integer"
-            )
-        if not (types.is_timestamp(type) or types.is_date(type)):
-            raise InputOptionsError(
-                f"retain {self.column!r}: the column is of type {type}; it must contain "
-                "timestamps, dates or integers"
-            )
-        if isinstance(self.duration, int):
-            raise InputOptionsError(
-                f"retain {self.column!r}: the duration {self.duration} needs a unit for a column "
-                f"of type {type}; give a text such as '{self.duration} seconds'"
-            )
-        microseconds = self.duration // _MICROSECOND
-        unit = "day" if types.is_date32(type) else "ms" if types.is_date64(type) else type.unit
-        if unit == "ns":
-            return microseconds * 1000
-        units, remainder = divmod(microseconds, _MICROSECONDS_PER_UNIT[unit])
-        if remainder:
-            raise InputOptionsError(
-                f"retain {self.column!r}: the duration {self.duration} must be a multiple of "
-                f"1 {unit}, the unit of {type}"
-            )
-        return units
+    Args:
+        column: The column of event times: a timestamp, a date or an integer.
+        duration: A text such as "5 minutes", or a timedelta; for a column of integers an integer.
+            Zero accepts no row that is older than the newest of earlier steps.
+
+    Raises:
+        InputOptionsError: The duration is missing, negative or cannot be parsed.
+
+    >>> Lateness("ts", "5 minutes")
+    Lateness(column='ts', duration=datetime.timedelta(seconds=300))
+    """
+
+    _option: ClassVar[str] = "lateness"
+
+    def __init__(self, column: str, duration: str | timedelta | int) -> None:
+        parsed = _check_span("lateness", "Lateness", column, duration, timedelta())
+        object.__setattr__(self, "column", column)
+        object.__setattr__(self, "duration", parsed)
+
+    def __str__(self) -> str:
+        return f"{self.column} by {self.duration_text}"
 
 
 @dataclass(frozen=True)
@@ -214,10 +238,13 @@ class InputOptions:
             value is the last change. It is a column of the schema, or an extra column of the
             tables. None means an extra column ``sequence``, unless the schema has a column of that
             name. Between steps, the later step wins.
+        lateness: How late a row may be; None accepts rows however late, or with ``retain`` as late
+            as rows are kept. With both, the columns are the same, and rows are kept at least as
+            long as they may be late.
 
     Raises:
-        InputOptionsError: A key occurs twice, the keys are one text, or there is a sequence
-            without keys.
+        InputOptionsError: A key occurs twice, the keys are one text, there is a sequence without
+            keys, or ``lateness`` does not fit ``retain``.
 
     >>> InputOptions(keys=["nr"], retain=Retention("ts", hours=1)).keys
     ('nr',)
@@ -227,6 +254,7 @@ class InputOptions:
     strict: bool = False
     retain: Retention | None = None
     sequence: str | None = None
+    lateness: Lateness | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.keys, str):
@@ -245,6 +273,7 @@ class InputOptions:
             raise InputOptionsError(
                 f"retain={self.retain!r} must be a Retention, such as Retention(column, '7 days')"
             )
+        self._check_lateness()
         kept_by = self.retain.column if self.retain and self.retain.keeps_results else None
         if kept_by is not None and self.keys and kept_by not in self.keys:
             raise InputOptionsError(
@@ -257,14 +286,57 @@ class InputOptions:
                 f"sequence={self.sequence!r} orders the changes of one key; give keys as well"
             )
 
+    def _check_lateness(self) -> None:
+        lateness, retain = self.lateness, self.retain
+        if lateness is None:
+            return
+        if not isinstance(lateness, Lateness):
+            raise InputOptionsError(
+                f"lateness={lateness!r} must be a Lateness, such as Lateness(column, '5 minutes')"
+            )
+        if retain is None:
+            return
+        if lateness.column != retain.column:
+            raise InputOptionsError(
+                f"lateness of {lateness.column!r} with retain of {retain.column!r}: an input has "
+                "one event time: give both the same column"
+            )
+        is_integer = isinstance(lateness.duration, int)
+        if is_integer != isinstance(retain.duration, int):
+            raise InputOptionsError(
+                f"lateness {lateness.duration!r} with retain {retain.duration!r}: one duration is "
+                "an integer: give both in the same way"
+            )
+        if lateness.duration > retain.duration:  # type: ignore[operator]
+            raise InputOptionsError(
+                f"lateness {lateness.column!r}: rows may be {lateness.duration_text} late but are "
+                f"kept for {retain.duration_text} only: retain them for at least "
+                f"{lateness.duration_text}"
+            )
+
+    def __repr__(self) -> str:
+        # Fingerprints of states cover this text; an option that is not given is not part of it.
+        lateness = "" if self.lateness is None else f", lateness={self.lateness!r}"
+        return (
+            f"InputOptions(keys={self.keys!r}, strict={self.strict!r}, retain={self.retain!r}, "
+            f"sequence={self.sequence!r}{lateness})"
+        )
+
+    @property
+    def time_column(self) -> str | None:
+        """The column of event times; None without ``lateness`` and ``retain``."""
+        span = self.lateness or self.retain
+        return None if span is None else span.column
+
     def __bool__(self) -> bool:
         """Return True if the options change anything; a sequence alone does not."""
-        return bool(self.keys or self.strict or self.retain is not None)
+        return bool(self.keys or self.strict or self.time_column is not None)
 
     def __str__(self) -> str:
         parts = [f"keys {', '.join(self.keys)}"] if self.keys else []
         parts += ["strict"] if self.strict else []
         parts += [f"retain {self.retain}"] if self.retain is not None else []
+        parts += [f"lateness of {self.lateness}"] if self.lateness is not None else []
         return "; ".join(parts)
 
 
@@ -288,6 +360,46 @@ def check_options(
                 f"input options of {name!r} are {options!r}: give InputOptions(...)"
             )
     return {name: input_options[name] for name in inputs if input_options.get(name)}
+
+
+def _check_span(
+    option: str, name: str, column: str, duration: str | timedelta | int | None, named: timedelta
+) -> timedelta | int:
+    """Return the duration of an option.
+
+    Args:
+        option: The name of the option, for messages.
+        name: The name of its class, for messages.
+        column: The column of event times.
+        duration: The duration as a text, timedelta or integer.
+        named: The duration in named parts; zero for none.
+
+    Raises:
+        InputOptionsError: The duration is missing, negative or cannot be parsed.
+    """
+    check_type("column", column, str, "the name of a column")
+    parsed = _parse_duration(duration) if isinstance(duration, str) else duration
+    if parsed is None:
+        parsed = named
+    elif named:
+        raise InputOptionsError(
+            f"{option} {column!r}: two durations, {duration!r} and {named}; give one of them"
+        )
+    is_integer = isinstance(parsed, int) and not isinstance(parsed, bool)
+    if not (is_integer or isinstance(parsed, timedelta)):
+        raise InputOptionsError(
+            f"{option} {column!r}: invalid duration {parsed!r}; give a text such as '7 days', a "
+            "timedelta, or an integer for a column of integers"
+        )
+    if duration is None and not named:
+        raise InputOptionsError(
+            f"{option} {column!r}: the duration is missing; write {name}({column!r}, '7 days')"
+        )
+    if parsed < (0 if is_integer else timedelta()):  # type: ignore[operator]
+        raise InputOptionsError(
+            f"{option} {column!r}: the duration {parsed} is negative; give zero or more"
+        )
+    return parsed
 
 
 def _sum_durations(days: float, hours: float, minutes: float, seconds: float) -> timedelta:

@@ -25,6 +25,13 @@ the outputs is the same. A row with a time far in the future expires all others;
 before the input if they can occur.
 
 The watermark is part of the circuit's state: one int64 code of the time column per input.
+
+An input with `Lateness` has the same watermark, with the lateness as the duration, and rejects the
+same late rows. With `Retention` beside it, rows expire ``retain - lateness`` before this watermark;
+without, they do not expire, and the input has no trace::
+
+    h'  =  max(h, greatest time of the inserted rows - lateness, source watermark)
+
 Alternative considered: one watermark per source, as in Spark. A caller with such a watermark passes
 it to ``prepare``.
 """
@@ -41,7 +48,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from circuits.errors import EvaluationError, InputOptionsError
-from circuits.inputs.input_options import Retention
+from circuits.inputs.input_options import InputOptions, Lateness, Retention
 from circuits.plan.expressions import Expression
 from circuits.runtime.evaluation import evaluate
 from circuits.schema import Schema
@@ -52,40 +59,58 @@ from dbsp_wcoj.storage.range_scan import range_scan
 from dbsp_wcoj.storage.trace import ColumnOrder
 from dbsp_wcoj.zset import Int64Array
 
-__all__ = ["RetentionBound"]
+__all__ = ["EventTimeBound", "late_mask"]
 
 _MIN_CODE: Final = NULL + 1
 _NANOSECONDS_PER_UNIT: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _NANOSECONDS_PER_DAY: Final = 86_400 * 10**9
 
 
-class RetentionBound:
-    """The event time column of an input, and how long its rows are kept.
+class EventTimeBound:
+    """The event time column of an input, how late its rows may be, and how long they are kept.
 
     Args:
         schema: The input's columns.
-        retain: The column and the duration.
+        options: The options of the input, with lateness or retention.
         codecs: The codes of values.
         groups: Non-decreasing functions of the time, which is their column 0. Rows with the same
             value of one of these functions expire together.
 
     Raises:
-        InputOptionsError: The column does not exist, or its type does not fit the duration.
+        InputOptionsError: The column does not exist, or its type does not fit a duration.
+
+    Attributes:
+        time_column: The position of the event time.
+        type: Its type.
+        span: The duration between the newest row and the watermark, and its option.
+        has_expiry: True if rows expire.
+        keeps_results: True if published results stay when their rows expire.
     """
 
     def __init__(
-        self, schema: Schema, retain: Retention, codecs: Codecs, groups: Sequence[Expression] = ()
+        self,
+        schema: Schema,
+        options: InputOptions,
+        codecs: Codecs,
+        groups: Sequence[Expression] = (),
     ) -> None:
-        if retain.column not in schema.columns:
-            raise InputOptionsError(
-                f"input {schema.relation!r}: unknown retention column {retain.column!r}; columns: "
-                f"{', '.join(schema.columns)}"
-            )
-        self.time_column = schema.columns.index(retain.column)
+        lateness, retain = options.lateness, options.retain
+        for span, name in ((retain, "retention"), (lateness, "lateness")):
+            if span is not None and span.column not in schema.columns:
+                raise InputOptionsError(
+                    f"input {schema.relation!r}: unknown {name} column {span.column!r}; columns: "
+                    f"{', '.join(schema.columns)}"
+                )
+        span = lateness or retain
+        assert span is not None
+        self.span: Lateness | Retention = span
+        self.time_column = schema.columns.index(span.column)
         self.type = schema.fields[self.time_column].type
-        self.keeps_results = retain.keeps_results
+        self.has_expiry = retain is not None
+        self.keeps_results = retain is not None and retain.keeps_results
         self._relation = schema.relation
-        self._units = retain.units(self.type)
+        self._units = span.units(self.type)
+        self._expiry_units = 0 if retain is None else retain.units(self.type) - self._units
         self._codecs = codecs
         self._groups = tuple(groups)
         self.expired_before = lru_cache(maxsize=4)(self._expired_before)
@@ -93,6 +118,11 @@ class RetentionBound:
     def order(self, arity: int) -> ColumnOrder:
         """Return the column order of the trace: the time, then the other columns."""
         return self.time_column, *(c for c in range(arity) if c != self.time_column)
+
+    def expiry_limit(self, watermark: int) -> int:
+        """Return the time before which rows expire, for a watermark of the input."""
+        limit = max(watermark - self._expiry_units, _MIN_CODE)
+        return self.expired_before(limit) if self.keeps_results else limit
 
     def watermark_after(self, time: int) -> int:
         """Return the watermark that a row gives: its event time less the duration."""
@@ -118,6 +148,8 @@ class RetentionBound:
                 f"input {self._relation!r}: the watermark {value!r} is of {type(value).__name__}, "
                 f"but the time column is of type {self.type}: give a value of that type{zone}"
             )
+        if isinstance(self.span, Lateness):
+            return max(code, _MIN_CODE)  # the source has subtracted its own lateness
         return self.watermark_after(code)
 
     def expired(self, trace: Trace, before: int | None, watermark: int) -> ZSet:

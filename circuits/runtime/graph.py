@@ -75,7 +75,7 @@ class GraphStep(Staged):
         rows: The number of rows that each node has emitted, in all iterations of a recursion.
         seconds: The seconds that each node has taken.
         graph: The graph that computed the step.
-        watermarks: The watermark of each input with retention, after the step.
+        watermarks: The watermark of each input with an event time, after the step.
         rejected: By input, the rows that its options reject.
         missing: By input, the number of rows that are deleted more often than they were inserted
             (`circuits.inputs.missing_deletions`).
@@ -121,7 +121,7 @@ class Graph:
         views: The position in ``nodes`` of each view, by its name.
         relations: The traces of the nodes that joins read.
         steps: The number of committed steps.
-        watermarks: The watermark of each input with retention, by `watermark_of`.
+        watermarks: The watermark of each input with an event time, by `watermark_of`.
         checked_inputs: The inputs that check their rows, by name.
         retained: The positions of the `Integrate` nodes that contain only the unexpired rows of an
             input, because expired rows are deleted without a published deletion.
@@ -171,9 +171,10 @@ class Graph:
         return self._inputs[name]
 
     def add_checked_input(self, name: str, checked: CheckedInput) -> None:
-        """Check the rows of an input by its options; the check reads the trace of the input."""
+        """Check the rows of an input by its options; the check may read the trace of the input."""
         self.checked_inputs[name] = checked
-        self.nodes[self._inputs[name]].is_arranged = True
+        if checked.reads_rows:
+            self.nodes[self._inputs[name]].is_arranged = True
 
     def add_view(self, name: str, plan: PlanNode) -> int:
         """Add a view, given its physical plan, and return its position."""
@@ -310,8 +311,8 @@ class Graph:
 
         Args:
             inputs: The rows of each changed input, before its options are applied.
-            source_watermarks: The watermark of each input with retention, computed from the rows of
-                the step.
+            source_watermarks: The watermark of each input with an event time, computed from the
+                rows of the step.
             budget: The limits of the step; no limits by default.
 
         Raises:

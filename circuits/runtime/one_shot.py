@@ -56,7 +56,8 @@ def answer_query(
     if is_datalog(text):
         plans = plan_datalog(text, fields)
     else:
-        plans = plan_sql(text, fields, name=_unused_name(fields), dialect=dialect)
+        name = _unused_name(fields)
+        plans = plan_sql(text, fields, name=name, dialect=dialect, allow_tables=False)
     name, plan = list(plans.items())[-1]
     schema = Schema(name, plan.fields)
     graph = incrementalize(plans, fields, codecs=codecs, joining=joining)

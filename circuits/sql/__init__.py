@@ -5,7 +5,9 @@ follows the text: FROM becomes a CrossJoin and each condition a Filter. `circuit
 turns these into N-way joins.
 
 ================= ==================================================================
-`statements`      the views of a text
+`statements`      the tables, views and inserts of a text
+`declarations`    CREATE TABLE: the inputs that a text declares
+`obstacles`       all errors of a text at once
 `query`           kinds of queries: SELECT, `set_operations`, `values`, parentheses
 `select`          a SELECT after WHERE; `grouping`, `ordering`, `row_number`
 `select_builder`  the plan of a SELECT while it is read, with its names (`scope`)
@@ -42,6 +44,15 @@ decorrelates subqueries, but loses positions in the text and treats NULL in NOT 
 
 from __future__ import annotations
 
-from circuits.sql.statements import plan_sql
+from circuits.sql.declarations import Declarations, TableDeclaration
+from circuits.sql.obstacles import Obstacle, find_obstacles
+from circuits.sql.statements import declared_by, plan_sql
 
-__all__ = ["plan_sql"]
+__all__ = [
+    "Declarations",
+    "Obstacle",
+    "TableDeclaration",
+    "declared_by",
+    "find_obstacles",
+    "plan_sql",
+]

@@ -21,7 +21,15 @@ from circuits.sql.parsing import NAME_IN_TEXT
 from circuits.sql.source import SYMBOLS, SqlSource
 from circuits.types import functions
 
-__all__ = ["Clause", "Reader", "ReaderTable", "call_function", "is_aggregate"]
+__all__ = [
+    "HOW_TO_USE_A_WINDOW",
+    "NO_WINDOW",
+    "Clause",
+    "Reader",
+    "ReaderTable",
+    "call_function",
+    "is_aggregate",
+]
 
 Reader = Callable[["Clause", Any], Expression]
 
@@ -67,7 +75,10 @@ NO_AGGREGATE: Final = _refuse(
 )
 NO_SCALAR: Final = _refuse("a scalar subquery")
 NO_MEMBERSHIP: Final = _refuse("EXISTS, IN, ANY or ALL of a subquery")
-NO_WINDOW: Final = _refuse("a window function")
+HOW_TO_USE_A_WINDOW: Final = (
+    "filter with QUALIFY, or compute it in a query in FROM and use its name here"
+)
+NO_WINDOW: Final = _refuse("a window function", HOW_TO_USE_A_WINDOW)
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,11 @@ from circuits.plan.nodes import Map, PlanNode, Scan, columns
 from circuits.sql.clause import Clause, Reader, ReaderTable
 from circuits.sql.parsing import NAME_IN_TEXT
 from circuits.sql.scope import Domain, Scope
-from circuits.sql.source import CorrelatedSqlError, SqlSource, Unsupported
+from circuits.sql.source import CorrelatedSqlError, SqlSource
 
 __all__ = [
     "NO_RANKS",
     "CommonTable",
-    "DerivedTable",
     "Environment",
     "QueryPlanner",
     "RankRange",
@@ -50,29 +49,21 @@ NO_RANKS: Final[RankRanges] = {}
 
 @dataclass(frozen=True)
 class DerivedTable:
-    """The plan of a query, and its columns that have no value, as a row_number() that is bounded.
+    """The plan of a query.
 
     Args:
         plan: The plan.
-        unreadable_columns: The error for reading a column, by its index.
         domain: If the query is correlated, the values of the enclosing query for which the plan
             has the rows of the query. They are the first columns of the plan.
     """
 
     plan: PlanNode
-    unreadable_columns: dict[int, Unsupported] = field(default_factory=dict)
     domain: Domain | None = None
 
     @property
     def domain_width(self) -> int:
         """The number of columns before those of the query."""
         return 0 if self.domain is None else self.domain.width
-
-    def require_all_columns(self, source: SqlSource, node: exp.Expr) -> PlanNode:
-        """Return the plan; raise an error if a column cannot be read."""
-        for reason in self.unreadable_columns.values():
-            raise source.unsupported(node, *reason)
-        return self.plan
 
 
 class QueryPlanner(Protocol):
@@ -240,7 +231,7 @@ class Environment:
         elif key not in common.plans:
             derived = common.environment.plan_query(common.node.this, ranks)
             names = common.node.args["alias"].args.get("columns") or []
-            check_rank_names(self.source, common.node, derived, ranks)
+            check_rank_names(self.source, common.node, derived.plan, ranks)
             common.plans[key] = rename_columns(self.source, derived, names)
         return common.plans[key]
 
@@ -272,12 +263,10 @@ def names_table(query: exp.Expr, name: str) -> bool:
     return any(table.name.casefold() == name for table in query.find_all(exp.Table))
 
 
-def check_rank_names(
-    source: SqlSource, node: exp.Expr, derived: DerivedTable, ranks: RankRanges
-) -> None:
+def check_rank_names(source: SqlSource, node: exp.Expr, plan: PlanNode, ranks: RankRanges) -> None:
     """Refuse a bounded row_number() if another column has the same name."""
     for name in ranks:
-        if [field.name.casefold() for field in derived.plan.fields].count(name) > 1:
+        if [field.name.casefold() for field in plan.fields].count(name) > 1:
             raise source.error(
                 node,
                 f"column {name!r} is a row_number() and another column; give one another alias",

@@ -150,7 +150,7 @@ def plan_equations(equations: Sequence[Equation]) -> list[PlanNode]:
         inner = _with_references(equation, names, known)
         derived = inner.queries.plan_query(inner, equation.query)
         derived = rename_columns(source, derived, list(equation.column_names))
-        plan = derived.require_all_columns(source, equation.query)
+        plan = derived.plan
         _check_monotone(source, equation, plan, names)
         plans.append(_cast(source, equation, plan, known[equation.name]))
     shared = tuple(plans)
@@ -175,7 +175,7 @@ def _plan_known_parts(
     plans = []
     for part in readable:
         derived = environment.queries.plan_query(environment, part)
-        plans.append(derived.require_all_columns(source, part))
+        plans.append(derived.plan)
     result = plans[0]
     for plan in plans[1:]:
         if len(plan.fields) != len(result.fields):

@@ -18,7 +18,7 @@ for the keys that a set leaves out. ``grouping()`` is a constant column of each 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 from sqlglot import exp
@@ -44,12 +44,14 @@ from circuits.sql.select_builder import SelectBuilder, SubqueryValue
 from circuits.types import functions
 
 __all__ = [
+    "FIRST_WINDOW",
     "ONE_ROW",
     "Grouping",
     "aggregate_call",
     "has_aggregate",
     "is_grouped",
     "is_padded_aggregate",
+    "read_aggregate_call",
 ]
 
 # Placeholders are columns, numbered from these values on, beyond the columns of any plan.
@@ -57,18 +59,37 @@ FIRST_KEY: Final = 2 * FIRST_OUTER_COLUMN
 FIRST_AGGREGATE: Final = 3 * FIRST_OUTER_COLUMN
 FIRST_SUBQUERY: Final = 4 * FIRST_OUTER_COLUMN
 FIRST_GROUPING: Final = 6 * FIRST_OUTER_COLUMN
+#: Placeholders of window functions (`circuits.sql.windows`).
+FIRST_WINDOW: Final = 5 * FIRST_OUTER_COLUMN
+
+WINDOW_AGGREGATES: Final = frozenset({"avg", "count", "max", "min", "sum"})
 
 #: The plan of a SELECT without FROM: one row without columns.
 ONE_ROW: Final = Values((), ((),))
 
 
 def _own_nodes(node: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield the nodes of a tree, except those of queries and window functions in it."""
+    """Yield the nodes of a tree, except those of queries and window functions in it.
 
-    def is_other_context(part: exp.Expr) -> bool:
-        return isinstance(part, exp.Query | exp.Window)
-
-    yield from (part for part in node.walk(prune=is_other_context) if not is_other_context(part))
+    The arguments, PARTITION BY and ORDER BY of a window function are included.
+    """
+    pending = [node]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, exp.Query):
+            continue
+        if isinstance(part, exp.Window):
+            function = part.this
+            while isinstance(function, exp.Filter | exp.IgnoreNulls | exp.RespectNulls):
+                pending += [
+                    child for child in function.iter_expressions() if child is not function.this
+                ]
+                function = function.this
+            pending += function.iter_expressions()
+            pending += [child for child in part.iter_expressions() if child is not part.this]
+            continue
+        yield part
+        pending += part.iter_expressions()
 
 
 def has_aggregate(node: exp.Expr) -> bool:
@@ -82,6 +103,15 @@ def is_grouped(select: exp.Select) -> bool:
         return True
     parts = [*select.expressions, select.args.get("order"), select.args.get("qualify")]
     return any(part is not None and has_aggregate(part) for part in parts)
+
+
+class AggregateRequest(NamedTuple):
+    """A call of an aggregate over a window; without an ``argument``, it counts rows."""
+
+    function: str
+    argument: Expression | None
+    distinct: bool
+    type: pa.DataType
 
 
 class Grouping:
@@ -215,6 +245,8 @@ class Grouping:
             raise self._ungrouped_error(node, expression)
         if index < FIRST_AGGREGATE:
             return Column(index - FIRST_KEY, type_)
+        if FIRST_WINDOW <= index < FIRST_GROUPING:
+            return expression
         if index < FIRST_SUBQUERY:
             return Column(len(self.keys) + index - FIRST_AGGREGATE, type_)
         width = len(self.keys) + len(self._aggregates)
@@ -367,3 +399,28 @@ def _grouping_number(numbers: Sequence[int], keys: frozenset[int]) -> int:
     for number in numbers:
         bits = 2 * bits + (number not in keys)
     return bits
+
+
+def read_aggregate_call(clause: Clause, node: exp.Expr) -> AggregateRequest:
+    """Read the call of an aggregate function over a window.
+
+    Args:
+        clause: The clause of its argument and of its FILTER.
+        node: The call.
+    """
+    calls: list[AggregateTerm] = []
+
+    def register(call: AggregateTerm) -> Expression:
+        calls.append(call)
+        return Column(FIRST_AGGREGATE + len(calls) - 1, call.type)
+
+    value = read_aggregate(clause, node, register)
+    call = calls[0]
+    is_plain = isinstance(value, Column) and len(calls) == 1 and len(call.arguments) <= 1
+    if not is_plain or call.order or call.options or call.function not in WINDOW_AGGREGATES:
+        word = clause.source.name_in_text(node)
+        advice = f"aggregates over windows: {', '.join(sorted(WINDOW_AGGREGATES))}"
+        raise clause.source.unsupported(node, f"aggregate {word}() over a window", advice, word)
+    distinct = call.distinct and call.function not in ("min", "max")
+    argument = call.arguments[0] if call.arguments else None
+    return AggregateRequest(call.function, argument, distinct, call.type)

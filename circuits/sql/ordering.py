@@ -8,7 +8,7 @@ NULLs are ordered as in the dialect; in DuckDB they are last in both directions.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
@@ -26,6 +26,10 @@ class SortKey:
     expression: Expression
     descending: bool
     nulls_first: bool
+
+    def map(self, change: Callable[[Expression], Expression]) -> SortKey:
+        """Return the key with another expression."""
+        return replace(self, expression=change(self.expression))
 
 
 @dataclass(frozen=True)

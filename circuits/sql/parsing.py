@@ -7,6 +7,8 @@ the name of a function   ``meta[NAME_IN_TEXT]``: ``string_agg``; the tree has a 
 the name of a type       ``meta[NAME_IN_TEXT]``: ``HUGEINT``; the tree has an INT128
 a comma in FROM          ``meta[IS_COMMA]`` of a join; the tree has the same node for a bare JOIN
 ``DATE 'x'::VARCHAR``    parsed as the cast of a date; sqlglot parses it as a date of a cast
+WATERMARK FOR, LATENESS  parts of CREATE TABLE; most dialects of sqlglot do not know them
+METADATA                 a part of a column in Flink; ``meta[UNSUPPORTED_COLUMN_PART]``
 ======================== ========================================================================
 
 The subclass overrides methods that all parsers of sqlglot 30 have.
@@ -24,11 +26,12 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from circuits.sql.window_parsing import parse_window_table, with_window_names
 
-__all__ = ["IS_COMMA", "NAME_IN_TEXT", "parse_statements"]
+__all__ = ["IS_COMMA", "NAME_IN_TEXT", "UNSUPPORTED_COLUMN_PART", "parse_statements"]
 
 #: Keys of ``meta`` in syntax trees.
 IS_COMMA: Final = "is_comma"
 NAME_IN_TEXT: Final = "name_in_text"
+UNSUPPORTED_COLUMN_PART: Final = "unsupported_column_part"
 # The nodes that sqlglot puts around a function call for the words after it, as FILTER or OVER.
 CALL_SUFFIXES: Final = (exp.Filter, exp.IgnoreNulls, exp.RespectNulls, exp.Window, exp.WithinGroup)
 
@@ -50,7 +53,19 @@ def _parser_class(dialect: type[Dialect]) -> Any:
     """Return the parser class of a dialect with the extensions of this module."""
     base: Any = dialect.parser_class
     literals = {**dict.fromkeys(exp.DType, _parse_typed_literal), **base.TYPE_LITERAL_PARSERS}
-    return type(base.__name__, (_TextKeepingParser, base), {"TYPE_LITERAL_PARSERS": literals})
+    constraints = {
+        **base.CONSTRAINT_PARSERS,
+        "LATENESS": _parse_lateness,
+        "METADATA": _parse_metadata,
+        "WATERMARK": _parse_watermark,
+    }
+    unnamed = {*base.SCHEMA_UNNAMED_CONSTRAINTS, "WATERMARK"}
+    tables = {
+        "TYPE_LITERAL_PARSERS": literals,
+        "CONSTRAINT_PARSERS": constraints,
+        "SCHEMA_UNNAMED_CONSTRAINTS": unnamed,
+    }
+    return type(base.__name__, (_TextKeepingParser, base), tables)
 
 
 class _TextKeepingParser(Parser):
@@ -104,3 +119,35 @@ def _parse_typed_literal(parser: Any, value: exp.Expr, to: exp.DataType) -> exp.
         return typed
     literal.replace(typed)
     return value
+
+
+def _parse_watermark(parser: Any) -> exp.Expr | None:
+    """Return the tree of ``WATERMARK FOR ts AS ts - INTERVAL '5' SECOND``.
+
+    Without FOR it is a column of this name, and the caller steps back.
+    """
+    if not parser._match(TokenType.FOR):
+        return None
+    column = parser._parse_column()
+    bound = parser._match(TokenType.ALIAS) and parser._parse_disjunction()
+    tree: exp.Expr = parser.expression(exp.WatermarkColumnConstraint(this=column, expression=bound))
+    return tree
+
+
+def _parse_lateness(parser: Any) -> exp.Expr:
+    """Return the tree of ``LATENESS INTERVAL '5' SECOND``, which follows a column."""
+    bound = parser._parse_disjunction()
+    tree: exp.Expr = parser.expression(
+        exp.WatermarkColumnConstraint(this=exp.null(), expression=bound)
+    )
+    return tree
+
+
+def _parse_metadata(parser: Any) -> exp.Expr:
+    """Return a tree for ``METADATA FROM 'key' VIRTUAL``, which follows a column."""
+    if parser._match(TokenType.FROM):
+        parser._parse_string()
+    parser._match_text_seq("VIRTUAL")
+    tree: exp.Expr = parser.expression(exp.Var(this="METADATA"))
+    tree.meta[UNSUPPORTED_COLUMN_PART] = "METADATA"
+    return tree

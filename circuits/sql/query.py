@@ -89,7 +89,7 @@ def _plan_parentheses(
     derived = environment.plan_query(node.this, ranks)
     if not any(node.args.get(name) for name in ("order", "limit", "offset")):
         return derived
-    plan = derived.require_all_columns(source, node)
+    plan = derived.plan
     limited = apply_limit(environment, node, plan, derived.domain_width)
     return DerivedTable(limited, domain=derived.domain)
 

@@ -53,6 +53,7 @@ DESCRIPTIONS: Final = {
     "Positive": "EXCEPT or INTERSECT of",
     "Semijoin": "EXISTS or IN (subquery) of",
     "TopK": "LIMIT or a rank of",
+    "Window": "a window function over",
 }
 
 
@@ -67,7 +68,7 @@ def plan_recursive(common: CommonTable) -> DerivedTable:
     union = _split_union(source, node, name.casefold())
     names = node.args["alias"].args.get("columns") or []
     base_table = environment.queries.plan_query(environment, union.base)
-    base = rename_columns(source, base_table, names).require_all_columns(source, union.base)
+    base = rename_columns(source, base_table, names).plan
     mode = SET if union.is_distinct else DistinctMode("bag")
     fields = with_nullability(base)
     for _ in range(MAX_TYPE_ITERATIONS):
@@ -79,8 +80,7 @@ def plan_recursive(common: CommonTable) -> DerivedTable:
             common_tables={**environment.common_tables, name.casefold(): recursive_table},
         )
         for step in union.steps:
-            step_table = step_environment.queries.plan_query(step_environment, step)
-            plan = step_table.require_all_columns(source, step)
+            plan = step_environment.queries.plan_query(step_environment, step).plan
             _check_linear(source, plan, step, name, mode)
             plans.append(plan)
         body = Union(tuple(unify_columns(environment, union.steps[-1], plans)))

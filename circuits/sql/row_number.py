@@ -6,8 +6,9 @@ The bound is in QUALIFY, or in the WHERE around a query in FROM or WITH::
     SELECT ... FROM (SELECT ..., row_number() OVER (PARTITION BY p ORDER BY o) AS n ...)
         WHERE n <= 3
 
-Both are one TopK node. The row number itself is not maintained, so a query can select it only if
-the bound leaves one value (``= k``, ``<= 1``). Otherwise selecting it raises an error.
+Both are one TopK node, which reads the first rows of each group only. If the number is selected, a
+Window numbers the rows that the TopK keeps. Without a bound, row_number() is a Window over all rows
+(`circuits.sql.windows`). So is a second row_number() of the same query.
 
 The bound in WHERE is not pushed below an outer, semi or anti join, because it would change the
 result.
@@ -16,7 +17,7 @@ result.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeGuard
 
 from sqlglot import exp
 
@@ -25,9 +26,9 @@ from circuits.sql.environment import Environment, RankRange, RankRanges
 from circuits.sql.ordering import read_order
 from circuits.sql.select_builder import conjuncts_of
 from circuits.sql.selection import BoundedRowNumber
+from circuits.sql.windows import Windows
 
 __all__ = [
-    "HOW_TO_BOUND",
     "Bound",
     "RankBounds",
     "find_rank_bounds",
@@ -36,10 +37,6 @@ __all__ = [
     "read_row_number",
 ]
 
-HOW_TO_BOUND: Final = (
-    "row_number() is supported if QUALIFY or the WHERE around a query in FROM bounds it, as "
-    "row_number() OVER (...) <= 3"
-)
 # The comparison with its sides exchanged: 3 >= n is n <= 3.
 FLIPPED: Final[dict[type[exp.Expr], type[exp.Expr]]] = {
     exp.EQ: exp.EQ,
@@ -69,24 +66,22 @@ class RankBounds(NamedTuple):
     column_by_condition: Mapping[int, exp.Column]
 
 
-def is_row_number(node: exp.Expr) -> bool:
+def is_row_number(node: exp.Expr) -> TypeGuard[exp.Window]:
     """Return whether a node is a call of row_number()."""
     return isinstance(node, exp.Window) and isinstance(node.this, exp.RowNumber)
 
 
-def read_row_number(clause: Clause, node: exp.Expr, ranks: RankRange) -> BoundedRowNumber:
-    """Read the window of a row_number().
-
-    Raises:
-        UnsupportedSqlError: It is another function than row_number(), or has a frame.
-    """
+def read_row_number(
+    clause: Clause, node: exp.Window, ranks: RankRange, windows: Windows
+) -> BoundedRowNumber:
+    """Read the window of a row_number()."""
     source = clause.source
-    if not is_row_number(node):
-        raise source.unsupported(node, "this window function", "use row_number()")
-    source.allow_arguments(node, "this", "partition_by", "order", "over")
     source.allow_arguments(node.this)
-    partition_by = tuple(clause.read(key) for key in node.args.get("partition_by") or ())
-    order = node.args.get("order")
+    partition, order, frame = windows.parts(clause, node)
+    if frame is not None:
+        # A row_number() reads no frame.
+        source.allow_arguments(frame, "kind", "start", "start_side", "end", "end_side")
+    partition_by = tuple(clause.read(key) for key in partition)
     order_by = read_order(source, order, clause.read) if order else ()
     return BoundedRowNumber(partition_by, order_by, ranks)
 
@@ -145,9 +140,8 @@ def find_rank_bounds(environment: Environment, node: exp.Select) -> RankBounds:
         ]
         if len(matches) != 1:
             continue
-        ranks = ranks_by_table.setdefault(matches[0], {})
-        if name not in ranks:
-            ranks[name] = bound.ranks
+        if matches[0] not in ranks_by_table:
+            ranks_by_table[matches[0]] = {name: bound.ranks}
             column_by_condition[id(condition)] = column
             environment.source.allow_arguments(condition, "this", "expression", "low", "high")
     return RankBounds(ranks_by_table, column_by_condition)

@@ -25,16 +25,15 @@ resolve the same names, but cannot replace this module:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Final
 
 from sqlglot import exp
 
 from circuits.plan.expressions import Column, Expression, columns_of, substitute
 from circuits.plan.nodes import PlanNode
-from circuits.sql.source import SqlSource, Unsupported
+from circuits.sql.source import SqlSource
 
 __all__ = [
     "FIRST_OUTER_COLUMN",
@@ -67,7 +66,6 @@ class ScopeColumn:
         merged_value: The value of its unqualified name after ``USING``; None: ``value``.
         is_shadowed: True if only its table's name reaches it: ``USING`` merged it into another
             column of the same name, or it is a column of a window in GROUP BY.
-        unreadable_reason: The error for reading it, if it has no value.
     """
 
     table: str
@@ -75,7 +73,6 @@ class ScopeColumn:
     value: Expression
     merged_value: Expression | None = None
     is_shadowed: bool = False
-    unreadable_reason: Unsupported | None = None
 
     @property
     def unqualified_value(self) -> Expression:
@@ -97,17 +94,10 @@ class ScopeColumn:
         return replace(self, value=change(self.value), merged_value=merged_value)
 
 
-def scope_columns_of(
-    plan: PlanNode, table: str, unreadable_columns: Mapping[int, Unsupported] = MappingProxyType({})
-) -> tuple[ScopeColumn, ...]:
+def scope_columns_of(plan: PlanNode, table: str) -> tuple[ScopeColumn, ...]:
     """Return the columns of a plan as those of a table."""
     return tuple(
-        ScopeColumn(
-            table,
-            field.name,
-            Column(index, field.type),
-            unreadable_reason=unreadable_columns.get(index),
-        )
+        ScopeColumn(table, field.name, Column(index, field.type))
         for index, field in enumerate(plan.fields)
     )
 
@@ -181,8 +171,6 @@ class Scope:
         """Return the value of a column of this or an enclosing query; None for an unknown name."""
         match = self.find_own_column(node)
         if match is not None:
-            if match.unreadable_reason is not None:
-                raise self.source.unsupported(node, *match.unreadable_reason)
             return match.value if node.table else match.unqualified_value
         if node.table and self.has_table(node.table):
             return None
@@ -281,8 +269,6 @@ class Scope:
             key = column.name.casefold()
             if key in excluded:
                 unused_names.discard(key)
-            elif column.unreadable_reason is not None:
-                raise self.source.unsupported(node, *column.unreadable_reason)
             else:
                 yield column.name, column.value if table else column.unqualified_value
         for key, name in excluded.items():

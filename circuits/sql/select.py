@@ -21,9 +21,10 @@ from typing import Final
 import pyarrow as pa
 from sqlglot import exp
 
-from circuits.plan.expressions import Expression, Literal, conjuncts
+from circuits.plan.expressions import Column, Expression, Literal, columns_of, conjuncts
 from circuits.plan.nodes import Distinct, Field, Filter, Map, PlanNode, TopK, Values, columns
-from circuits.sql.clause import Clause, is_aggregate
+from circuits.plan.window import Window, WindowCall
+from circuits.sql.clause import HOW_TO_USE_A_WINDOW, Clause, is_aggregate
 from circuits.sql.conditions import has_query, restrict
 from circuits.sql.environment import (
     NO_RANKS,
@@ -45,26 +46,29 @@ from circuits.sql.ordering import (
     read_position,
 )
 from circuits.sql.row_number import (
-    HOW_TO_BOUND,
     find_rank_bounds,
     is_row_number,
     read_bound,
     read_row_number,
 )
-from circuits.sql.scope import Scope, is_correlated
+from circuits.sql.scope import FIRST_OUTER_COLUMN, Scope, is_correlated
 from circuits.sql.select_builder import SelectBuilder, add_alias, conjuncts_of, factor_out_common
 from circuits.sql.selection import BoundedRowNumber, Selection
-from circuits.sql.source import Unsupported
 from circuits.sql.subqueries import add_condition_keys
 from circuits.sql.tables import read_from_clause
 from circuits.sql.window_tables import replace_session_end
+from circuits.sql.windows import Windows
+from circuits.types import functions
 
 __all__ = ["finish_selection", "read_from_and_where", "read_selection"]
 
 SELECT_ARGUMENTS: Final = (
     *("expressions", "distinct", "from_", "joins", "where", "group", "having", "qualify"),
-    *("order", "limit", "offset", "with_"),
+    *("order", "limit", "offset", "with_", "windows"),
 )
+CLAUSES_WITH_WINDOWS: Final = ("SELECT", "QUALIFY", "ORDER BY")
+# The placeholder of the value of a bounded row_number(), until TopK has selected the rows.
+ROW_NUMBER_VALUE: Final = Column(6 * FIRST_OUTER_COLUMN, pa.int64())
 USE_WHERE: Final = "name the columns of the enclosing query in WHERE only"
 
 
@@ -75,7 +79,6 @@ class _Item:
     name: str
     node: exp.Expr
     value: Expression
-    unreadable_reason: Unsupported | None = None
 
 
 def read_from_and_where(
@@ -133,6 +136,8 @@ class _SelectReader:
         self.source = builder.source
         self.aliases = dict(builder.aliases)
         self.grouping = Grouping(builder) if is_grouped(node) else None
+        self.windows = Windows(self._named_windows())
+        self.qualify_parts: list[exp.Expr] = []
         self.row_number, self.ranks = self._find_row_number(ranks)
         self.items = self._read_items()
 
@@ -141,67 +146,87 @@ class _SelectReader:
         self._read_group_by()
         having = self._read_having()
         row_number = self._read_row_number()
+        qualify = self._clause("QUALIFY")
+        filters = [(part, qualify.read_condition(part)) for part in self.qualify_parts]
         order_by = self._read_order_by()
         distinct_on = self._read_distinct_on()
         correlated_conditions = self._read_correlated_conditions()
+        self.windows.check_all_used(self.source)
         plan = self.grouping.build_plan(self.node) if self.grouping else self.builder.plan
-        return Selection(
+        selection = Selection(
             self.node,
             self.source,
             self._apply_having(plan, having),
             tuple(item.name for item in self.items),
             tuple(self._over_groups(item.node, item.value) for item in self.items),
             tuple(self._over_groups(self.node, part) for part in correlated_conditions),
-            row_number and self._row_number_over_groups(row_number),
+            row_number and row_number.map(lambda value: self._over_groups(self.node, value)),
             tuple(map(self._sort_key_over_groups, order_by)),
-            {
-                index: item.unreadable_reason
-                for index, item in enumerate(self.items)
-                if item.unreadable_reason is not None
-            },
+            tuple(self._over_groups(part, condition) for part, condition in filters),
             self.builder.domain,
             tuple(self._over_groups(self.node, c) for c in self.builder.domain_columns),
             tuple(self._over_groups(self.node, key) for key in distinct_on),
         )
+        return self._over_windows(selection) if self.windows else selection
+
+    def _over_windows(self, selection: Selection) -> Selection:
+        """Add the window functions to the plan, and return all expressions over their results."""
+        if selection.correlated_conditions:
+            raise self.source.correlated(
+                self.node,
+                "a window function in a correlated subquery",
+                "compute it in a query in WITH or FROM",
+            )
+        columns_read = {index for value in selection.expressions for index in columns_of(value)}
+        selection.plan = self.windows.plan(
+            selection.plan,
+            lambda value: self._over_groups(self.node, value),
+            columns_read,
+            selection.domain_columns,
+        )
+        return selection.map(self.windows.replace_placeholders)
 
     def _clause(self, name: str) -> Clause:
         """Return a clause whose expressions may call aggregates."""
         clause = self.grouping.clause(name) if self.grouping else self.builder.clause(name)
-        return replace(clause, read_window=_refuse_window)
+        read_window = self.windows.read if name in CLAUSES_WITH_WINDOWS else _refuse_window
+        return replace(clause, read_window=read_window)
 
-    def _find_row_number(self, ranks: RankRanges) -> tuple[exp.Expr | None, RankRange]:
+    def _named_windows(self) -> dict[str, exp.Window]:
+        named: dict[str, exp.Window] = {}
+        for window in self.node.args.get("windows") or ():
+            if named.setdefault(window.name.casefold(), window) is not window:
+                raise self.source.error(window, f"two windows {window.name!r}; rename one")
+        return named
+
+    def _find_row_number(self, ranks: RankRanges) -> tuple[exp.Window | None, RankRange]:
         """Return the row_number() that QUALIFY or the enclosing query bounds, and its ranks."""
-        bounded: list[tuple[exp.Expr, RankRange]] = []
+        bounded: list[tuple[exp.Window, RankRange]] = []
         for name, bounds in ranks.items():
             value = self.aliases.get(name)
-            if value is not None:
+            if value is not None and is_row_number(value):
                 bounded.append((value, bounds))
         qualify = self.node.args.get("qualify")
         if qualify is not None:
             self.source.allow_arguments(qualify, "this")
-            bounded += map(self._read_qualify_condition, conjuncts_of(qualify.this))
-        if len(bounded) > 1:
-            raise self.source.unsupported(bounded[1][0], "a second bound of a row_number()")
+            for part in conjuncts_of(qualify.this):
+                bound = read_bound(part)
+                value = bound.value if bound else part
+                if isinstance(value, exp.Column) and not value.table:
+                    value = self.aliases.get(value.name.casefold()) or value
+                if bound is None or not is_row_number(value) or bounded:
+                    self.qualify_parts.append(part)
+                    continue
+                for column in part.find_all(exp.Column):
+                    self.source.allow_arguments(column, "this", "table")
+                self.source.allow_arguments(part, "this", "expression", "low", "high")
+                bounded.append((value, bound.ranks))
         return bounded[0] if bounded else (None, RankRange(1, 1))
-
-    def _read_qualify_condition(self, node: exp.Expr) -> tuple[exp.Expr, RankRange]:
-        """Return the row_number() that a condition bounds, and its ranks."""
-        bound = read_bound(node)
-        value = bound.value if bound else node
-        if isinstance(value, exp.Column) and not value.table:
-            self.source.allow_arguments(value, "this")
-            value = self.aliases.get(value.name.casefold()) or value
-        if bound is None or not is_row_number(value):
-            raise self.source.unsupported(
-                node, "this condition of QUALIFY", HOW_TO_BOUND, word="qualify"
-            )
-        self.source.allow_arguments(node, "this", "expression", "low", "high")
-        return value, bound.ranks
 
     def _read_row_number(self) -> BoundedRowNumber | None:
         if self.row_number is None:
             return None
-        return read_row_number(self._clause("QUALIFY"), self.row_number, self.ranks)
+        return read_row_number(self._clause("QUALIFY"), self.row_number, self.ranks, self.windows)
 
     def _read_items(self) -> list[_Item]:
         items: list[_Item] = []
@@ -279,11 +304,7 @@ class _SelectReader:
             self.source.mark_read(node)
         if self.ranks.first == self.ranks.last:
             return _Item(name, node, integer_literal(self.ranks.first))
-        reason = Unsupported(
-            f"the value of row_number() as {name!r}",
-            "leave it out of the SELECT list, or ask for one number, as in = 1",
-        )
-        return _Item(name, node, Literal(None, pa.int64()), reason)
+        return _Item(name, node, ROW_NUMBER_VALUE)
 
     def _read_group_by(self) -> None:
         group, grouping = self.node.args.get("group"), self.grouping
@@ -377,10 +398,7 @@ class _SelectReader:
                 node, f"column {node.name!r} is ambiguous in ORDER BY; order by its position"
             )
         if items:
-            item = items[0]
-            if item.unreadable_reason is not None:
-                raise self.source.unsupported(node, *item.unreadable_reason)
-            return item.value
+            return items[0].value
         self._check_names(node, "ORDER BY")
         value = self._clause("ORDER BY").read(node)
         if isinstance(value, Literal):
@@ -422,14 +440,7 @@ class _SelectReader:
         return self.grouping.rewrite_over_groups(node, value) if self.grouping else value
 
     def _sort_key_over_groups(self, key: SortKey) -> SortKey:
-        return replace(key, expression=self._over_groups(self.node, key.expression))
-
-    def _row_number_over_groups(self, row_number: BoundedRowNumber) -> BoundedRowNumber:
-        return replace(
-            row_number,
-            partition_by=tuple(self._over_groups(self.node, k) for k in row_number.partition_by),
-            order_by=tuple(map(self._sort_key_over_groups, row_number.order_by)),
-        )
+        return key.map(lambda value: self._over_groups(self.node, value))
 
 
 def _is_number(node: exp.Expr) -> bool:
@@ -440,10 +451,12 @@ def _refuse_window(clause: Clause, node: exp.Expr) -> Expression:
     function = node.this
     has_name = isinstance(function, exp.Func | exp.IgnoreNulls)
     word = clause.source.name_in_text(function) if has_name else ""
-    raise clause.source.unsupported(node, "a window function", HOW_TO_BOUND, word=word)
+    raise clause.source.unsupported(
+        node, f"a window function in {clause.name}", HOW_TO_USE_A_WINDOW, word=word
+    )
 
 
-def finish_selection(selection: Selection) -> DerivedTable:
+def finish_selection(selection: Selection) -> PlanNode:
     """Apply the list, then QUALIFY, DISTINCT, ORDER BY and LIMIT."""
     source, node, row_number = selection.source, selection.node, selection.row_number
     limit, distinct = read_limit(source, node), node.args.get("distinct")
@@ -455,6 +468,7 @@ def finish_selection(selection: Selection) -> DerivedTable:
     hidden: list[Expression] = []
     if row_number is not None:
         hidden += [*row_number.partition_by, *(key.expression for key in row_number.order_by)]
+        hidden += selection.filters
     hidden += selection.distinct_on
     if limit is not None or selection.distinct_on:
         hidden += order_by
@@ -463,13 +477,17 @@ def finish_selection(selection: Selection) -> DerivedTable:
     hidden = [value for value in dict.fromkeys(hidden) if value not in outputs]
     expressions = [*outputs, *hidden]
     width = len(outputs)
-    plan = _map_columns(selection.plan, expressions, _column_names(selection))
+    plan = selection.plan
+    if row_number is None:
+        for condition in selection.filters:
+            plan = Filter(plan, condition)
+    values = [integer_literal(0) if v == ROW_NUMBER_VALUE else v for v in expressions]
+    plan = _map_columns(plan, values, _column_names(selection))
     if row_number is not None:
-        partition_by = map(expressions.index, row_number.partition_by)
-        keys = tuple(dict.fromkeys([*domain_keys, *partition_by]))
-        first, last = row_number.ranks.first, row_number.ranks.last
-        order = order_columns(row_number.order_by, expressions)
-        plan = TopK(plan, keys, order, max(0, last - first + 1), first - 1)
+        plan = _select_numbered_rows(plan, expressions, row_number, domain_keys)
+        # A row_number() counts all rows, so other conditions of QUALIFY come after it.
+        for condition in selection.filters:
+            plan = Filter(plan, columns(plan)[expressions.index(condition)])
     if selection.distinct_on:
         partition_by = map(expressions.index, selection.distinct_on)
         keys = tuple(dict.fromkeys([*domain_keys, *partition_by]))
@@ -479,10 +497,31 @@ def finish_selection(selection: Selection) -> DerivedTable:
     if limit is not None:
         order = order_columns(selection.order_by, expressions)
         plan = TopK(plan, domain_keys, order, limit.limit, limit.offset)
-    unreadable_columns = {
-        len(domain_keys) + index: reason for index, reason in selection.unreadable_columns.items()
-    }
-    return DerivedTable(_keep_first_columns(plan, width), unreadable_columns, selection.domain)
+    return DerivedTable(_keep_first_columns(plan, width), selection.domain)
+
+
+def _select_numbered_rows(
+    plan: PlanNode,
+    expressions: list[Expression],
+    row_number: BoundedRowNumber,
+    domain_keys: tuple[int, ...],
+) -> PlanNode:
+    """Keep the rows in the bounds of a row_number(), and number them if its value is selected."""
+    partition_by = map(expressions.index, row_number.partition_by)
+    keys = tuple(dict.fromkeys([*domain_keys, *partition_by]))
+    order = order_columns(row_number.order_by, expressions)
+    first, last = row_number.ranks.first, row_number.ranks.last
+    plan = TopK(plan, keys, order, max(0, last - first + 1), first - 1)
+    if ROW_NUMBER_VALUE not in expressions:
+        return plan
+    names = tuple(field.name for field in plan.fields)
+    values: list[Expression] = list(columns(plan))
+    plan = Window(plan, keys, order, (WindowCall("row_number", (), pa.int64(), "row_number"),))
+    number: Expression = columns(plan)[-1]
+    if first > 1:
+        number = functions.call("add", number, integer_literal(first - 1))
+    values[expressions.index(ROW_NUMBER_VALUE)] = number
+    return Map(plan, tuple(values), names)
 
 
 def _column_names(selection: Selection) -> tuple[str, ...]:
@@ -497,8 +536,6 @@ def _check_distinct(selection: Selection, distinct: exp.Expr, limit: Limit | Non
     source.allow_arguments(distinct, "on")
     if distinct.args.get("on"):
         return
-    for reason in selection.unreadable_columns.values():
-        raise source.unsupported(selection.node, *reason)
     for key in selection.order_by if limit else ():
         if key.expression not in selection.outputs:
             raise source.error(

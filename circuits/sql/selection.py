@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
@@ -11,7 +12,7 @@ from circuits.plan.nodes import PlanNode
 from circuits.sql.environment import RankRange
 from circuits.sql.ordering import SortKey
 from circuits.sql.scope import Domain
-from circuits.sql.source import SqlSource, Unsupported
+from circuits.sql.source import SqlSource
 
 __all__ = ["BoundedRowNumber", "Selection"]
 
@@ -23,6 +24,14 @@ class BoundedRowNumber:
     partition_by: tuple[Expression, ...]
     order_by: tuple[SortKey, ...]
     ranks: RankRange
+
+    def map(self, change: Callable[[Expression], Expression]) -> BoundedRowNumber:
+        """Return the row_number() with other expressions."""
+        return BoundedRowNumber(
+            tuple(map(change, self.partition_by)),
+            tuple(key.map(change) for key in self.order_by),
+            self.ranks,
+        )
 
 
 @dataclass
@@ -41,7 +50,7 @@ class Selection:
         correlated_conditions: The conditions that the enclosing query must apply.
         row_number: The row_number() that QUALIFY or an enclosing query bounds.
         order_by: The sort keys of ORDER BY.
-        unreadable_columns: The error for reading a column, by its index.
+        filters: The conditions of QUALIFY, except the bound of ``row_number``.
         domain: The values of the enclosing query that the plan is joined with, if it is.
         domain_columns: Their columns in the plan.
         distinct_on: The expressions of DISTINCT ON: one row for each of their values.
@@ -55,7 +64,30 @@ class Selection:
     correlated_conditions: tuple[Expression, ...]
     row_number: BoundedRowNumber | None
     order_by: tuple[SortKey, ...]
-    unreadable_columns: dict[int, Unsupported]
-    domain: Domain | None
-    domain_columns: tuple[Expression, ...]
+    filters: tuple[Expression, ...] = ()
+    domain: Domain | None = None
+    domain_columns: tuple[Expression, ...] = ()
     distinct_on: tuple[Expression, ...] = ()
+
+    @property
+    def expressions(self) -> Iterator[Expression]:
+        """All expressions over the plan."""
+        yield from (*self.outputs, *self.correlated_conditions, *self.filters)
+        yield from (*self.domain_columns, *self.distinct_on)
+        yield from (key.expression for key in self.order_by)
+        if self.row_number is not None:
+            yield from self.row_number.partition_by
+            yield from (key.expression for key in self.row_number.order_by)
+
+    def map(self, change: Callable[[Expression], Expression]) -> Selection:
+        """Return the selection with other expressions."""
+        return replace(
+            self,
+            outputs=tuple(map(change, self.outputs)),
+            correlated_conditions=tuple(map(change, self.correlated_conditions)),
+            row_number=self.row_number and self.row_number.map(change),
+            order_by=tuple(key.map(change) for key in self.order_by),
+            filters=tuple(map(change, self.filters)),
+            domain_columns=tuple(map(change, self.domain_columns)),
+            distinct_on=tuple(map(change, self.distinct_on)),
+        )

@@ -50,8 +50,6 @@ def plan_set_operation(environment: Environment, node: exp.SetOperation) -> Deri
     )
     environment = environment.with_common_tables(node)
     sides = [environment.plan_query(side) for side in (node.this, node.expression)]
-    for side, tree in zip(sides, (node.this, node.expression), strict=True):
-        side.require_all_columns(source, tree)
     is_correlated = any(side.domain is not None for side in sides)
     domain = environment.domain if is_correlated else None
     plans = [with_domain(side, domain) if domain else side.plan for side in sides]

@@ -77,6 +77,15 @@ READ_BY_PARENT: Final[dict[type[exp.Expr], tuple[str, ...]]] = {
     exp.Var: ("this",),
 }
 
+# What to write instead of CREATE with another object.
+REFUSED_OBJECTS: Final = {
+    **dict.fromkeys(
+        ("SOURCE", "STREAM"), "write CREATE TABLE with its columns; the caller passes the rows"
+    ),
+    "SINK": "write CREATE VIEW; the caller takes its changes",
+    "CONNECTION": "leave it out; the caller passes the rows",
+}
+
 # sqlglot accepts a comma after these tokens and drops it.
 NO_COMMA_AFTER: Final = (
     *(TokenType.COMMA, TokenType.L_PAREN, TokenType.SELECT, TokenType.DISTINCT),
@@ -90,6 +99,7 @@ MAX_OPERATOR_WORDS: Final = 3
 ARGUMENT_KEYWORDS: Final = {
     "by_name": "by name",
     "locks": "for",
+    "overwrite": "overwrite",
     "pivots": "pivot",
     "replace": "replace",
     "sample": "sample",
@@ -135,17 +145,39 @@ class SqlSource:
         """Whether Spark 4's rules apply where they differ from DuckDB's."""
         return self.dialect in ("spark", "databricks")
 
+    def forget_reads(self) -> None:
+        """Forget which nodes have been read, so that a statement can be planned again."""
+        self._nodes_read.clear()
+
+    def tokenize(self) -> list[Token]:
+        """Return the tokens of the text.
+
+        Raises:
+            SqlError: The dialect is unknown, or the text has no tokens of SQL.
+        """
+        if not isinstance(self.dialect, str) or Dialect.get(self.dialect) is None:
+            dialects = ", ".join(sorted(filter(None, Dialects)))
+            raise self.error_at(0, f"unknown dialect {self.dialect!r}; dialects: {dialects}")
+        try:
+            return list(sqlglot.tokenize(self.text, dialect=self.dialect))
+        except SqlglotError as error:
+            raise self.error_at(
+                0, f"the text cannot be read: {_without_control_characters(str(error))}"
+            ) from None
+        except (ValueError, TypeError, AttributeError, IndexError, KeyError, AssertionError) as bug:
+            raise self.error_at(
+                0, f"the text is not valid SQL ({type(bug).__name__} in the parser)"
+            ) from None
+
     def parse(self) -> list[exp.Expr]:
         """Return the syntax trees of the statements, in order.
 
         Raises:
             SqlError: The text is not SQL.
         """
-        if not isinstance(self.dialect, str) or Dialect.get(self.dialect) is None:
-            dialects = ", ".join(sorted(filter(None, Dialects)))
-            raise self.error_at(0, f"unknown dialect {self.dialect!r}; dialects: {dialects}")
+        tokens = self.tokenize()
         try:
-            self.tokens = sqlglot.tokenize(self.text, dialect=self.dialect)
+            self.tokens = _read_local_as_temporary(tokens)
             self._check_tokens()
             trees = parse_statements(self._strip_recursive(self.tokens), self.text, self.dialect)
         except SqlError:
@@ -337,6 +369,7 @@ class SqlSource:
 
     def _check_tokens(self) -> None:
         """Refuse texts that sqlglot accepts although it drops or misreads a part of them."""
+        self._check_created_objects()
         self._check_neighbours()
         self._check_number_lengths()
         self._check_parentheses()
@@ -347,6 +380,16 @@ class SqlSource:
                 (whens or thens)[-1].start,
                 f"syntax error: {len(whens)} WHEN and {len(thens)} THEN; each WHEN needs a THEN",
             )
+
+    def _check_created_objects(self) -> None:
+        """Refuse ``CREATE SOURCE ...``, which sqlglot reports as an error of syntax."""
+        for previous, create, word in zip(
+            [None, *self.tokens], self.tokens, self.tokens[1:], strict=False
+        ):
+            is_first = previous is None or previous.token_type == TokenType.SEMICOLON
+            advice = REFUSED_OBJECTS.get(word.text.upper())
+            if is_first and create.token_type == TokenType.CREATE and advice is not None:
+                raise self.unsupported_at(create.start, f"CREATE {word.text.upper()}", advice)
 
     def _check_neighbours(self) -> None:
         for token, following in zip(self.tokens, self.tokens[1:], strict=False):
@@ -427,6 +470,20 @@ class SqlSource:
 
     def _make_error(self, offset: int, message: str, error: type[Error]) -> Error:
         return error(*point_at(self.text, offset, message))
+
+
+def _read_local_as_temporary(tokens: list[Token]) -> list[Token]:
+    """Replace LOCAL in ``CREATE LOCAL VIEW``, which sqlglot does not know, by TEMPORARY."""
+    tokens = list(tokens)
+    for number, (create, word, view) in enumerate(
+        zip(tokens, tokens[1:], tokens[2:], strict=False)
+    ):
+        is_view = create.token_type == TokenType.CREATE and view.token_type == TokenType.VIEW
+        if is_view and word.text.upper() == "LOCAL":
+            tokens[number + 1] = Token(
+                TokenType.TEMPORARY, "TEMPORARY", word.line, word.col, word.start, word.end
+            )
+    return tokens
 
 
 def _keyword_of(name: str, value: object) -> str:

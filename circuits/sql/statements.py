@@ -1,29 +1,65 @@
-"""The statements of a text: views in order. A view can name the views before it."""
+"""The statements of a text: tables, views and inserts in order.
+
+A view can name the tables of the text and the views before it. An ``INSERT INTO sink SELECT`` is a
+view with the name of the sink; if the text declares the sink, the view has the columns of the
+declaration, and its values are cast to their types. `circuits.sql.declarations` reads CREATE TABLE.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from sqlglot import exp
 
-from circuits.plan.nodes import Field, PlanNode, Scan
+from circuits.plan.expressions import Column, Expression
+from circuits.plan.nodes import Field, Map, PlanNode, Scan
 from circuits.sql import query
+from circuits.sql.clause import call_function
+from circuits.sql.declarations import (
+    WEIGHT_COLUMN,
+    Declarations,
+    TableDeclaration,
+    inserted_table,
+    read_declarations,
+    view_properties,
+)
 from circuits.sql.environment import Environment, names_table, rename_columns
 from circuits.sql.equations import Equation, find_cycles, plan_equations
 from circuits.sql.readers import READERS
 from circuits.sql.select_builder import QueryReader
 from circuits.sql.source import SqlSource
 
-__all__ = ["plan_sql"]
+__all__ = ["StatementPlanner", "declared_by", "plan_sql"]
 
-#: The column of the weights in the output of a view.
-WEIGHT_COLUMN: Final = "weight"
+# What to do instead of a statement that is not supported, by its first word.
+ADVICE: Final = {
+    "SET": "pass options to compile_sql, or leave it out",
+    "DROP": "leave it out: a text has the views that it creates",
+    "ALTER": "change the CREATE statement",
+    "DELETE": "pass rows with a negative weight",
+    "UPDATE": "pass the old row with weight -1 and the new one",
+}
 
 
 class _View(NamedTuple):
     name: str
     plan: PlanNode
+
+
+def declared_by(text: str, dialect: str = "duckdb") -> Declarations:
+    """Return what a text declares besides its views: inputs, sinks, temporary views.
+
+    Raises:
+        SqlError, UnsupportedSqlError: As `plan_sql`.
+
+    >>> declared_by("CREATE TABLE e (src BIGINT NOT NULL, dst BIGINT); SELECT src FROM e").inputs
+    {'e': TableDeclaration(name='e', fields=(Field(name='src', type=DataType(int64), \
+nullable=False), Field(name='dst', type=DataType(int64), nullable=True)), keys=())}
+    """
+    source = SqlSource(text, dialect)
+    return read_declarations((source, tree) for tree in source.parse())
 
 
 def plan_sql(
@@ -32,15 +68,19 @@ def plan_sql(
     *,
     name: str = "view",
     dialect: str = "duckdb",
+    allow_tables: bool = True,
 ) -> dict[str, PlanNode]:
     """Return the plans of the views that a text defines, in order.
 
     Args:
-        text: One SELECT, or any number of ``CREATE VIEW v AS SELECT ...;`` and then perhaps a
-            SELECT. A view can name the views before it.
-        relations: The columns of each relation that the text can name.
+        text: One SELECT, or any number of ``CREATE TABLE``, ``CREATE VIEW v AS SELECT ...`` and
+            ``INSERT INTO v SELECT ...`` and then perhaps a SELECT. A view can name other
+            views and all tables.
+        relations: The columns of each relation that the text can name, besides those that it
+            declares. A relation that is also declared has the columns of the declaration.
         name: The name of the view of a plain SELECT.
         dialect: The dialect of sqlglot to read the text in.
+        allow_tables: False if the text cannot declare relations.
 
     Raises:
         SqlError: The text is not valid SQL, or a name is unknown; the error has line and column.
@@ -62,36 +102,117 @@ def plan_sql(
                               ^
     """
     source = SqlSource(text, dialect)
-    scans = {relation: Scan(relation, fields) for relation, fields in relations.items()}
-    plans: dict[str, PlanNode] = {}
-    queries: QueryReader = query
+    planner = StatementPlanner(relations, name)
     try:
         trees = source.parse()
         if not trees:
             raise source.error_at(0, "the text has no statement; write a SELECT")
+        planner.declare([(source, tree) for tree in trees])
+        for table in planner.declarations.inputs:
+            if not allow_tables:
+                raise source.error_at(0, f"a query cannot declare table {table!r}; drop it")
         for numbers in _order_statements(source, trees):
-            environment = Environment(source, scans, queries, READERS)
-            for number in numbers:
-                if not isinstance(trees[number], exp.Create) and number + 1 < len(trees):
-                    raise source.error(
-                        trees[number], "a SELECT before other statements; make it a CREATE VIEW"
-                    )
-            cycle = [trees[number] for number in numbers]
-            if len(numbers) > 1 or _names_itself(source, cycle[0]):
-                views = _plan_cycle(environment, cycle)
-            else:
-                views = [_plan_statement(environment, cycle[0], name, numbers[0])]
-            for tree, view in zip(cycle, views, strict=True):
-                source.check_all_read(tree)
-                _check_name(source, tree, view.name, scans)
-                _check_columns(source, tree, view)
-                plans[view.name] = view.plan
-                scans[view.name] = Scan(view.name, view.plan.fields)
+            if len(numbers) > 1 or _names_itself(source, trees[numbers[0]]):
+                planner.plan_cycle(source, [trees[number] for number in numbers])
+                continue
+            (number,) = numbers
+            planner.plan(source, trees[number], number, is_last=number + 1 == len(trees))
+        if not planner.plans:
+            raise source.error_at(0, "the text has no view; add a SELECT or a CREATE VIEW")
     except RecursionError:
         raise source.error_at(
             0, "the text is nested too deeply; put parts of it in views"
         ) from None
-    return plans
+    return planner.plans
+
+
+@dataclass
+class StatementPlanner:
+    """Plans statements one after another; a view is a relation for the statements after it.
+
+    Args:
+        relations: The columns of the relations that are given.
+        name: The name of the view of a plain SELECT.
+
+    Attributes:
+        plans: The plans of the views so far.
+        scans: The relations that a statement can name.
+        declarations: The tables of the text.
+    """
+
+    relations: Mapping[str, tuple[Field, ...]]
+    name: str = "view"
+    plans: dict[str, PlanNode] = field(default_factory=dict, init=False)
+    scans: dict[str, Scan] = field(default_factory=dict, init=False)
+    declarations: Declarations = field(default_factory=Declarations, init=False)
+
+    def __post_init__(self) -> None:
+        self.scans = {name: Scan(name, fields) for name, fields in self.relations.items()}
+
+    def declare(self, statements: list[tuple[SqlSource, exp.Expr]]) -> None:
+        """Add the tables that the statements declare.
+
+        Raises:
+            SqlError: A table is not valid, or differs from a relation that is given.
+        """
+        self.declarations = read_declarations(statements)
+        creates = {
+            tree.this.this.name: (source, tree)
+            for source, tree in reversed(statements)
+            if isinstance(tree, exp.Create) and tree.kind == "TABLE"
+        }
+        for name, table in self.declarations.tables.items():
+            self._add_table(*creates[name], table)
+
+    def _add_table(self, source: SqlSource, tree: exp.Create, table: TableDeclaration) -> None:
+        is_sink = table.name.casefold() in self.declarations.sinks
+        for name, scan in self.scans.items():
+            if name.casefold() == table.name.casefold():
+                if is_sink:
+                    raise source.error(
+                        tree.this, f"table {name!r} is an input and a target of INSERT INTO"
+                    )
+                _check_same_columns(source, tree, scan, table)
+                self.scans[name] = Scan(name, table.fields)
+                return
+        if not is_sink:
+            self.scans[table.name] = Scan(table.name, table.fields)
+
+    def plan(self, source: SqlSource, tree: exp.Expr, number: int, *, is_last: bool) -> None:
+        """Plan a statement and add its view.
+
+        Args:
+            source: The text.
+            tree: The statement.
+            number: Its position among the statements, from 0.
+            is_last: Whether no statement follows.
+
+        Raises:
+            SqlError, UnsupportedSqlError: As `plan_sql`.
+        """
+        if isinstance(tree, exp.Comment) or (isinstance(tree, exp.Create) and tree.kind == "TABLE"):
+            return  # a declaration
+        queries: QueryReader = query
+        environment = Environment(source, self.scans, queries, READERS)
+        view = _plan_statement(environment, self.declarations, tree, self.name, number)
+        source.check_all_read(tree)
+        if not isinstance(tree, exp.Create | exp.Insert) and not is_last:
+            raise source.error(tree, "a SELECT before other statements; make it a CREATE VIEW")
+        _check_name(source, tree, view.name, self.scans)
+        _check_columns(source, tree, view)
+        self.plans[view.name] = view.plan
+        self.scans[view.name] = Scan(view.name, view.plan.fields)
+
+    def plan_cycle(self, source: SqlSource, trees: list[exp.Expr]) -> None:
+        """Plan recursive views, and add them."""
+        queries: QueryReader = query
+        environment = Environment(source, self.scans, queries, READERS)
+        for tree, view in zip(trees, _plan_cycle(environment, trees), strict=True):
+            source.check_all_read(tree)
+            _check_name(source, tree, view.name, self.scans)
+            _check_columns(source, tree, view)
+            self.plans[view.name] = view.plan
+            self.scans[view.name] = Scan(view.name, view.plan.fields)
 
 
 def _view_name(tree: exp.Expr) -> str:
@@ -115,8 +236,7 @@ def _order_statements(source: SqlSource, trees: list[exp.Expr]) -> list[tuple[in
         key: frozenset(
             other
             for other in numbers
-            if (other != key or key in source.recursive_views)
-            and _reads_view(trees[number], other)
+            if (other != key or key in source.recursive_views) and _reads_view(trees[number], other)
         )
         for key, number in numbers.items()
     }
@@ -154,25 +274,51 @@ def _plan_cycle(environment: Environment, trees: list[exp.Expr]) -> list[_View]:
     return [_View(equation.name, plan) for equation, plan in zip(equations, plans, strict=True)]
 
 
-def _plan_statement(environment: Environment, tree: exp.Expr, name: str, number: int) -> _View:
+def _check_same_columns(
+    source: SqlSource, tree: exp.Create, scan: Scan, table: TableDeclaration
+) -> None:
+    """Refuse a declaration that differs from the relation that the caller gives."""
+    given = {column.name: column.type for column in scan.fields}
+    declared = {column.name: column.type for column in table.fields}
+    for name, type in declared.items():
+        if given.get(name) != type:
+            other = f"has type {given[name]}" if name in given else "does not exist"
+            raise source.error(
+                tree.this,
+                f"table {table.name!r} declares column {name!r} as {type}; it {other} in the "
+                "schema that is given; make both equal, or give one of them",
+            )
+    surplus = [name for name in given if name not in declared]
+    if surplus:
+        raise source.error(
+            tree.this,
+            f"table {table.name!r} does not declare column {surplus[0]!r} of the schema that is "
+            "given; make both equal, or give one of them",
+        )
+
+
+def _plan_statement(
+    environment: Environment, declarations: Declarations, tree: exp.Expr, name: str, number: int
+) -> _View:
     source = environment.source
     if isinstance(tree, exp.Create):
         return _plan_create_view(environment, tree)
+    if isinstance(tree, exp.Insert):
+        return _plan_insert(environment, declarations, tree)
     if not isinstance(tree, exp.Query | exp.Values | exp.Pivot):
         offset, word = source.first_word(number)
-        if isinstance(tree, exp.Command) and word.upper() == "CREATE":
+        word = word.upper()
+        advice = ADVICE.get(word, "write SELECT or CREATE VIEW")
+        if isinstance(tree, exp.Command) and word == "CREATE":
             word = "this CREATE"
-        raise source.unsupported_at(offset, word.upper(), "write SELECT or CREATE VIEW")
-    derived = query.plan_query(environment, tree)
-    derived.require_all_columns(source, tree)
-    return _View(name, rename_columns(source, derived, []).plan)
+        raise source.unsupported_at(offset, word, advice)
+    return _View(name, rename_columns(source, query.plan_query(environment, tree), []).plan)
 
 
 def _plan_create_view(environment: Environment, tree: exp.Expr) -> _View:
     source = environment.source
     target, column_names = _read_create_view(source, tree)
     derived = query.plan_query(environment, tree.expression)
-    derived.require_all_columns(source, tree.expression)
     return _View(target.name, rename_columns(source, derived, column_names).plan)
 
 
@@ -180,46 +326,101 @@ def _read_create_view(source: SqlSource, tree: exp.Expr) -> tuple[exp.Table, lis
     """Return the name of a view and the names of its columns, if they are given."""
     assert isinstance(tree, exp.Create)
     if tree.kind != "VIEW":
-        raise source.unsupported(tree, f"CREATE {tree.kind}", "write CREATE VIEW", word="create")
+        advice = "write CREATE VIEW"
+        if tree.kind == "FUNCTION":
+            advice = "pass the function to compile_sql"
+        raise source.unsupported(tree, f"CREATE {tree.kind}", advice, word="create")
     source.allow_arguments(tree, "this", "kind", "replace", "expression", "exists", "properties")
-    properties = tree.args.get("properties")
-    if properties is not None:
-        source.allow_arguments(properties, "expressions")
-        for part in properties.expressions:
-            if not isinstance(part, exp.MaterializedProperty):
-                raise source.unsupported(
-                    tree, f"CREATE with {part.key}", "write CREATE VIEW", "create"
-                )
-            source.allow_arguments(part)
+    view_properties(source, tree)
     target, column_names = tree.this, []
     if isinstance(target, exp.Schema):
         source.allow_arguments(target, "this", "expressions")
         target, column_names = target.this, target.expressions
-    for part in column_names:
-        if not isinstance(part, exp.Identifier):
-            raise source.unsupported(part, "a column definition in CREATE VIEW", "give names only")
+    names = [_read_column_name(source, part) for part in column_names]
     source.allow_arguments(target, "this")
     if tree.expression is None:
         raise source.error(target, "CREATE VIEW without AS SELECT; add it")
-    return target, column_names
+    return target, names
+
+
+def _read_column_name(source: SqlSource, part: exp.Expr) -> exp.Identifier:
+    """Return the name in the column list of a view; a comment after it has no effect."""
+    if isinstance(part, exp.ColumnDef) and part.kind is None:
+        kinds = [constraint.kind for constraint in part.args.get("constraints") or []]
+        if all(isinstance(kind, exp.CommentColumnConstraint) for kind in kinds):
+            source.mark_read(part)
+            part = part.this
+    if not isinstance(part, exp.Identifier):
+        raise source.unsupported(part, "a column definition in CREATE VIEW", "give names only")
+    return part
+
+
+def _plan_insert(environment: Environment, declarations: Declarations, tree: exp.Insert) -> _View:
+    source = environment.source
+    target, names = inserted_table(source, tree)
+    if not isinstance(tree.expression, exp.Query):
+        raise source.unsupported(
+            tree.expression or target, "INSERT without SELECT", "pass the rows in a step", "insert"
+        )
+    source.allow_arguments(tree, "this", "expression")
+    derived = query.plan_query(environment, tree.expression)
+    declared = [
+        table
+        for table in declarations.tables.values()
+        if table.name.casefold() == target.name.casefold()
+    ]
+    if not declared:
+        return _View(target.name, rename_columns(source, derived, names).plan)
+    return _View(declared[0].name, _to_sink(source, tree, derived.plan, declared[0], names))
+
+
+def _to_sink(
+    source: SqlSource,
+    tree: exp.Insert,
+    plan: PlanNode,
+    table: TableDeclaration,
+    names: list[exp.Identifier],
+) -> PlanNode:
+    """Return the plan with the columns of the declared sink, in its order and of its types."""
+    columns = [column.name.casefold() for column in table.fields]
+    targets = [name.name.casefold() for name in names] or columns
+    fields = plan.fields
+    if sorted(targets) != sorted(columns) or len(fields) != len(columns):
+        raise source.error(
+            tree.expression,
+            f"INSERT INTO {table.name!r} has {len(fields)} values for {len(targets)} columns of "
+            f"the {len(columns)} of the table: {', '.join(c.name for c in table.fields)}; "
+            "give each column one value",
+        )
+    values: list[Expression] = []
+    for column, name in zip(table.fields, columns, strict=True):
+        position = targets.index(name)
+        value: Expression = Column(position, fields[position].type)
+        if value.type != column.type:
+            value = call_function(source, tree.expression, "cast", value, type=column.type)
+        values.append(value)
+    return Map(plan, tuple(values), tuple(column.name for column in table.fields))
 
 
 def _check_name(source: SqlSource, tree: exp.Expr, name: str, scans: Mapping[str, Scan]) -> None:
     if any(relation.casefold() == name.casefold() for relation in scans):
-        raise source.error(
-            tree.this if isinstance(tree, exp.Create) else tree,
-            f"view {name!r} has the name of an existing relation or view; choose another",
-        )
+        fault = f"view {name!r} has the name of an existing relation or view; choose another"
+        if isinstance(tree, exp.Insert):
+            fault = (
+                f"{name!r} is already an input or a view; insert into another name, and write "
+                "several queries for one sink with UNION ALL"
+            )
+        raise source.error(tree.this if isinstance(tree, exp.Create | exp.Insert) else tree, fault)
 
 
 def _check_columns(source: SqlSource, tree: exp.Expr, view: _View) -> None:
     """Refuse a column with the name of the column of the weights."""
-    select = tree.expression if isinstance(tree, exp.Create) else tree
+    select = tree.expression if isinstance(tree, exp.Create | exp.Insert) else tree
     items = {item.alias_or_name.casefold(): item for item in select.expressions}
-    for field in view.plan.fields:
-        if field.name.casefold() == WEIGHT_COLUMN:
+    for column in view.plan.fields:
+        if column.name.casefold() == WEIGHT_COLUMN:
             raise source.error(
                 items.get(WEIGHT_COLUMN, select),
-                f"column {field.name!r} of view {view.name!r} has the name of the weights; "
+                f"column {column.name!r} of view {view.name!r} has the name of the weights; "
                 "rename it",
             )

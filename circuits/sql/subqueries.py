@@ -66,6 +66,7 @@ from circuits.plan.nodes import (
 )
 from circuits.plan.rewrite.nullability import is_nullable
 from circuits.plan.single_row import SingleRow
+from circuits.plan.window import Window
 from circuits.sql.clause import Clause
 from circuits.sql.decorrelation import filter_all, links_between, plan_correlated_query
 from circuits.sql.grouping import ONE_ROW, Grouping, is_grouped, is_padded_aggregate
@@ -283,7 +284,6 @@ class _ScalarValue:
 def _read_correlated_scalar(builder: SelectBuilder, node: exp.Expr) -> _ScalarValue:
     query = _strip_parentheses(node)
     correlated = plan_correlated_query(builder, query)
-    correlated.derived.require_all_columns(builder.source, query)
     width = correlated.width
     _check_one_column(builder, node, len(correlated.plan.fields) - width)
     plan, always_has_row = _with_single_row(correlated.plan, width)
@@ -512,6 +512,8 @@ def _count_rows(plan: PlanNode, keys: int = 0) -> RowCount | None:
     With ``keys``, the number of rows is that for each value of the first columns.
     """
     own_keys = tuple(range(keys))
+    if isinstance(plan, Window):
+        return _count_rows(plan.input, keys)
     if isinstance(plan, Map):
         if plan.expressions[:keys] != columns(plan.input)[:keys]:
             return None
@@ -604,7 +606,7 @@ def _read_subquery(
         if not may_correlate:
             raise
     correlated = plan_correlated_query(builder, _strip_parentheses(query))
-    plan = correlated.derived.require_all_columns(builder.source, query)
+    plan = correlated.derived.plan
     keys = columns(plan)[: correlated.width]
     outer = [shift_columns(value, FIRST_OUTER_COLUMN) for value in correlated.outer_values]
     conditions = tuple(call("same", *pair) for pair in zip(outer, keys, strict=True))
@@ -621,15 +623,11 @@ def _read_simple_subquery(builder: SelectBuilder, query: exp.Expr, exists: bool)
     environment = builder.environment
     if not isinstance(query, exp.Select):
         environment = environment.without_outer_scope(builder.scope)
-        plan = environment.queries.plan_query(environment, query).require_all_columns(
-            builder.source, query
-        )
+        plan = environment.queries.plan_query(environment, query).plan
         return _Subquery(plan, columns(plan))
     selection = builder.queries.read_selection(environment, query, builder.scope)
     if not selection.correlated_conditions and not any(map(is_correlated, selection.outputs)):
-        plan = builder.queries.finish_selection(selection).require_all_columns(
-            builder.source, query
-        )
+        plan = builder.queries.finish_selection(selection).plan
         return _Subquery(plan, columns(plan))
     for name in ("qualify", "limit", "offset"):
         part = query.args.get(name)

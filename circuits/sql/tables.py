@@ -244,14 +244,15 @@ class _FromReader:
         derived = apply_pivots(self.environment, node, table.derived)
         derived = rename_columns(source, derived, names)
         width = derived.domain_width
-        scope_columns = scope_columns_of(derived.plan, table.name, derived.unreadable_columns)
+        scope_columns = scope_columns_of(derived.plan, table.name)
         builder = SelectBuilder(self.environment, derived.plan, scope_columns[width:], self.parent)
         builder.link_sides = table.outer_values, columns(derived.plan)[:width]
         return builder
 
     def read_table(self, node: exp.Table, left: list[SelectBuilder]) -> _NamedTable:
         if is_window_table(node):
-            return _NamedTable(*read_window_table(self.environment, node, self.parent))
+            plan, name = read_window_table(self.environment, node, self.parent)
+            return _NamedTable(DerivedTable(plan), name)
         optional = [
             name
             for name, is_read in (("db", node.db), ("version", isinstance(node.parent, exp.Join)))
@@ -297,7 +298,7 @@ class _FromReader:
         environment = self.environment.without_outer_scope(left_side.scope if has_scope else None)
         try:
             derived = environment.queries.plan_query(environment, query, ranks)
-            check_rank_names(self.source, node, derived, ranks)
+            check_rank_names(self.source, node, derived.plan, ranks)
             return _NamedTable(derived, node.alias)
         except CorrelatedSqlError:
             if not left and self.domain is None:
@@ -541,9 +542,6 @@ class _FromReader:
                 name if name.meta else join.this,
                 f"column {name.name!r} of USING {problem} on the {side_name} side",
             )
-        reason = side[matches[0]].unreadable_reason
-        if reason is not None:
-            raise self.source.unsupported(join.this, *reason)
         return matches[0]
 
     def _merge_using(

@@ -35,7 +35,7 @@ def arrow_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
         SqlError: A decimal has no such precision.
         UnsupportedSqlError: No column can have the type.
     """
-    source.allow_arguments(node, "this", "expressions", "nested")
+    source.allow_arguments(node, "this", "expressions", "nested", "kind")  # of an unknown type
     kind = node.this
     if kind == exp.DType.DECIMAL:
         return _decimal_type(source, node)

@@ -23,7 +23,7 @@ from typing import Final
 from sqlglot import exp
 
 from circuits.plan.expressions import Expression
-from circuits.plan.nodes import Map, columns
+from circuits.plan.nodes import Map, PlanNode, columns
 from circuits.sql.environment import NO_RANKS, DerivedTable, Environment
 from circuits.sql.scope import Scope, scope_columns_of
 from circuits.sql.select_builder import SelectBuilder
@@ -48,7 +48,7 @@ def is_window_table(node: exp.Expr) -> bool:
 
 def read_window_table(
     environment: Environment, node: exp.Table, parent: Scope | None
-) -> tuple[DerivedTable, str]:
+) -> tuple[PlanNode, str]:
     """Return the table of a window table function, and its name."""
     source = environment.source
     source.allow_arguments(node, "this", "alias", "joins")
@@ -59,11 +59,11 @@ def read_window_table(
         raise source.unsupported(call, f"{kind}()", "there are TUMBLE, HOP and SESSION")
     arguments = _arguments(environment, call)
     data, key_nodes = arguments["DATA"], arguments.pop("KEYS", None)
-    derived, name = _read_data(environment, data, parent)
+    plan, name = _read_data(environment, data, parent)
     builder = SelectBuilder(
         environment,
-        derived.plan,
-        scope_columns_of(derived.plan, name, derived.unreadable_columns),
+        plan,
+        scope_columns_of(plan, name),
         None,
     )
     clause = builder.clause(f"{kind}()")
@@ -82,24 +82,20 @@ def read_window_table(
         keys = [clause.read(key) for key in _unpack(key_nodes)]
         with_end = _reads(select, "window_end", "window_time", star=True)
         window = session(builder.plan, time, keys, ticks("GAP"), with_end=with_end)
-    return _with_bounds(derived, window, select), node.alias or name
+    return _with_bounds(plan, window, select), node.alias or name
 
 
-def _with_bounds(
-    derived: DerivedTable, window: WindowColumns, select: exp.Select | None
-) -> DerivedTable:
-    width = len(derived.plan.fields)
+def _with_bounds(plan: PlanNode, window: WindowColumns, select: exp.Select | None) -> PlanNode:
+    width = len(plan.fields)
     values: list[Expression] = [*columns(window.plan)[:width], window.start]
-    names = [*(field.name for field in derived.plan.fields), "window_start"]
+    names = [*(field.name for field in plan.fields), "window_start"]
     if window.end != window.start:
         values.append(window.end)
         names.append("window_end")
         if _reads(select, "window_time"):
             values.append(last_moment(window.end))
             names.append("window_time")
-    return DerivedTable(
-        Map(window.plan, tuple(values), tuple(names)), dict(derived.unreadable_columns)
-    )
+    return Map(window.plan, tuple(values), tuple(names))
 
 
 def _arguments(environment: Environment, call: exp.Anonymous) -> dict[str, exp.Expr]:
@@ -137,9 +133,16 @@ def _unpack(node: exp.Expr | None) -> list[exp.Expr]:
     return list(node.expressions) if isinstance(node, exp.Tuple) else [node]
 
 
+def _own_plan(environment: Environment, node: exp.Expr, derived: DerivedTable) -> PlanNode:
+    """Return the plan of rows that are not correlated."""
+    if derived.domain is not None:
+        raise environment.source.unsupported(node, "windows of a correlated WITH query")
+    return derived.plan
+
+
 def _read_data(
     environment: Environment, node: exp.Expr, parent: Scope | None
-) -> tuple[DerivedTable, str]:
+) -> tuple[PlanNode, str]:
     source = environment.source
     if isinstance(node, exp.Column) and not node.table:
         source.allow_arguments(node, "this")
@@ -150,11 +153,12 @@ def _read_data(
             raise source.unsupported(
                 node, f"the schema in table name {node.sql()!r}", "name the table alone"
             )
-        return environment.plan_table(node, NO_RANKS), node.name
+        return _own_plan(environment, node, environment.plan_table(node, NO_RANKS)), node.name
     if isinstance(node, exp.Subquery):
         source.allow_arguments(node, "this")
         inner = environment.without_outer_scope(parent)
-        return inner.queries.plan_query(inner, node.this, NO_RANKS), ""
+        derived = inner.queries.plan_query(inner, node.this, NO_RANKS)
+        return _own_plan(environment, node, derived), ""
     raise source.error(node, "the first argument of a window is a table, as TABLE t, or a query")
 
 

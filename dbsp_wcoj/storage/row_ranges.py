@@ -55,8 +55,8 @@ class RowRanges:
     >>> trace = Trace(2)
     >>> trace.update(ZSet.from_rows([(7, 3), (7, 4), (7, 9), (8, 1)], [1, 2, 1, 1]))
     >>> rows = RowRanges(trace, trace.prepare(ZSet.from_rows([(7, 3)], [-1])))
-    >>> found = rows.seek(np.array([[7, 8], [9, 1]]))
-    >>> found.old.tolist(), found.new.tolist()
+    >>> before = rows.seek(np.array([[7, 8], [9, 1]]))
+    >>> before.old.tolist(), before.new.tolist()
     ([3, 4], [2, 3])
     >>> rows.read(rows.seek(np.array([[7]])), rows.seek(np.array([[7]]), after=True)).rows.tolist()
     [[7, 7, 7], [3, 4, 9]]
@@ -126,27 +126,33 @@ class RowRanges:
             O(runs log N) per key; a few times that where rows have been deleted.
         """
         positions, old, new = bound.positions.copy(), bound.old.copy(), bound.new.copy()
-        if self._spine_runs:
-            largest = max(range(self._spine_runs), key=lambda index: self._spine[index].rows)
-            run = self._spine[largest]
-            distance = keys.positions[largest] - bound.positions[largest]
-            sign = np.where(distance < 0, 1, -1)
-            pending, step = np.flatnonzero(abs(distance) > count), count + 1
-            while len(pending):
-                target = keys.positions[largest, pending] + sign[pending] * step
-                found = self.seek(run.rows_at(target)[:depth], after=after)
-                enough = (
-                    np.minimum(
-                        abs(found.old - keys.old[pending]), abs(found.new - keys.new[pending])
-                    )
-                    >= count
-                )
-                done = pending[enough]
-                positions[:, done] = found.positions[:, enough]
-                old[done], new[done] = found.old[enough], found.new[enough]
-                step *= 4
-                pending = pending[~enough]
-                pending = pending[abs(distance[pending]) > step]
+        if not self._spine_runs:
+            return KeyPositions(positions, old, new)
+        # Walk along the run that has most rows between key and bound.
+        distances = (keys.positions - bound.positions)[: self._spine_runs]
+        longest = np.argmax(abs(distances), axis=0)
+        distance = np.take_along_axis(distances, longest[np.newaxis], axis=0)[0]
+        sign = np.where(distance < 0, 1, -1)
+        step = count + 1
+        pending = np.flatnonzero(abs(distance) > step)
+        while len(pending):
+            runs = longest[pending]
+            target = keys.positions[runs, pending] + sign[pending] * step
+            row = np.empty((self._arity, len(pending)), np.int64)
+            for run in np.unique(runs):
+                own = np.flatnonzero(runs == run)
+                row[:, own] = self._spine[run].rows_at(target[own])
+            there = self.seek(row[:depth], after=after)
+            enough = (
+                np.minimum(abs(there.old - keys.old[pending]), abs(there.new - keys.new[pending]))
+                >= count
+            )
+            done = pending[enough]
+            positions[:, done] = there.positions[:, enough]
+            old[done], new[done] = there.old[enough], there.new[enough]
+            step *= 4
+            pending = pending[~enough]
+            pending = pending[abs(distance[pending]) > step]
         return KeyPositions(positions, old, new)
 
     def _read(self, starts: Int64Array, stops: Int64Array) -> RangeRows:

@@ -48,15 +48,15 @@ class QueryIdentity:
     def watermarks(
         self, inputs: Mapping[str, Schema], options: Mapping[str, InputOptions], batch_id: int
     ) -> dict[str, datetime]:
-        """Return Spark's watermark for the inputs that retain rows by a timestamp.
+        """Return Spark's watermark for the inputs with lateness or retention by a timestamp.
 
         Raises:
             StateError: The checkpoint has no entry for this micro-batch.
         """
         types = {
-            name: inputs[name].arrow.field(input_options.retain.column).type
+            name: inputs[name].arrow.field(input_options.time_column).type
             for name, input_options in options.items()
-            if input_options.retain is not None
+            if input_options.time_column is not None
         }
         timestamps = {name: type for name, type in types.items() if pa.types.is_timestamp(type)}
         if self._checkpoint is None or not timestamps:

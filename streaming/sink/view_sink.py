@@ -125,8 +125,8 @@ class ViewSink:
         bad_rows: The policy for invalid rows: "fail" raises an error; "dead_letter" keeps the rows
             apart, with the reason, in ``dead_letters/`` of the state directory.
         checkpoint: The checkpoint directory of the query. With it, Spark's watermark advances
-            inputs that retain rows by a timestamp, and a checkpoint of another query is detected
-            in Spark Connect as well (elsewhere Spark reports the query).
+            inputs with lateness or retention by a timestamp, and a checkpoint of another query is
+            detected in Spark Connect as well (elsewhere Spark reports the query).
         mode: "embedded" runs the circuit in this process. "distributed" runs its cells on Spark's
             executors (`streaming.distributed`): the same deltas, for state or work that exceeds
             one machine. It needs a state directory that all machines share, and no view is whole

@@ -31,7 +31,7 @@ import pyarrow as pa
 from circuits.circuit import Circuit
 from circuits.circuit_spec import CircuitSpec, SourceText
 from circuits.compile import plans_of
-from circuits.inputs.input_options import InputOptions, Retention
+from circuits.inputs.input_options import InputOptions, Lateness, Retention
 from circuits.options import CircuitOptions
 from dbsp_wcoj.errors import DbspWcojError
 from dbsp_wcoj.planning.formula_candidates import parse_formula
@@ -166,8 +166,15 @@ def _parse_option(name: str, value: Any) -> Any:
 def _parse_input_options(members: Mapping[str, Any]) -> InputOptions:
     values = dict(members)
     if values.get("retain") is not None:
-        retain = dict(values["retain"])
-        if isinstance(retain["duration"], dict):
-            retain["duration"] = timedelta(**retain["duration"])
-        values["retain"] = Retention(**retain)
+        values["retain"] = Retention(**_with_timedelta(values["retain"]))
+    if values.get("lateness") is not None:
+        values["lateness"] = Lateness(**_with_timedelta(values["lateness"]))
     return InputOptions(**values)
+
+
+def _with_timedelta(members: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the members of a retention or lateness; its duration may be an object of JSON."""
+    values = dict(members)
+    if isinstance(values["duration"], dict):
+        values["duration"] = timedelta(**values["duration"])
+    return values

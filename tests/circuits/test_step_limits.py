@@ -458,6 +458,7 @@ VIEWS = {
     "first": "SELECT a, b FROM e ORDER BY b, a LIMIT 3",
     "paths": "WITH RECURSIVE d AS (SELECT DISTINCT a, b FROM e), p(a, b) AS (SELECT a, b FROM d "
     "UNION SELECT p.a, d.b FROM p JOIN d ON p.b = d.a) SELECT a, b FROM p",
+    "window": "SELECT a, sum(b) OVER (ORDER BY a) AS n, rank() OVER (ORDER BY a) AS r FROM e",
     "outer": "SELECT e.a, f.b FROM e LEFT JOIN f ON e.a = f.a",
 }
 
@@ -503,6 +504,19 @@ def test_a_step_within_limits_is_the_unlimited_step_or_is_refused_and_changes_no
             found = bound.step(given_tables)
         assert found == expected
     assert dict(bound.views) == dict(free.views)
+
+
+def test_a_row_of_large_weight_under_a_window_is_refused_before_it_is_repeated():
+    text = "SELECT a, row_number() OVER (ORDER BY b) AS n FROM e"
+    circuit = compile_sql(text, SCHEMAS, name="numbered")
+    circuit.step({"e": table([(1, 1), (1, 2)])})
+    before = sizes(circuit)
+
+    with pytest.raises(StepLimitError, match="max_step_rows") as caught:
+        circuit.step({"e": table([(2, 2)], [10**15])})
+
+    assert caught.value.operator is not None and "row_number" in caught.value.operator
+    assert sizes(circuit) == before
 
 
 def test_results_that_are_published_before_their_rows_expire_count():

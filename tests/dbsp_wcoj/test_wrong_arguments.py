@@ -374,7 +374,8 @@ def test_a_step_of_nonsense_says_what_it_takes(name: str) -> None:
 def test_a_watermark_that_is_no_time_of_the_column_is_refused(time: object) -> None:
     made = kept()
     with pytest.raises(
-        InputOptionsError, match=r"(?s)input 'e': the watermark .* not a value of int64"
+        InputOptionsError,
+        match=r"(?s)input 'e': the watermark .* is of type int64: give a value of that type",
     ):
         made.step({}, {"e": time})
     with pytest.raises(

@@ -30,6 +30,7 @@ from circuits.plan.nodes import (
     Values,
     columns,
 )
+from circuits.plan.window import RANKING, Frame, Window, WindowCall
 from circuits.types.codecs.codec import NULL
 from circuits.types.functions import call
 from dbsp_wcoj import ZSet
@@ -101,7 +102,7 @@ def mapped(expressions: list[Expression], plan: PlanNode) -> Map:
 @st.composite
 def plans(draw, depth: int = 3) -> PlanNode:
     """A plan of integer columns, one at least; bags without negative weights."""
-    kind = draw(st.integers(0, 13)) if depth else 0
+    kind = draw(st.integers(0, 14)) if depth else 0
     if kind == 0:
         if draw(st.integers(0, 12)) == 0:
             rows = draw(st.lists(st.tuples(*[st.sampled_from(VALUES)] * 2), max_size=2))
@@ -126,6 +127,8 @@ def plans(draw, depth: int = 3) -> PlanNode:
         keys = (draw(st.integers(0, width - 1)),) if draw(st.booleans()) else ()
         limit = draw(st.sampled_from([None, 1, 2]))
         return TopK(below, keys, order, limit, draw(st.integers(0, 1)))
+    if kind == 14:
+        return draw(windows(below))
     other = draw(plans(depth - 1 if kind % 2 else 0))
     also = len(other.fields)
     if kind <= 8:
@@ -151,6 +154,62 @@ def plans(draw, depth: int = 3) -> PlanNode:
     if kind == 12:
         return Union((left, right))
     return Positive(Union((left, Negate(right))))
+
+
+@st.composite
+def windows(draw, below: PlanNode, *, fractions: bool = False) -> Window:
+    """A window over a plan of integer columns; with ``fractions`` some results are doubles."""
+    width = len(below.fields)
+    column = st.integers(0, width - 1)
+    partition = tuple(draw(st.lists(column, max_size=1)))
+    order = tuple(
+        Order(place, draw(st.booleans()), draw(st.booleans()))
+        for place in draw(st.lists(column, unique=True, max_size=2))
+    )
+    functions = [
+        *("row_number", "rank", "dense_rank", "ntile", "lag", "lead"),
+        *("first_value", "last_value", "nth_value", "count", "sum", "min", "max"),
+        *(("percent_rank", "cume_dist", "avg") if fractions else ()),
+    ]
+    calls = []
+    for place in range(draw(st.integers(1, 2))):
+        function = draw(st.sampled_from(functions))
+        arguments = (draw(column),)
+        number = 1
+        if function in RANKING or (function == "count" and draw(st.booleans())):
+            arguments = ()
+        if function in ("lag", "lead"):
+            number = draw(st.integers(-1, 3))
+            arguments += (draw(column),) if draw(st.booleans()) else ()
+        elif function in ("nth_value", "ntile"):
+            number = draw(st.integers(1, 3))
+        is_value = function in ("lag", "lead", "first_value", "last_value", "nth_value")
+        is_aggregate = function in ("count", "sum", "avg")
+        calls.append(
+            WindowCall(
+                function,
+                arguments,
+                pa.float64() if function in ("percent_rank", "cume_dist", "avg") else INT,
+                f"w{place}",
+                draw(frames(len(order))),
+                number,
+                is_value and draw(st.booleans()),
+                is_aggregate and bool(arguments) and draw(st.integers(0, 3)) == 0,
+            )
+        )
+    return Window(below, partition, order, tuple(calls))
+
+
+@st.composite
+def frames(draw, order_columns: int) -> Frame:
+    """A frame that is valid for an order of so many columns."""
+    mode = draw(st.sampled_from(["rows", "rows", "range", "groups"]))
+    distance = st.sampled_from([0] if mode == "range" and order_columns != 1 else [-2, -1, 0, 1, 2])
+    start, end = draw(st.one_of(st.none(), distance)), draw(st.one_of(st.none(), distance))
+    if start is not None and end is not None and start > end:
+        start, end = end, start
+    exclude = draw(st.sampled_from(["none", "none", "current row", "group", "ties"]))
+    return Frame(mode, start, end, exclude)
 
 
 def _aggregate(draw, below: PlanNode) -> PlanNode:

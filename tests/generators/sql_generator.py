@@ -110,6 +110,8 @@ class Writer:
         kinds, items = [], []
         if not outer and self.chance(8):
             return self.ranked(source, where, scope)
+        if not outer and self.chance(20):
+            return self.windowed(source, where, scope)
         for index in range(self.draw(st.integers(1, 3))):
             text, kind = self.expression(scope)
             kinds.append(kind)
@@ -124,6 +126,94 @@ class Writer:
         keys = f"PARTITION BY {self.pick(columns).text} " if self.chance(60) else ""
         rank = f"row_number() OVER ({keys}ORDER BY {order}) {self.pick(['<= 2', '= 1', '< 3'])}"
         return f"SELECT {items} FROM {source}{where} QUALIFY {rank}", [c.kind for c in columns]
+
+    def windowed(self, source: str, where: str, scope: list[Named]) -> tuple[str, list[str]]:
+        """Window functions beside columns, perhaps by name, perhaps bounded by QUALIFY."""
+        columns = [self.pick(scope) for _ in range(self.pick([1, 2]))]
+        items = [f"{c.text} AS c{i}" for i, c in enumerate(columns)]
+        kinds = [c.kind for c in columns]
+        named = ""
+        for _ in range(self.pick([1, 1, 2])):
+            call, window, kind = self.window_call(scope)
+            if not named and self.chance(20):
+                named = f" WINDOW w AS ({window})"
+                items.append(f"{call} OVER w AS c{len(items)}")
+            else:
+                items.append(f"{call} OVER ({window}) AS c{len(items)}")
+            kinds.append(kind)
+        qualify = ""
+        if self.chance(25):
+            call, window, kind = self.window_call(scope)
+            word = self.pick(["<=", ">", "="])
+            qualify = f" QUALIFY {call} OVER ({window}) {word} {self.literal(kind)}"
+            if self.chance(40):
+                qualify = f"{qualify} {self.pick(['AND', 'OR'])} {self.comparison(scope)}"
+        return f"SELECT {', '.join(items)} FROM {source}{where}{named}{qualify}", kinds
+
+    def window_call(self, scope: list[Named]) -> tuple[str, str, str]:
+        """A call, its window, and the kind of its result.
+
+        Functions that depend on the order of equal rows have an order of all columns.
+        """
+        kind = self.pick(["rank", "number", "value", "aggregate", "aggregate", "aggregate"])
+        total = kind in ("number", "value")
+        column = self.pick(scope)
+        keys = [self.pick(scope) for _ in range(self.pick([0, 1, 1, 2]))]
+        if total:
+            keys = self.draw(st.permutations(scope))
+        order = ", ".join(
+            f"{key.text}{self.pick(['', '', ' DESC'])}{self.pick(['', '', ' NULLS FIRST'])}"
+            for key in keys
+        )
+        partition = f"PARTITION BY {self.pick(scope).text} " if self.chance(60) else ""
+        window = f"{partition}ORDER BY {order}" if order else partition
+        if kind == "rank":
+            call, result = self.pick(
+                [
+                    *[(f"{name}()", "int") for name in ("rank", "dense_rank")],
+                    *[(f"{name}()", "real") for name in ("percent_rank", "cume_dist")],
+                ]
+            )
+            return call, window, result
+        if kind == "number":
+            return self.pick(["row_number()", "ntile(2)", "ntile(3)"]), window, "int"
+        frame = self.frame(keys, "rows") if order and self.chance(60) else ""
+        if kind == "value":
+            nulls = self.pick(["", "", " IGNORE NULLS"])
+            argument = f"{column.text}{nulls}"
+            if self.chance(40):
+                offset = self.pick(["", f", 2{nulls}", f", 1, {self.literal(column.kind)}{nulls}"])
+                if offset:
+                    argument = f"{column.text}{offset}"
+                return f"{self.pick(['lag', 'lead'])}({argument})", window, column.kind
+            name = self.pick(["first_value", "last_value", "nth_value"])
+            if name == "nth_value":
+                argument = f"{column.text}, 2{nulls}"
+            return f"{name}({argument})", f"{window} {frame}", column.kind
+        if order and self.chance(60):
+            frame = self.frame(keys, self.pick(["rows", "range", "groups"]))
+            if frame.startswith("ROWS"):
+                window = f"{partition}ORDER BY {', '.join(c.text for c in scope)}"
+        else:
+            frame = ""
+        call, result = self.aggregate(scope)
+        while call.partition("(")[0] not in ("count", "sum", "avg", "min", "max"):
+            call, result = self.aggregate(scope)
+        if call.startswith("sum(CASE"):
+            call = "count(*)"
+            result = "int"
+        return call, f"{window} {frame}", result
+
+    def frame(self, keys: list[Named], mode: str) -> str:
+        """A frame over an order of these columns."""
+        offsets = ["UNBOUNDED PRECEDING", "CURRENT ROW", "UNBOUNDED FOLLOWING"]
+        if mode != "range" or [key.kind for key in keys] == ["int"]:
+            offsets[1:1] = ["2 PRECEDING", "1 PRECEDING"]
+            offsets[4:4] = ["1 FOLLOWING", "2 FOLLOWING"]
+        low, high = sorted(self.draw(st.integers(0, len(offsets) - 1)) for _ in range(2))
+        low, high = min(low, len(offsets) - 2), max(high, 1)
+        exclude = self.pick(["", "", " EXCLUDE CURRENT ROW", " EXCLUDE GROUP", " EXCLUDE TIES"])
+        return f"{mode.upper()} BETWEEN {offsets[low]} AND {offsets[high]}{exclude}"
 
     def grouped(self, source: str, where: str, scope: list[Named]) -> tuple[str, list[str]]:
         keys = [self.expression(scope) for _ in range(self.draw(st.integers(0, 2)))]

@@ -337,4 +337,59 @@ QUERIES = [
     "WITH q AS (SELECT a, b, row_number() OVER (PARTITION BY a ORDER BY b) AS n FROM t) "
     "SELECT a, b FROM q WHERE n BETWEEN 2 AND 3",
     "SELECT a, sum(b) AS z FROM t GROUP BY a QUALIFY row_number() OVER (ORDER BY sum(b), a) <= 2",
+    # Window functions; orders are total where the order of equal rows matters.
+    "SELECT a, row_number() OVER (ORDER BY a) AS n FROM t",
+    "SELECT a, rank() OVER (ORDER BY a) AS n, dense_rank() OVER (ORDER BY a DESC) AS z FROM t",
+    "SELECT b, percent_rank() OVER (PARTITION BY a ORDER BY b) AS n, cume_dist() OVER (ORDER "
+    "BY b) AS z FROM t",
+    "SELECT b, ntile(3) OVER (ORDER BY b) AS n FROM t",
+    "SELECT a, b, lag(b) OVER (PARTITION BY a ORDER BY b) AS n, lead(b, 2, -1) OVER "
+    "(PARTITION BY a ORDER BY b) AS z FROM t",
+    "SELECT a, lag(a, 1, 0.7) OVER (ORDER BY a) AS n FROM t",
+    "SELECT a, lag(b IGNORE NULLS) OVER (ORDER BY a, b) AS n FROM t",
+    "SELECT a, last_value(b IGNORE NULLS) OVER (ORDER BY a, b) AS n FROM t",
+    "SELECT a, first(b) OVER w AS n, last(b) OVER w AS z, any_value(b) OVER w AS x FROM t "
+    "WINDOW w AS (PARTITION BY a ORDER BY b DESC)",
+    "SELECT a, nth_value(b, 2) OVER (PARTITION BY a ORDER BY b ROWS BETWEEN UNBOUNDED "
+    "PRECEDING AND UNBOUNDED FOLLOWING) AS n FROM t",
+    "SELECT a, sum(b) OVER () AS n, count(*) OVER (PARTITION BY k) AS z FROM t",
+    "SELECT a, sum(b) OVER (ORDER BY a) AS n, avg(f) OVER (ORDER BY a) AS z FROM t",
+    "SELECT a, sum(b) OVER (PARTITION BY k ORDER BY a, b ROWS 2 PRECEDING) AS n FROM t",
+    "SELECT a, sum(b) OVER (ORDER BY a RANGE BETWEEN 1 PRECEDING AND 1 FOLLOWING) AS n FROM t",
+    "SELECT a, max(c) OVER (ORDER BY a DESC GROUPS BETWEEN 1 PRECEDING AND CURRENT ROW "
+    "EXCLUDE TIES) AS n FROM t",
+    "SELECT a, min(m) OVER (ORDER BY a, m ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW "
+    "EXCLUDE CURRENT ROW) AS n FROM t",
+    "SELECT d, count(*) OVER (ORDER BY d RANGE BETWEEN INTERVAL 2 DAYS PRECEDING AND CURRENT "
+    "ROW) AS n FROM t",
+    "SELECT f, count(*) OVER (ORDER BY f RANGE BETWEEN 1.5 PRECEDING AND CURRENT ROW) AS n FROM t",
+    "SELECT a, count(DISTINCT b) OVER (PARTITION BY a) AS n, count(b) FILTER (WHERE k) OVER "
+    "(PARTITION BY a) AS z FROM t",
+    "SELECT a + 1 AS z, rank() OVER (PARTITION BY k ORDER BY z, b + 1) AS n FROM t",
+    "SELECT a, sum(b) OVER (w ORDER BY b) AS n FROM t WINDOW w AS (PARTITION BY a)",
+    "SELECT a, sum(b) OVER w AS n FROM t WINDOW v AS (PARTITION BY a), w AS (v ORDER BY b)",
+    "SELECT a, sum(b) AS z, rank() OVER (ORDER BY sum(b) DESC) AS n, sum(sum(b)) OVER () AS "
+    "x FROM t GROUP BY a",
+    "SELECT a, b - lag(b) OVER (PARTITION BY a ORDER BY b) AS n FROM t WHERE b > 0",
+    "SELECT DISTINCT a, max(b) OVER (PARTITION BY a) AS n FROM t",
+    "SELECT a FROM t QUALIFY count(*) OVER (PARTITION BY a) > 1",
+    "SELECT a, b FROM t QUALIFY rank() OVER (PARTITION BY a ORDER BY b) = 1 AND b > 1",
+    "SELECT a, b FROM t QUALIFY row_number() OVER (PARTITION BY a ORDER BY b) <= 2 AND b > 1",
+    "SELECT a, b, row_number() OVER (PARTITION BY a ORDER BY b) AS n, row_number() OVER "
+    "(PARTITION BY a ORDER BY b DESC) AS z FROM t QUALIFY n <= 2 AND z <= 2",
+    "SELECT * FROM (SELECT a, b, row_number() OVER (PARTITION BY a ORDER BY b) AS n FROM t) "
+    "WHERE n <= 2",
+    "SELECT * FROM (SELECT a, b, row_number() OVER (PARTITION BY a ORDER BY b) AS n FROM t) "
+    "WHERE n BETWEEN 2 AND 3",
+    "SELECT * FROM (SELECT a, b, row_number() OVER (PARTITION BY a ORDER BY b) AS n FROM t) "
+    "WHERE n > 1",
+    "SELECT a FROM (SELECT a, row_number() OVER (ORDER BY a, b) AS n FROM t LIMIT 3) q WHERE "
+    "n <= 0",
+    "SELECT s.a, q.n FROM s LEFT JOIN (SELECT a, row_number() OVER (ORDER BY a) AS n FROM t) "
+    "q ON s.a = q.a WHERE n = 1",
+    "SELECT a FROM t ORDER BY rank() OVER (ORDER BY b DESC), a, b LIMIT 2",
+    "SELECT a FROM t WHERE b IN (SELECT rank() OVER (ORDER BY a) FROM s)",
+    "SELECT a, sum(n) AS z FROM (SELECT a, rank() OVER (PARTITION BY a ORDER BY b) AS n, "
+    "ntile(2) OVER (ORDER BY b) AS x FROM t) GROUP BY a",
+    "SELECT s.a, t.b, count(*) OVER (PARTITION BY s.a) AS n FROM s JOIN t ON s.a = t.a",
 ]

@@ -14,6 +14,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 from decimal import Context, Decimal
 from fractions import Fraction
 from typing import Any
@@ -38,6 +39,7 @@ from circuits.plan.nodes import (
     Union,
     Values,
 )
+from circuits.plan.window import Window, WindowCall
 from circuits.runtime.evaluation import evaluate
 
 WIDE = Context(prec=100)
@@ -88,6 +90,8 @@ def evaluate_plan(plan: PlanNode, relations: Mapping[str, Relation]) -> Counter[
             return aggregated(plan, evaluate_plan(plan.input, relations))
         case TopK():
             return top(plan, evaluate_plan(plan.input, relations))
+        case Window():
+            return windowed(plan, evaluate_plan(plan.input, relations))
     raise AssertionError(f"no such node: {plan}")
 
 
@@ -236,9 +240,127 @@ def top(plan: TopK, rows: Counter[Row]) -> Counter[Row]:
     return answer
 
 
-def sorted_rows(plan: TopK, rows: list[tuple[Row, int]]) -> list[tuple[Row, int]]:
+def windowed(plan: Window, rows: Counter[Row]) -> Counter[Row]:
+    """Each row of positive weight, as often as it is there, with the results of the calls."""
+    partitions: dict[Row, list[tuple[Row, int]]] = {}
+    for row, weight in rows.items():
+        if weight > 0:
+            partitions.setdefault(tuple(row[k] for k in plan.partition), []).append((row, weight))
+    answer: list[Row] = []
+    for partition in partitions.values():
+        ordered = [row for row, weight in sorted_rows(plan, partition) for _ in range(weight)]
+        results = [
+            [window_value(plan, call, ordered, place) for call in plan.calls]
+            for place in range(len(ordered))
+        ]
+        answer += [(*row, *values) for row, values in zip(ordered, results, strict=True)]
+    return bag(answer)
+
+
+def window_value(plan: Window, call: WindowCall, rows: list[Row], place: int) -> Any:
+    """The result of one call for one row of an ordered partition."""
+    keys = [tuple(row[order.column] for order in plan.order) for row in rows]
+    first = keys.index(keys[place])
+    size, peers = len(rows), keys.count(keys[place])
+    match call.function:
+        case "row_number":
+            return place + 1
+        case "rank":
+            return first + 1
+        case "dense_rank":
+            return len(set(keys[: first + 1]))
+        case "percent_rank":
+            return first / (size - 1) if size > 1 else 0.0
+        case "cume_dist":
+            return (first + peers) / size
+        case "ntile":
+            buckets = [i for i in range(call.number) for _ in range(bucket_size(call, i, size))]
+            return buckets[place] + 1
+        case "lag" | "lead":
+            return neighbour(call, rows, place)
+    frame = [
+        i for i in frame_places(plan, call, keys, place) if not is_excluded(call, keys, place, i)
+    ]
+    values = [rows[i][call.arguments[0]] for i in frame] if call.arguments else []
+    if call.function in ("first_value", "last_value", "nth_value"):
+        if call.ignore_nulls:
+            values = [value for value in values if value is not None]
+        wanted = {"first_value": 0, "last_value": len(values) - 1}.get(
+            call.function, call.number - 1
+        )
+        return values[wanted] if 0 <= wanted < len(values) else None
+    group = Counter(rows[i] for i in frame)
+    argument = call.arguments[0] if call.arguments else None
+    return aggregate(
+        AggregateCall(call.function, argument, call.type, call.name, call.distinct), group
+    )
+
+
+def bucket_size(call: WindowCall, bucket: int, size: int) -> int:
+    return size // call.number + (bucket < size % call.number)
+
+
+def neighbour(call: WindowCall, rows: list[Row], place: int) -> Any:
+    """lag or lead: go row by row, over rows that count."""
+    steps = call.number if call.function == "lag" else -call.number
+    away = -1 if steps > 0 else 1
+    column = call.arguments[0]
+    other, remaining = place, abs(steps)
+    while remaining:
+        other += away
+        if not 0 <= other < len(rows):
+            return rows[place][call.arguments[1]] if len(call.arguments) > 1 else None
+        if not (call.ignore_nulls and rows[other][column] is None):
+            remaining -= 1
+    return rows[other][column]
+
+
+def frame_places(plan: Window, call: WindowCall, keys: list[Row], place: int) -> list[int]:
+    """The places from the first to the last bound of a frame."""
+    frame = call.frame
+    groups = list(dict.fromkeys(keys))
+    group = groups.index(keys[place])
+
+    def reaches(other: int, bound: float | None, *, is_start: bool) -> bool:
+        """True if a place is not before the start, or not behind the end."""
+        if bound is None:
+            return True
+        sign = 1 if is_start else -1
+        if frame.mode == "rows":
+            return sign * (other - place - bound) >= 0
+        if frame.mode == "groups" or bound == 0 or keys[place][0] is None:
+            wanted = bound if frame.mode == "groups" else 0
+            return sign * (groups.index(keys[other]) - group - wanted) >= 0
+        (order,) = plan.order
+        (value,), (here,) = keys[other], keys[place]
+        if value is None:
+            return order.nulls_first != is_start
+        distance = here - value if order.descending else value - here
+        if isinstance(distance, timedelta):
+            distance = distance.days
+        return bool(sign * (distance - bound) >= 0)
+
+    return [
+        other
+        for other in range(len(keys))
+        if reaches(other, frame.start, is_start=True) and reaches(other, frame.end, is_start=False)
+    ]
+
+
+def is_excluded(call: WindowCall, keys: list[Row], place: int, other: int) -> bool:
+    match call.frame.exclude:
+        case "current row":
+            return other == place
+        case "group":
+            return keys[other] == keys[place]
+        case "ties":
+            return keys[other] == keys[place] and other != place
+    return False
+
+
+def sorted_rows(plan: TopK | Window, rows: list[tuple[Row, int]]) -> list[tuple[Row, int]]:
     """Sort the rows by stable sorts, the least important column first."""
-    for column in reversed(range(len(plan.fields))):
+    for column in reversed(range(len(plan.input.fields))):
         rows = sorted_by(rows, column, descending=False, nulls_first=False)
     for order in reversed(plan.order):
         rows = sorted_by(

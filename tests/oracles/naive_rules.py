@@ -19,6 +19,9 @@ class NaiveInput:
     strict: bool = False
     time: int | None = None
     duration: int = 0
+    #: With lateness, the duration is the lateness: rows expire so much later, or not at all (None).
+    lateness: bool = False
+    expire_after: int | None = 0
     rows: Counter[Row] = field(default_factory=Counter)
     horizon: int | None = None
 
@@ -29,11 +32,10 @@ class NaiveInput:
             self._upsert(events, refused)
         else:
             self._add(events, refused)
-        times = [
-            watermark,
-            *(row[self.time] for row, w, _ in events if w > 0 and self.time_of(row)),
-        ]
-        self._expire([time for time in times if time is not None])
+        times = [row[self.time] for row, w, _ in events if w > 0 and self.time_of(row)]
+        if watermark is not None:  # with lateness, the source has subtracted its own
+            times.append(watermark + (self.duration if self.lateness else 0))
+        self._expire(times)
         return Counter({what: weight for what, weight in refused.items() if weight})
 
     def time_of(self, row: Row) -> bool:
@@ -95,5 +97,10 @@ class NaiveInput:
         if self.horizon is not None:
             bounds.append(self.horizon)
         self.horizon = max(bounds, default=None)
-        kept = {row: w for row, w in self.rows.items() if w and not self._late(row)}
+        kept = {row: w for row, w in self.rows.items() if w and not self._is_expired(row)}
         self.rows = Counter(kept)
+
+    def _is_expired(self, row: Row) -> bool:
+        if self.expire_after is None or self.horizon is None or not self.time_of(row):
+            return False
+        return row[self.time] < self.horizon - self.expire_after

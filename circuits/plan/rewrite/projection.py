@@ -24,6 +24,7 @@ from circuits.plan.nodes import (
     columns,
 )
 from circuits.plan.time_windows import TimeNode
+from circuits.plan.window import Window
 
 __all__ = ["push_filter", "push_projection"]
 
@@ -59,6 +60,8 @@ def push_projection(
                 return push_projection(input, merged, names)
         case Aggregate():
             return _prune_aggregates(plan, outputs, tuple(names))
+        case Window():
+            return _prune_calls(plan, outputs, tuple(names))
         case TimeNode():
             return _prune_rows(plan, outputs, tuple(names))
         case Filter(TimeNode() as inner, predicate):
@@ -83,6 +86,9 @@ def push_filter(plan: PlanNode, predicate: Expression) -> PlanNode:
             return Map(push_filter(input, substitute(predicate, inner)), inner, names)
         case PartialAggregate(input, kept) if all(i < kept for i in columns_of(predicate)):
             return replace(plan, input=push_filter(input, predicate))
+        case Window(below, partition) if all(i in partition for i in columns_of(predicate)):
+            # A partition is kept or removed as a whole.
+            return replace(plan, input=push_filter(below, predicate))
     return Filter(plan, predicate)
 
 
@@ -111,6 +117,22 @@ def _prune_aggregates(
         substitute(e, lambda c: Column(position.get(c.index, c.index), c.type)) for e in outputs
     )
     return Map(pruned, expressions, names)
+
+
+def _prune_calls(plan: Window, wanted: tuple[Expression, ...], names: tuple[str, ...]) -> PlanNode:
+    """Return a projection of a window without the calls that it does not read."""
+    width = len(plan.input.fields)
+    read = {i for e in wanted for i in columns_of(e)}
+    kept = [i for i in range(len(plan.calls)) if width + i in read]
+    if not kept:
+        return push_projection(plan.input, wanted, names)
+    if len(kept) == len(plan.calls):
+        return Map(plan, wanted, names)
+    position = {width + i: width + k for k, i in enumerate(kept)}
+    expressions = tuple(
+        substitute(e, lambda c: Column(position.get(c.index, c.index), c.type)) for e in wanted
+    )
+    return Map(replace(plan, calls=tuple(plan.calls[i] for i in kept)), expressions, names)
 
 
 def _prune_rows(

@@ -32,6 +32,7 @@ from circuits.plan.nodes import (
 )
 from circuits.plan.single_row import SingleRow
 from circuits.plan.time_windows import HoppingWindows, LatestTime, SessionBound
+from circuits.plan.window import Window
 from circuits.runtime.operators.aggregate import AggregateOperator
 from circuits.runtime.operators.distinct import DistinctOperator, to_bag, to_set
 from circuits.runtime.operators.hopping_windows import HoppingWindowsOperator
@@ -55,6 +56,7 @@ from circuits.runtime.operators.session_bound import SessionBoundOperator
 from circuits.runtime.operators.single_row import SingleRowOperator
 from circuits.runtime.operators.top_k import TopKOperator
 from circuits.runtime.operators.values import ValuesOperator
+from circuits.runtime.operators.window import WindowOperator
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Relations
 
@@ -191,6 +193,7 @@ _FACTORIES: dict[type[PlanNode], OperatorFactory] = {
     Aggregate: lambda plan, context: AggregateOperator(plan, context.codecs),
     TopK: lambda plan, context: TopKOperator(plan, context.codecs),
     SingleRow: lambda plan, context: SingleRowOperator(plan, context.codecs),
+    Window: lambda plan, context: WindowOperator(plan, context.codecs),
     PartialAggregate: lambda plan, context: PartialAggregateOperator(plan, context.codecs),
     FinalAggregate: lambda plan, context: FinalAggregateOperator(plan, context.codecs),
     RowIdEncode: _row_id_encode,

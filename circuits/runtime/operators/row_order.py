@@ -34,7 +34,7 @@ class RowOrder:
         width: The number of columns of the trace.
         decided: The number of columns behind the keys that have the final order, up to the first
             sort columns that can tie; None if none can.
-        coded: The columns of the trace whose codes come from a dictionary.
+        coded_columns: The columns of the trace whose codes come from a dictionary.
     """
 
     def __init__(
@@ -64,9 +64,9 @@ class RowOrder:
         self._first_code_row = starts[-1]
         # A trace needs a column after the group columns, even if it is constant.
         self.width = max(starts[-1] + len(self._code_columns), self.keys + 1)
-        self.coded: dict[int, Codec] = dictionary_columns([columns[key] for key in keys]) | {
-            self._first_code_row + i: columns[c] for i, c in enumerate(self._code_columns)
-        }
+        self.coded_columns: dict[int, Codec] = dictionary_columns(
+            [columns[key] for key in keys]
+        ) | {self._first_code_row + i: columns[c] for i, c in enumerate(self._code_columns)}
 
     def to_trace(self, zset: ZSet) -> ZSet:
         """The rows in the layout of the trace."""

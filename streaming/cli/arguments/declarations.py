@@ -57,8 +57,8 @@ def run(
         optional(
             metavar="NAME=PATH[,KEY=VALUE...]",
             help="A relation: files, or any source of Spark by its options (format=kafka,...). "
-            "Also schema=, select=, feed=, keys=, sequence=, strict=, retain=, on_expiry=. "
-            "Repeat the option for each relation.",
+            "Also schema=, select=, feed=, keys=, sequence=, strict=, retain=, on_expiry=, "
+            "lateness=. Repeat the option for each relation.",
         ),
     ] = None,
     sink: Annotated[
@@ -150,7 +150,7 @@ def replay(
             help="The changes: a Parquet, CSV or JSON file. A column weight, or op (1, -1, insert, "
             "delete, ...), tells insertions from deletions. Without NAME=, the column relation "
             "names the relation of each row; without that column, the file name does. Also "
-            "schema=, keys=, strict=, retain=.",
+            "schema=, keys=, strict=, retain=, lateness=.",
         ),
     ],
     columns: Annotated[
@@ -192,16 +192,23 @@ def replay(
 def explain(
     query: QueryText,
     source: Annotated[
-        list[str],
+        list[str] | None,
         optional(
             metavar="NAME=PATH | NAME=schema=...",
-            help="A relation: files, or its columns, as in 'e=schema=src long, dst long'.",
+            help="A relation: files, or its columns, as in 'e=schema=src long, dst long'; not "
+            "needed if the query declares it by CREATE TABLE.",
         ),
-    ],
+    ] = None,
     analyze: Annotated[
         bool,
         typer.Option(
             "--analyze", help="Run the plan on all rows of the files, and show rows and times."
+        ),
+    ] = False,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="List everything in the SQL that does not compile; exit status 1."
         ),
     ] = False,
     format: Annotated[str, typer.Option(metavar="NAME", help="text or mermaid.")] = "text",

@@ -15,6 +15,7 @@ from streaming.cli.arguments.checks import Checks
 from streaming.cli.arguments.job_file import Job, is_job_file, read_job
 from streaming.cli.arguments.sink import SinkArgument
 from streaming.cli.arguments.source import SourceArgument, parse_sources
+from streaming.cli.arguments.views import declarations_of, with_declarations
 
 __all__ = ["RunOptions"]
 
@@ -85,6 +86,11 @@ class RunOptions:
         if source or not (sources or checks.problems):
             with checks.check():
                 sources |= parse_sources(list(source))
+        if job.query and not checks.problems:
+            with checks.check():
+                declarations = declarations_of(job.query)
+                sources = with_declarations(sources, declarations)
+                checks.warnings += declarations.notices
         if sink:
             sinks = []
         for text in sink:

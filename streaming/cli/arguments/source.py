@@ -19,6 +19,7 @@ strict     ``true``: the deletion of a row that does not exist is an error
 retain     ``COLUMN LENGTH``: delete rows when they are older, as in ``ts 7 days``
 on_expiry  with retain: ``retract`` deletes the results of expired rows (the default), ``keep``
            keeps published results
+lateness   ``COLUMN LENGTH``: how late rows may be; later rows are rejected, as in ``ts 5 minutes``
 =========  =========================================================================
 
 A value may contain commas, because only ``,word=`` begins the next key.
@@ -51,7 +52,7 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet as pq
 
-from circuits import InputOptions, Retention, SchemaError
+from circuits import InputOptions, Lateness, Retention, SchemaError
 from circuits.inputs.input_options import OnExpiry
 from circuits.types.ddl import schema_of_ddl
 from streaming.cli.arguments.edge_list import edge_list_schema, read_edge_list
@@ -71,6 +72,7 @@ WEIGHT: Final = "weight"
 SEQUENCE: Final = "sequence"
 SETTINGS: Final = (
     *("format", "schema", "select", "feed", "keys", "sequence", "strict", "retain", "on_expiry"),
+    "lateness",
 )
 #: Options of Spark's sources that resemble a setting of this program.
 SPARK_OPTIONS: Final = ("mode",)
@@ -83,6 +85,7 @@ PLAIN_SETTINGS: Final = (
     "strict",
     "retain",
     "on_expiry",
+    "lateness",
 )
 #: The format of edge lists; Spark has no such format.
 SNAP: Final = "snap"
@@ -113,6 +116,7 @@ class SourceArgument:
         keys: Columns of the primary key; empty if the table has none.
         settings: The values of this program's options (`SETTINGS`) by name, without ``keys``.
         label: The name of the source in error messages, such as ``--source pay``.
+        declared: The columns that the query declares; None if it does not.
     """
 
     name: str
@@ -121,6 +125,7 @@ class SourceArgument:
     keys: tuple[str, ...] = ()
     settings: dict[str, str] = field(default_factory=dict)
     label: str = field(default="--source", compare=False)
+    declared: pa.Schema | None = None
 
     @classmethod
     def parse(cls, text: str) -> SourceArgument:
@@ -241,6 +246,8 @@ class SourceArgument:
                 return schema_of_ddl(self.settings["schema"])
             except SchemaError as error:
                 raise EventsError(f"{self.label}: {error}") from error
+        if self.declared is not None:
+            return self.declared
         if self.feed not in FLAT_FEEDS:
             raise FeedError(
                 f"{self.label}: events of feed={self.feed} do not contain the columns of their "
@@ -307,30 +314,34 @@ class SourceArgument:
         Raises:
             EventsError: A setting has an invalid value.
         """
-        if not self.keys and not {"sequence", "strict", "retain", "on_expiry"} & set(self.settings):
+        names = {"sequence", "strict", "retain", "on_expiry", "lateness"}
+        if not self.keys and not names & set(self.settings):
             return None
         strict = self.settings.get("strict", "false").lower()
         if strict not in ("true", "false"):
             raise EventsError(f"{self.label}: strict={strict!r} must be true or false")
-        retain = None
+        retain = lateness = None
         if "retain" in self.settings:
-            column, _, length = self.settings["retain"].partition(" ")
-            if not length:
-                raise EventsError(
-                    f"{self.label}: retain={self.settings['retain']!r}: write COLUMN LENGTH, "
-                    "as in 'ts 7 days', or 'ts 3600' for a column of integers"
-                )
-            duration = int(length) if re.fullmatch("[0-9]{1,18}", length) else length
-            retain = Retention(column, duration, on_expiry=self._on_expiry())
+            retain = Retention(*self._span("retain"), on_expiry=self._on_expiry())
         elif "on_expiry" in self.settings:
             raise EventsError(
                 f"{self.label}: on_expiry={self.settings['on_expiry']} applies only to rows that "
                 "expire: add retain=COLUMN LENGTH"
             )
+        if "lateness" in self.settings:
+            lateness = Lateness(*self._span("lateness"))
         sequence = None if self.is_ordered_by_stream else self.settings.get("sequence")
-        return InputOptions(
-            keys=self.keys, strict=strict == "true", retain=retain, sequence=sequence
-        )
+        return InputOptions(self.keys, strict == "true", retain, sequence, lateness)
+
+    def _span(self, setting: str) -> tuple[str, str | int]:
+        """Return the column and the duration of ``retain`` or ``lateness``."""
+        column, _, length = self.settings[setting].partition(" ")
+        if not length:
+            raise EventsError(
+                f"{self.label}: {setting}={self.settings[setting]!r}: write COLUMN LENGTH, "
+                "as in 'ts 7 days', or 'ts 3600' for a column of integers"
+            )
+        return column, int(length) if re.fullmatch("[0-9]{1,18}", length) else length
 
     @property
     def is_ordered_by_stream(self) -> bool:
@@ -429,7 +440,8 @@ def read_rows(source: SourceArgument) -> pa.Table:
         raise EventsError(f"{source.label}: no files to read")
     tables = [read_file(path, source.format) for path in files]
     table = pa.concat_tables(tables, promote_options="permissive")
-    declared = source.schema() if "schema" in source.settings else None
+    is_declared = "schema" in source.settings or source.declared is not None
+    declared = source.schema() if is_declared else None
     if declared is None:
         return table
     if source.format == SNAP:

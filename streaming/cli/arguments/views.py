@@ -1,20 +1,34 @@
-"""Compile the query of a command."""
+"""Compile the query of a command.
+
+A query in SQL can declare its inputs (CREATE TABLE): a source then has these columns, unless its
+``schema=`` gives them, and this primary key, unless its ``keys=`` gives one.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Mapping
 from concurrent.futures import Executor
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
 
-from circuits import Circuit, InputOptions, compile_datalog, compile_sql
+from circuits import Circuit, InputOptions, SqlNotice, compile_datalog, compile_sql
 from circuits.schema import WEIGHT
+from circuits.sql import Declarations, declared_by
 from dbsp_wcoj import Formula
 from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
 from streaming.cli.arguments.query_text import read_query, view_name
+from streaming.cli.arguments.source import SourceArgument
 
-__all__ = ["compile_query", "view_name", "without_weight"]
+__all__ = [
+    "compile_query",
+    "declarations_of",
+    "view_name",
+    "with_declarations",
+    "without_weight",
+]
 
 PARTS_PER_THREAD: Final = 16
 
@@ -49,8 +63,35 @@ def compile_query(
         "limits": limits,
     }
     if parsed.is_sql:
-        return compile_sql(parsed.text, schemas, name=parsed.name, **options)  # type: ignore[arg-type]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SqlNotice)  # the commands report `declarations_of`
+            return compile_sql(parsed.text, schemas, name=parsed.name, **options)  # type: ignore[arg-type]
     return compile_datalog(parsed.text, schemas, **options)  # type: ignore[arg-type]
+
+
+def declarations_of(query: str) -> Declarations:
+    """Return the tables that a query declares, and the notices about their parts.
+
+    Raises:
+        EventsError: The file cannot be read, or is not a query.
+        SqlError: The text is not valid SQL, or a declaration is not.
+    """
+    parsed = read_query(query)
+    return declared_by(parsed.text) if parsed.is_sql else Declarations()
+
+
+def with_declarations(
+    sources: Mapping[str, SourceArgument], declarations: Declarations
+) -> dict[str, SourceArgument]:
+    """Return the sources with the columns and the primary keys that the query declares."""
+    tables = {name.casefold(): table for name, table in declarations.inputs.items()}
+    found = {}
+    for name, source in sources.items():
+        table = tables.get(name.casefold())
+        if table is not None:
+            source = replace(source, declared=table.schema, keys=source.keys or table.keys)
+        found[name] = source
+    return found
 
 
 def without_weight(schema: pa.Schema) -> pa.Schema:

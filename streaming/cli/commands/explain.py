@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, Final
 
 import pyarrow as pa
+import typer
 from rich.text import Text
 
-from circuits import Circuit
+from circuits import Circuit, Schema
+from circuits.sql import find_obstacles
+from streaming.cli.arguments.query_text import read_query
 from streaming.cli.arguments.source import SourceArgument, parse_sources, read_rows
-from streaming.cli.arguments.views import compile_query, without_weight
-from streaming.cli.terminal.display import console, print_json, show_compilation
+from streaming.cli.arguments.views import (
+    compile_query,
+    declarations_of,
+    with_declarations,
+    without_weight,
+)
+from streaming.cli.command import FAILED
+from streaming.cli.terminal.display import console, plural, print_json, show_compilation
 from streaming.errors import EventsError
 from streaming.ui.drawing import Drawing
 
@@ -26,12 +37,26 @@ _UNMEASURED: Final = re.compile(
 
 
 def explain(
-    *, query: str, source: list[str], analyze: bool, format: str, formula: str, json: bool
+    *,
+    query: str,
+    source: list[str] | None,
+    analyze: bool,
+    check: bool,
+    format: str,
+    formula: str,
+    json: bool,
 ) -> None:
     """Show the plan that runs: operators, joins with their terms, arrangements."""
     if format not in FORMATS:
         raise EventsError(f"--format {format!r} must be one of {', '.join(FORMATS)}")
-    sources = parse_sources(source)
+    sources = parse_sources(source) if source else {}
+    if check:
+        _show_obstacles(query, sources, json=json)
+        return
+    declarations = declarations_of(query)
+    for notice in declarations.notices:
+        console(stderr=True).print(f"note: {notice}", style="note", markup=False, soft_wrap=True)
+    sources = with_declarations(sources, declarations)
     schemas = {name: _schema(relation) for name, relation in sources.items()}
     input_options = {name: relation.input_options() for name, relation in sources.items()}
     circuit = compile_query(
@@ -52,6 +77,29 @@ def explain(
     else:
         text = circuit.explain()
         console().print(_style(text if analyze else _UNMEASURED.sub("", text)), soft_wrap=True)
+
+
+def _show_obstacles(query: str, sources: Mapping[str, SourceArgument], *, json: bool) -> None:
+    """Print every obstacle of a text in SQL; the exit status is 1 if there is one."""
+    parsed = read_query(query)
+    if not parsed.is_sql:
+        raise EventsError("--check reads SQL: name a file .sql, or give SQL")
+    relations = {
+        name: Schema.of(name, _schema(relation)).fields for name, relation in sources.items()
+    }
+    obstacles = find_obstacles(parsed.text, relations, name=parsed.name)
+    if json:
+        print_json({"obstacles": [asdict(obstacle) for obstacle in obstacles]})
+    else:
+        for obstacle in obstacles:
+            place = f"line {obstacle.line}, column {obstacle.column}, {obstacle.statement}:"
+            text = Text(f"{place} {obstacle.message}\n{obstacle.excerpt}\n")
+            text.stylize("name", 0, len(place))
+            console().print(text, soft_wrap=True)
+        places = plural(len(obstacles), "obstacle") if obstacles else "no obstacle"
+        console().print(places, style="error" if obstacles else "good")
+    if obstacles:
+        raise typer.Exit(FAILED)
 
 
 def _schema(source: SourceArgument) -> pa.Schema:

@@ -20,6 +20,7 @@ from circuits import (
     Circuit,
     InputOptions,
     InputOptionsError,
+    Lateness,
     MissingRowError,
     Retention,
     compile_sql,
@@ -52,14 +53,26 @@ ALL = [
     InputOptions(keys=("k", "ts"), strict=True, retain=Retention("ts", 2)),
     InputOptions(keys=("k",), strict=True, retain=Retention("ts", 0)),
     InputOptions(strict=True, retain=Retention("ts", 2)),
+    InputOptions(lateness=Lateness("ts", 2)),
+    InputOptions(lateness=Lateness("ts", 0), strict=True),
+    InputOptions(keys=("k",), lateness=Lateness("ts", 1)),
+    InputOptions(lateness=Lateness("ts", 1), retain=Retention("ts", 3)),
+    InputOptions(
+        keys=("k", "ts"), strict=True, lateness=Lateness("ts", 2), retain=Retention("ts", 2)
+    ),
 ]
 
 
 def naive(rules: InputOptions) -> NaiveInput:
     keys = tuple(COLUMNS.index(key) for key in rules.keys)
-    if rules.retain is None:
+    lateness, retain = rules.lateness, rules.retain
+    time = COLUMNS.index("ts")
+    if lateness is not None:
+        after = None if retain is None else retain.duration - lateness.duration
+        return NaiveInput(keys, rules.strict, time, lateness.duration, True, after)
+    if retain is None:
         return NaiveInput(keys, rules.strict)
-    return NaiveInput(keys, rules.strict, COLUMNS.index("ts"), rules.retain.duration)
+    return NaiveInput(keys, rules.strict, time, retain.duration)
 
 
 def table_of(events: list[Event], *, keyed: bool) -> pa.Table:
@@ -171,7 +184,7 @@ def changes(draw, latest: int, least: int = 0) -> list[Event]:
 def test_every_step_agrees_with_events_taken_one_after_the_other(data):
     rules = {name: data.draw(st.sampled_from(ALL)) for name in INPUTS}
     pair = Pair(rules)
-    retained = [name for name in INPUTS if rules[name].retain is not None]
+    retained = [name for name in INPUTS if rules[name].time_column is not None]
     for moment in range(data.draw(st.integers(1, 5))):
         names = data.draw(st.sets(st.sampled_from(["r", "s"])))
         events = {name: data.draw(changes(4 + 2 * moment)) for name in sorted(names)}

@@ -67,6 +67,27 @@ WRONG = [
     ("WITH q AS (SELECT a FROM q) SELECT * FROM q", 1, 26, "unknown table 'q'"),
     ("SELECT a FROM (SELECT s.a FROM s WHERE s.b = t.b) q, t", 1, 46, "unknown table 't'"),
     ("SELECT DISTINCT a FROM t ORDER BY b LIMIT 1", 1, 35, "add it to the list"),
+    ("SELECT rank() AS n FROM t", 1, 8, "write rank(...) OVER (...)"),
+    ("SELECT sum(b) OVER w AS n FROM t", 1, 20, "unknown window 'w'; in the WINDOW clause: none"),
+    ("SELECT sum(b) OVER w AS n FROM t WINDOW w AS (w)", 1, 41, "unknown window 'w'"),
+    (
+        "SELECT sum(b) OVER (w PARTITION BY b) AS n FROM t WINDOW w AS (PARTITION BY a)",
+        *(1, 8, "has a PARTITION BY already"),
+    ),
+    (
+        "SELECT sum(b) OVER (ORDER BY a ROWS BETWEEN 1 FOLLOWING AND 1 PRECEDING) AS n FROM t",
+        *(1, 8, "ends before it starts"),
+    ),
+    (
+        "SELECT sum(b) OVER (ORDER BY a ROWS BETWEEN UNBOUNDED FOLLOWING AND CURRENT ROW) FROM t",
+        *(1, 8, "cannot start with UNBOUNDED FOLLOWING"),
+    ),
+    (
+        "SELECT sum(b) OVER (ORDER BY a, b RANGE BETWEEN 1 PRECEDING AND CURRENT ROW) FROM t",
+        *(1, 8, "needs an ORDER BY of one column"),
+    ),
+    ("SELECT ntile(0) OVER (ORDER BY a) AS n FROM t", 1, 14, "write a whole number from 1 on"),
+    ("SELECT lag() OVER (ORDER BY a) AS n FROM t", 1, 12, "something is missing"),
 ]
 
 
@@ -91,10 +112,6 @@ UNSUPPORTED = [
     ("SELECT t.a FROM t POSITIONAL JOIN s", "POSITIONAL", "POSITIONAL JOIN"),
     ("SELECT a FROM main.t", "main", "name the table alone"),
     ("WITH RECURSIVE q AS (SELECT n + 1 AS n FROM q) SELECT n FROM q", "q", "without a UNION"),
-    ("SELECT a, rank() OVER (ORDER BY a) AS n FROM t", "rank", "window function"),
-    ("SELECT a, sum(b) OVER () AS n FROM t", "sum", "window function"),
-    ("SELECT a, row_number() OVER (ORDER BY a) AS n FROM t", "row_number", "QUALIFY"),
-    ("SELECT a FROM t QUALIFY count(*) OVER () > 1", "QUALIFY", "condition of QUALIFY"),
     ("SELECT sum(a) IGNORE NULLS AS n FROM t", "sum", "IGNORE NULLS"),
     ("SELECT a FROM t FETCH FIRST 3 ROWS WITH TIES", "FETCH", "use LIMIT"),
     ("SELECT a FROM t LIMIT 10%", "10", "PERCENT"),
@@ -103,22 +120,35 @@ UNSUPPORTED = [
     ("SELECT a FROM t UNION ALL BY NAME SELECT a FROM s", "BY", "BY NAME"),
     ("SELECT foo(a) AS n FROM t", "foo", "function foo()"),
     ("SELECT foo(a) FILTER (WHERE k) AS n FROM t", "foo", "aggregate foo()"),
+    ("SELECT a FROM t WHERE rank() OVER (ORDER BY a) = 1", "rank", "window function in WHERE"),
+    ("SELECT a FROM t GROUP BY a HAVING rank() OVER (ORDER BY a) = 1", "rank", "in HAVING"),
+    ("SELECT a FROM t GROUP BY rank() OVER (ORDER BY a)", "rank", "in GROUP BY"),
+    ("SELECT t.a FROM t JOIN s ON t.a = rank() OVER (ORDER BY t.b)", "rank", "JOIN ... ON"),
+    ("SELECT sum(rank() OVER (ORDER BY a)) AS n FROM t", "rank", "in an aggregate"),
+    ("SELECT rank() OVER (ORDER BY ntile(2) OVER (ORDER BY a)) AS n FROM t", "ntile", "in FROM"),
+    ("SELECT lag(a, b) OVER (ORDER BY a) AS n FROM t", "b) OVER", "write a whole number"),
     (
-        "SELECT a FROM (SELECT a, row_number() OVER (ORDER BY a, b) AS n FROM t LIMIT 3) q "
-        "WHERE n <= 2",
-        "row_number",
-        "QUALIFY",
+        "SELECT sum(a) OVER (ORDER BY a ROWS BETWEEN b PRECEDING AND CURRENT ROW) AS n FROM t",
+        "b PRECEDING",
+        "write a whole number",
     ),
     (
-        "SELECT q.a FROM s LEFT JOIN (SELECT a, row_number() OVER (ORDER BY a) AS n FROM t) q "
-        "ON s.a = q.a WHERE n = 1",
-        "row_number",
-        "QUALIFY",
+        "SELECT sum(a) OVER (ORDER BY d RANGE BETWEEN INTERVAL 1 MONTH PRECEDING AND CURRENT ROW) "
+        "AS n FROM t",
+        "sum",
+        "RANGE with an interval of months",
     ),
     (
-        "SELECT * FROM (SELECT a, row_number() OVER (ORDER BY a) AS n FROM t) WHERE n <= 2",
-        "*",
-        "leave it out",
+        "SELECT sum(a) OVER (ORDER BY c RANGE BETWEEN 1 PRECEDING AND CURRENT ROW) AS n FROM t",
+        "1",
+        "RANGE with an offset over string",
+    ),
+    ("SELECT row_number() IGNORE NULLS OVER (ORDER BY a) AS n FROM t", "row_n", "IGNORE NULLS"),
+    ("SELECT a FROM t WINDOW w AS (ORDER BY a)", "w AS", "no function uses"),
+    (
+        "SELECT a FROM s WHERE EXISTS (SELECT rank() OVER (ORDER BY t.b) FROM t WHERE t.a = s.a)",
+        "rank",
+        "a window function in a correlated subquery",
     ),
     ("SELECT f // a AS n FROM t", "f //", "trunc(a / b)"),
     ("SELECT md5(c) AS n FROM t", "md5", "function md5()"),
@@ -130,7 +160,7 @@ UNSUPPORTED = [
     ("SELECT extract(epoch FROM d) AS n FROM t", "d)", "field 'epoch'"),
     ("INSERT INTO t VALUES (1)", "INSERT", "INSERT"),
     ("CREATE TABLE z AS SELECT 1 AS x", "CREATE", "CREATE TABLE"),
-    ("CREATE TEMP VIEW z AS SELECT 1 AS x", "CREATE", "write CREATE VIEW"),
+    ("CREATE RECURSIVE VIEW z AS SELECT 1 AS x", "CREATE", "write SELECT or CREATE VIEW"),
 ]
 
 
@@ -174,8 +204,8 @@ STATEMENTS = [
     *["DESCRIBE t", "SUMMARIZE t", "SHOW TABLES", "EXPLAIN SELECT 1", "CALL x()", "EXECUTE x"],
     *["PREPARE x AS SELECT 1", "VACUUM", "CHECKPOINT", "INSTALL x", "LOAD x", "ANALYZE"],
     *["MERGE INTO t USING s ON t.a = s.a WHEN MATCHED THEN DELETE", "GRANT SELECT ON t TO x"],
-    *["COMMENT ON TABLE t IS 'x'", "PIVOT t ON a USING sum(b)"],
-    *["CREATE TABLE z (a INT)", "CREATE INDEX i ON t (a)", "CREATE MACRO m(x) AS x + 1"],
+    *["PIVOT t ON a USING sum(b)", "CREATE SCHEMA z", "CREATE SEQUENCE z"],
+    *["CREATE TABLE z AS SELECT 1 AS a", "CREATE INDEX i ON t (a)", "CREATE MACRO m(x) AS x + 1"],
 ]
 
 

@@ -265,7 +265,9 @@ def test_a_second_row_names_its_group_and_leaves_the_state_as_it_was():
     circuit.step({"t": [{"a": 1}], "u": [{"x": 1, "y": 5}]})
     with pytest.raises(EvaluationError, match=r"has 2 rows for t\.a = 1; select one"):
         circuit.step({"u": [{"x": 1, "y": 6}]})
-    delta = circuit.step({"u": [{"x": 1, "y": 5, "weight": -1}, {"x": 1, "y": 6, "weight": 1}]})["view"]
+    delta = circuit.step({"u": [{"x": 1, "y": 5, "weight": -1}, {"x": 1, "y": 6, "weight": 1}]})[
+        "view"
+    ]
     assert sorted(delta.to_pylist(), key=str) == [
         {"a": 1, "y": 5, "weight": -1},
         {"a": 1, "y": 6, "weight": 1},

@@ -38,6 +38,10 @@ CREATE VIEW groups AS
            avg(score) AS score, min(name) AS first, max(born) AS last
     FROM person GROUP BY city;
 CREATE VIEW richest AS SELECT name, money FROM person ORDER BY money DESC, name LIMIT 2;
+CREATE VIEW ranked AS
+    SELECT city, name, dense_rank() OVER w AS place, sum(money) OVER w AS money,
+           lag(score) OVER (PARTITION BY name ORDER BY id, score) AS previous
+    FROM person WINDOW w AS (PARTITION BY city ORDER BY born);
 CREATE VIEW alone AS SELECT name FROM person EXCEPT ALL SELECT one FROM pairs;
 CREATE VIEW total AS SELECT count(*) AS n, 'all' AS what FROM pairs;
 CREATE VIEW spent AS

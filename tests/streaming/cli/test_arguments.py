@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from circuits import DatalogError, InputOptions, Retention, SqlError, compile_sql
+from circuits import DatalogError, InputOptions, Lateness, Retention, SqlError, compile_sql
 from streaming import EventsError, SqlTarget, TargetError, ViewDelta
 from streaming.cli.arguments.changes_file import ChangesFile
 from streaming.cli.arguments.sink import JsonLines, SinkArgument, assign_sinks, build_outputs
@@ -49,6 +49,15 @@ def test_a_source_is_a_path_with_options_or_options_alone():
     assert (kafka.path, kafka.format) == (None, "kafka")
     assert kafka.options == {"kafka.bootstrap.servers": "a:1,b:2", "subscribe": "t"}
     assert kafka.input_options() is None and kafka.schema() is None
+
+
+def test_a_source_says_how_late_its_rows_may_be():
+    options = SourceArgument.parse("e=in/e,lateness=ts 5 minutes").input_options()
+    assert options == InputOptions(lateness=Lateness("ts", "5 minutes"))
+    both = SourceArgument.parse("e=in/e,lateness=n 5,retain=n 7").input_options()
+    assert both == InputOptions(lateness=Lateness("n", 5), retain=Retention("n", 7))
+    with pytest.raises(EventsError, match="lateness='ts': write COLUMN LENGTH"):
+        SourceArgument.parse("e=in/e,lateness=ts").input_options()
 
 
 def test_a_source_says_what_becomes_of_results_whose_rows_expire():

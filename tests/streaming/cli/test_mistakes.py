@@ -81,7 +81,7 @@ replay|q.sql|--source=e=in/a.csv|--batch=0 => Invalid value for '--batch'
 replay|q.sql|--source=e=in/a.csv|--pause=-1 => Invalid value for '--pause'
 replay|q.sql|--source=e=in/a.csv|--output=in => --output in: exists already; name a new folder
 replay|q.sql|--source=e=in/a.csv|--output=file/x => file: is a file, not a folder
-explain|q.sql => Missing option '--source'
+explain|q.sql => unknown table 'e'; tables: none
 explain|q.sql|IN|--analyse => (Possible options: --analyze)
 explain|q.sql|--source=e=schema=src int|--analyze => no files to read
 explain|q.sql|IN|--formula=fast => unknown formula 'fast'

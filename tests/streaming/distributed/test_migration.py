@@ -200,6 +200,9 @@ ALL = """
         count(DISTINCT note) AS notes, max(dst) AS last FROM e LEFT JOIN p ON dst = id GROUP BY src;
     CREATE VIEW top AS SELECT src, dst, note FROM e JOIN p ON src = id
         QUALIFY row_number() OVER (PARTITION BY src ORDER BY note DESC, dst) <= 2;
+    CREATE VIEW runs AS SELECT src, at, sum(at) OVER w AS total, dense_rank() OVER w AS place,
+        lag(dst) OVER (PARTITION BY src ORDER BY at, dst) AS previous FROM e JOIN p ON src = id
+        WINDOW w AS (PARTITION BY src ORDER BY at);
     CREATE VIEW ends AS SELECT DISTINCT dst FROM e EXCEPT SELECT id FROM p WHERE pay > 2;
     CREATE VIEW worth AS SELECT sum(pay) AS worth, count(*) AS n FROM e JOIN p ON dst = id;
 """

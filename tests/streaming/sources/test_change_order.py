@@ -154,7 +154,7 @@ def test_the_command_line_does_not_warn_of_what_has_an_order(tmp_path, capsys, w
     ("words", "said"),
     [
         (("sequence=at",), "sequence=at orders the changes of a key: add keys=COLUMN"),
-        (("keys=nr", "sequence=att"), "sequence=att is not a column; columns are nr, city, at"),
+        (("keys=nr", "sequence=att"), "sequence=att is not a column; columns: nr, city, at"),
         (("keys=nr", "sequence=tag"), "the sequence 'tag' is of type string, whose codes have no"),
     ],
 )
@@ -194,5 +194,5 @@ def test_a_feed_takes_the_column_of_the_stream_or_is_refused():
 
     given = feed(f"orders=format=kafka,feed=debezium,{FILES},keys=nr,sequence=timestamp")
     assert (given.sequence, given.relation) == ("timestamp", "orders")
-    with pytest.raises(EventsError, match="feed=append accepts no column of the stream"):
+    with pytest.raises(EventsError, match="feed=append does not accept a column of the stream"):
         feed(f"orders=in,{FILES},feed=append,keys=nr,sequence=sequence")

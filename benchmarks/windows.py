@@ -1,0 +1,133 @@
+"""Measures window functions on one partition of many rows.
+
+Claim: a step of 100 changes takes less than 10 CPU milliseconds for lag, running sums, ranks and
+bounded frames over a partition of 10**6 rows. Changes are at random times for functions of nearby
+rows, and among the last 2,000 rows for functions that change all rows behind a change.
+
+Each step inserts 50 rows and deletes 50. After the last step the view is compared with the view of
+another circuit that gets the remaining rows in one step.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import numpy as np
+import pyarrow as pa
+import typer
+
+from benchmarks.cost import Clock, Cost, median
+from benchmarks.result import Result, Row
+from benchmarks.verdict import Verdict
+from circuits import compile_sql
+
+CLAIM: Final = "A step of 100 changes in one partition of a million rows takes under 10 CPU ms"
+TABLE: Final = "Window functions"
+TARGET_MS: Final = 10.0
+CHANGES: Final = 100
+STEPS: Final = 20
+WARM_UP: Final = 3
+LAST_ROWS: Final = 2000
+SCHEMAS: Final = {"e": "t BIGINT NOT NULL, x BIGINT NOT NULL"}
+NEAR: Final = {
+    "lag": "lag(x) OVER (ORDER BY t)",
+    "sum of 10 rows": "sum(x) OVER (ORDER BY t ROWS BETWEEN 9 PRECEDING AND CURRENT ROW)",
+    "max of a range": "max(x) OVER (ORDER BY t RANGE BETWEEN 100 PRECEDING AND CURRENT ROW)",
+    "first value": "first_value(x) OVER (ORDER BY t)",
+}
+SUFFIX: Final = {
+    "running sum": "sum(x) OVER (ORDER BY t)",
+    "row number": "row_number() OVER (ORDER BY t)",
+    "dense rank": "dense_rank() OVER (ORDER BY t)",
+}
+
+
+class Stream:
+    """Rows with times 0, 10, 20, ..., and steps that each replace 50 of them.
+
+    Args:
+        rows: The number of rows of the load.
+        first: Changed rows are from this one on.
+        seed: Of the random choices.
+    """
+
+    def __init__(self, rows: int, first: int, seed: int) -> None:
+        self._random = np.random.default_rng(seed)
+        self.times = np.arange(rows) * 10
+        self.values = self._random.integers(0, 1000, rows)
+        self._changed = first + self._random.permutation(rows - first)
+
+    def load(self) -> pa.Table:
+        """Return all rows as they are now."""
+        return pa.table({"t": self.times, "x": self.values})
+
+    def step(self) -> pa.Table:
+        """Move some rows to times nearby."""
+        half = CHANGES // 2
+        chosen, self._changed = self._changed[:half], self._changed[half:]
+        old_times, old_values = self.times[chosen], self.values[chosen]
+        self.times[chosen] += 5
+        self.values[chosen] = self._random.integers(0, 1000, half)
+        return pa.table(
+            {
+                "t": np.concatenate((old_times, self.times[chosen])),
+                "x": np.concatenate((old_values, self.values[chosen])),
+                "weight": np.repeat([-1, 1], half),
+            }
+        )
+
+
+def measure(verdict: Verdict, name: str, call: str, rows: int, *, near_end: bool, seed: int) -> Row:
+    """Measure one function, and check the view after the last step."""
+    text = f"SELECT t, {call} AS y FROM e"
+    stream = Stream(rows, rows - LAST_ROWS if near_end else 0, seed)
+    circuit = compile_sql(text, SCHEMAS, materialize=True)
+    clock = Clock()
+    circuit.step({"e": stream.load()})
+    load = clock.read()
+    costs: list[Cost] = []
+    results = 0
+    for number in range(WARM_UP + STEPS):
+        table = stream.step()
+        clock = Clock()
+        delta = circuit.step({"e": table})["view"]
+        if number >= WARM_UP:
+            costs.append(clock.read())
+            results += delta.num_rows
+    again = compile_sql(text, SCHEMAS, materialize=True)
+    again.step({"e": stream.load()})
+    views = [one.views["view"].sort_by([("t", "ascending")]) for one in (circuit, again)]
+    verdict.set_truth(name, rows)
+    same = views[0].num_rows if views[0].equals(views[1]) else -1
+    verdict.compare("rows after all steps, as of one step", name, same)
+    milliseconds = 1000 * median(costs).cpu
+    return {
+        "function": name,
+        "rows": rows,
+        "changes": CHANGES,
+        "changed results": round(results / STEPS),
+        "load CPU s": load.cpu,
+        "CPU ms": milliseconds,
+        "target": TARGET_MS,
+        "met": milliseconds <= TARGET_MS,
+    }
+
+
+def main(
+    seed: Annotated[int, typer.Option(help="Of the random rows.")] = 1,
+    quick: Annotated[bool, typer.Option("--quick", help="100,000 rows.")] = False,
+    json: Annotated[Path | None, typer.Option(help="Where to write the result.")] = None,
+) -> None:
+    """Measure all functions; exit status 1 if an answer is wrong."""
+    rows, verdict = (100_000 if quick else 1_000_000), Verdict()
+    result = Result("windows", CLAIM, {TABLE: []})
+    for calls, near_end in ((NEAR, False), (SUFFIX, True)):
+        for name, call in calls.items():
+            row = measure(verdict, name, call, rows, near_end=near_end, seed=seed)
+            result.tables[TABLE].append(row)
+    verdict.close(result, json)
+
+
+if __name__ == "__main__":
+    typer.run(main)

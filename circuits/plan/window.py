@@ -1,0 +1,182 @@
+"""Window: functions over the rows around each row (SQL's ``OVER``).
+
+The node appends one column per call to the rows of its input. The rows of a partition are ordered;
+the frame of a row is the part of its partition that a function reads::
+
+    sum(x) OVER (PARTITION BY k ORDER BY t ROWS BETWEEN 2 PRECEDING AND CURRENT ROW)
+
+    k  t  x   frame        sum
+    7  1  10  10            10
+    7  2  20  10 20         30
+    7  3  30  10 20 30      60
+    7  4  40  20 30 40      90
+
+A row of weight w counts as w equal rows. Rows of weight zero or below are ignored. Rows that are
+equal in the order are ordered by their other columns, so the result is a function of the input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, Literal
+
+import pyarrow as pa
+
+from circuits.plan.columns import Field, Fields, Order
+from circuits.plan.node import UnaryNode
+
+__all__ = ["RANKING", "WHOLE_PARTITION", "Frame", "Window", "WindowCall"]
+
+#: Functions of the position of a row in its partition; they read no argument and no frame.
+RANKING: Final = frozenset(
+    {"row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile"}
+)
+
+FrameMode = Literal["rows", "range", "groups"]
+Exclusion = Literal["none", "current row", "group", "ties"]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The rows that a function reads, relative to the current row.
+
+    Attributes:
+        mode: The unit of the bounds: rows, values of the order column, or groups of equal rows.
+        start: The first bound: negative before the current row, None for the partition's start.
+            In ``range`` mode, 0 includes all rows equal to the current row in the order; other
+            numbers are differences of the codes of the order column (of floats: of the values).
+        end: The last bound, inclusive; None for the partition's end.
+        exclude: The rows that are left out: the current row, its group of equal rows, or the
+            other rows of this group (``ties``).
+    """
+
+    mode: FrameMode = "range"
+    start: int | float | None = None
+    end: int | float | None = 0
+    exclude: Exclusion = "none"
+
+    def key(self) -> tuple[object, ...]:
+        """All parts."""
+        return self.mode, self.start, self.end, self.exclude
+
+    def label(self) -> str:
+        """The frame as SQL writes it.
+
+        >>> Frame("rows", -2, 0).label()
+        'rows between 2 preceding and current row'
+        """
+        low = "unbounded preceding" if self.start is None else _bound(self.start)
+        high = "unbounded following" if self.end is None else _bound(self.end)
+        exclude = "" if self.exclude == "none" else f" exclude {self.exclude}"
+        return f"{self.mode} between {low} and {high}{exclude}"
+
+
+WHOLE_PARTITION: Final = Frame("rows", None, None)
+
+
+@dataclass(frozen=True)
+class WindowCall:
+    """One function over a window.
+
+    Attributes:
+        function: A ranking function, ``lag``, ``lead``, ``first_value``, ``last_value``,
+            ``nth_value``, or an aggregate function.
+        arguments: Columns of the input: the value, and for lag and lead the default.
+        type: The type of the result.
+        name: The name of the result column.
+        frame: The frame; ranking functions, lag and lead ignore it.
+        number: The distance of lag (negative: lead), n of nth_value, the buckets of ntile.
+        ignore_nulls: True if rows with a NULL value are skipped.
+        distinct: True if an aggregate reads each value of the frame once.
+    """
+
+    function: str
+    arguments: tuple[int, ...]
+    type: pa.DataType
+    name: str
+    frame: Frame = WHOLE_PARTITION
+    number: int = 1
+    ignore_nulls: bool = False
+    distinct: bool = False
+
+    def key(self) -> tuple[object, ...]:
+        """Everything but the name of the result."""
+        return (
+            self.function,
+            self.arguments,
+            self.type,
+            *self.frame.key(),
+            self.number,
+            self.ignore_nulls,
+            self.distinct,
+        )
+
+    def label(self, fields: Fields) -> str:
+        """The call with the names of the columns.
+
+        >>> call = WindowCall("sum", (0,), pa.int64(), "total", Frame("rows", -2, 0))
+        >>> call.label((Field("price", pa.int64()),))
+        'sum(price) rows between 2 preceding and current row'
+        """
+        names = [fields[column].name for column in self.arguments]
+        if self.function in ("lag", "lead", "nth_value", "ntile"):
+            names.insert(min(1, len(names)), str(self.number))
+        distinct = "distinct " if self.distinct else ""
+        nulls = " ignore nulls" if self.ignore_nulls else ""
+        has_frame = self.function not in RANKING | {"lag", "lead"}
+        frame = f" {self.frame.label()}" if has_frame else ""
+        return f"{self.function}({distinct}{', '.join(names)}){nulls}{frame}"
+
+
+@dataclass(frozen=True)
+class Window(UnaryNode):
+    """The columns of the input, then one column per call; all calls share partition and order."""
+
+    partition: tuple[int, ...]
+    order: tuple[Order, ...]
+    calls: tuple[WindowCall, ...]
+
+    @cached_property
+    def fields(self) -> Fields:
+        return self.input.fields + tuple(
+            Field(call.name, call.type, nullable=not self._is_never_null(call))
+            for call in self.calls
+        )
+
+    def key(self) -> tuple[object, ...]:
+        order = tuple((o.column, o.descending, o.nulls_first) for o in self.order)
+        return self.partition, order, tuple(call.key() for call in self.calls)
+
+    def label(self) -> str:
+        fields = self.input.fields
+        calls = ", ".join(call.label(fields) for call in self.calls)
+        by = _join_names([fields[column].name for column in self.partition])
+        order = _join_names([order.label(fields) for order in self.order])
+        parts = [f"partition by {by}" if by else "", f"order by {order}" if order else ""]
+        return f"window {calls} over ({' '.join(filter(None, parts))})"
+
+    @property
+    def partitioning(self) -> tuple[int, ...]:
+        return self.partition
+
+    def _may_be_null(self, column: int) -> bool:
+        width = len(self.input.fields)
+        if column < width:
+            return self.input.is_nullable(column)
+        return not self._is_never_null(self.calls[column - width])
+
+    @staticmethod
+    def _is_never_null(call: WindowCall) -> bool:
+        return call.function in RANKING or call.function == "count"
+
+
+def _bound(offset: int | float) -> str:
+    if offset == 0:
+        return "current row"
+    return f"{abs(offset)} {'preceding' if offset < 0 else 'following'}"
+
+
+def _join_names(names: Sequence[str]) -> str:
+    return ", ".join(names)

@@ -1,0 +1,79 @@
+"""Order groups: the groups of rows that are equal in the order of a partition.
+
+::
+
+    groups(Z)[partition, sort columns] = 1 if Z has rows of positive weight with these columns
+
+The number of groups before a row, its dense_rank() minus 1, is one search per run
+(`dbsp_wcoj.storage.row_ranges`).
+
+Cost: O(1) state per group; O(log N) per changed group and run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from circuits.runtime.operators.row_order import RowOrder
+from circuits.types.codecs.codec import Codec
+from dbsp_wcoj import Trace, ZSet
+from dbsp_wcoj.storage.row_ranges import RowRanges
+from dbsp_wcoj.storage.trace import TraceStep
+from dbsp_wcoj.zset import Int64Array
+
+__all__ = ["OrderGroups"]
+
+
+class OrderGroups:
+    """The groups of all partitions.
+
+    Args:
+        order: The layout of the rows; the order must be exact (`RowOrder.is_exact`).
+    """
+
+    def __init__(self, order: RowOrder) -> None:
+        self._keys = order.keys
+        self._width = order.keys + order.order_width
+        self.trace = Trace(self._width)
+        self.coded_columns: Mapping[int, Codec] = {
+            column: codec for column, codec in order.coded_columns.items() if column < self._width
+        }
+
+    def prepare(
+        self, changed: Int64Array, rows: RowRanges, negative: RowRanges | None
+    ) -> TraceStep | None:
+        """Stage the change of the groups.
+
+        Args:
+            changed: The changed rows, sorted, in the layout of the trace of rows.
+            rows: All rows, without and with the step.
+            negative: The negative weights of all rows, without and with the step; None if no row
+                has one.
+        """
+        groups = changed[: self._width]
+        differs = np.any(groups[:, 1:] != groups[:, :-1], axis=0)
+        groups = groups[:, np.concatenate((np.ones(min(groups.shape[1], 1), np.bool), differs))]
+        old, new = _weights(rows, groups)
+        if negative is not None:
+            old_negative, new_negative = _weights(negative, groups)
+            old, new = old - old_negative, new - new_negative
+        change = np.subtract(new > 0, old > 0, dtype=np.int64)
+        nonzero = np.flatnonzero(change)
+        if not len(nonzero):
+            return None
+        return self.trace.prepare(ZSet(groups[:, nonzero], change[nonzero]))
+
+    def before(self, rows: Int64Array, step: TraceStep | None) -> tuple[Int64Array, Int64Array]:
+        """Return the numbers of groups before those of some rows, without and with a step."""
+        ranges = RowRanges(self.trace, step)
+        bottom = ranges.seek(rows[: self._keys])
+        here = ranges.seek(rows[: self._width])
+        return here.old - bottom.old, here.new - bottom.new
+
+
+def _weights(ranges: RowRanges, prefixes: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """The weights of all rows that begin with each prefix, without and with the step."""
+    start, stop = ranges.seek(prefixes), ranges.seek(prefixes, after=True)
+    return stop.old - start.old, stop.new - start.new

@@ -1,0 +1,307 @@
+"""Window functions: one more column per call, computed from the rows around each row.
+
+::
+
+    window(Z)    = per partition the rows of positive weight in order, a row of weight w as w rows;
+                   each with the results of the calls
+    window^Δ(d)  = window(I(d)) - window(z⁻¹(I(d)))      for the partitions of rows of d only
+
+An example stream, ``row_number() OVER (PARTITION BY k ORDER BY x)`` of rows (k, x)::
+
+    delta     {(7,3): +1, (7,5): +1}        {(7,4): +1}
+    output    {(7,3,1): +1, (7,5,2): +1}    {(7,4,2): +1, (7,5,2): -1, (7,5,3): +1}
+
+State: the rows, once, in the order (partition, sort columns, other columns), see `row_order`; for
+running sums their digits (`prefix_totals`); for dense_rank the groups (`order_groups`).
+
+Cost: a step reads the rows whose results can change, and the rows that these read
+(`window_segments`): O(log N) per changed row and run, and O(1) per row that is read. If a call
+reads its whole partition, or the rows to read are most of it, the step reads the changed partitions
+as a whole. The same holds if rows have negative weights, or if the order is that of strings, which
+the order of the trace does not decide.
+
+Alternatives considered: a balanced tree per partition, with totals in its nodes. The runs of a
+trace store running sums of their weights, so their searches return the same totals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from circuits.plan.window import Window
+from circuits.runtime.operators.operator import Result, StepContext
+from circuits.runtime.operators.order_groups import OrderGroups
+from circuits.runtime.operators.prefix_totals import PrefixTotals
+from circuits.runtime.operators.row_order import RowOrder
+from circuits.runtime.operators.window_functions import Totals, WindowFunctions
+from circuits.runtime.operators.window_segments import (
+    Segments,
+    add_saturating,
+    find_segments,
+    is_null_key,
+    reach_of,
+)
+from circuits.types.arrow_types import value_type
+from circuits.types.codecs.arrow_buffers import BoolArray
+from circuits.types.codecs.codec import NULL, Codec, Codecs
+from dbsp_wcoj import Trace, ZSet
+from dbsp_wcoj.limits import Budget
+from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
+from dbsp_wcoj.storage.row_ranges import RowRanges
+from dbsp_wcoj.storage.trace import Staged, StagedGroup, TraceStep
+from dbsp_wcoj.zset import Int64Array, consolidated_rows
+
+__all__ = ["WindowOperator"]
+
+# A segment costs as much as reading this many rows; smaller partitions are read as a whole.
+SEGMENT_OVERHEAD_ROWS: Final = 16
+
+
+class WindowOperator:
+    """The rows of the input with the results of window functions.
+
+    Args:
+        plan: The node; `circuits.plan.window.Window` defines the result.
+        codecs: The codes of values.
+
+    >>> import pyarrow as pa
+    >>> from circuits.plan.nodes import Field, Order, Scan
+    >>> from circuits.plan.window import WindowCall
+    >>> plan = Window(
+    ...     Scan("r", (Field("x", pa.int64()),)),
+    ...     partition=(),
+    ...     order=(Order(0),),
+    ...     calls=(WindowCall("row_number", (), pa.int64(), "n"),),
+    ... )
+    >>> WindowOperator(plan, Codecs()).evaluate([ZSet.from_rows([(5,), (3,), (5,)])])
+    ZSet({(3, 1): 1, (5, 2): 1, (5, 3): 1})
+    """
+
+    def __init__(self, plan: Window, codecs: Codecs) -> None:
+        self.arity = len(plan.fields)
+        fields = plan.input.fields
+        self._order = RowOrder(fields, plan.partition, plan.order, codecs)
+        self._functions = WindowFunctions(plan, codecs)
+        self._rows = Trace(self._order.width)
+        self._negative = Trace(self._order.width)
+        value_order = (
+            len(plan.order) == 1
+            and self._order.order_width == 1
+            and not pa.types.is_floating(value_type(fields[plan.order[0].column].type))
+        )
+        self._reach = reach_of(plan, value_order=value_order) if self._order.is_exact else None
+        summed: dict[int, bool] = {}
+        for call in plan.calls if self._reach is not None else ():
+            if call.function in ("count", "sum", "avg") and call.frame.start is None:
+                for column in call.arguments:
+                    summed[column] = summed.get(column, False) or call.function != "count"
+        self._totals = PrefixTotals(self._order, summed, [codecs.codec(f.type) for f in fields])
+        has_groups = any(call.function == "dense_rank" for call in plan.calls)
+        self._groups = None
+        self.traces: tuple[Trace, ...] = (self._rows, self._negative, self._totals.trace)
+        coded = self._order.coded_columns
+        self.coded_columns: tuple[Mapping[int, Codec], ...] = (
+            coded,
+            coded,
+            self._totals.coded_columns,
+        )
+        if self._reach is not None and has_groups:
+            self._groups = OrderGroups(self._order)
+            self.traces += (self._groups.trace,)
+            self.coded_columns += (self._groups.coded_columns,)
+
+    def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
+        """The result for a whole Z-set."""
+        (zset,) = inputs
+        stored = self._order.to_trace(zset)
+        starts = self._order.group_starts(stored.row_array)
+        places = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(stored))))
+        rows = self._results(places, stored.row_array, stored.weight_array)
+        return consolidated_rows(rows, np.ones(rows.shape[1], np.int64))
+
+    def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
+        """The change of the rows of the partitions in the delta.
+
+        Raises:
+            WeightOverflowError: The total weight of a row would leave int64.
+            EvaluationError: A sum does not fit the type of the result.
+        """
+        (delta,) = deltas
+        if not len(delta):
+            return ZSet.empty(self.arity), None
+        stored = self._order.to_trace(delta)
+        step = self._rows.prepare(stored)
+        staged: list[Staged] = [step]
+        keys = self._order.keys
+        starts = self._order.group_starts(stored.row_array)
+        prefixes = stored.row_array[:keys, starts]
+        if self._reach is None:
+            return self._whole_partitions(prefixes, step, context.budget), step
+        has_negative = not self._negative.is_empty
+        negative_step = None
+        if has_negative or (stored.weight_array < 0).any():
+            before = self._rows.weights_of(stored)
+            after = before + stored.weight_array
+            negative = np.minimum(after, 0) - np.minimum(before, 0)
+            changed = np.flatnonzero(negative)
+            if len(changed):
+                rows = ZSet(stored.row_array[:, changed], negative[changed])
+                negative_step = self._negative.prepare(rows)
+                staged.append(negative_step)
+                has_negative = True
+        totals_step = self._totals.prepare(stored, self._order.to_input(stored.row_array))
+        if totals_step is not None:
+            staged.append(totals_step)
+        ranges = RowRanges(self._rows, step)
+        groups_step = None
+        if self._groups is not None:
+            negative = RowRanges(self._negative, negative_step) if has_negative else None
+            groups_step = self._groups.prepare(stored.row_array, ranges, negative)
+            if groups_step is not None:
+                staged.append(groups_step)
+        change = None
+        if not has_negative:
+            partition = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(stored))))
+            segments = self._find_segments(ranges, stored.row_array, partition, prefixes)
+            if segments is not None:
+                totals = self._totals_before(ranges, segments, totals_step, groups_step)
+                change = self._segments(segments, totals, context.budget)
+        if change is None:
+            change = self._whole_partitions(prefixes, step, context.budget)
+        return change, StagedGroup(staged)
+
+    def _whole_partitions(self, prefixes: Int64Array, step: TraceStep, budget: Budget) -> ZSet:
+        """The change of all rows of partitions."""
+        read = prefix_lookup(self._rows, prefixes, step=step)
+        rows = np.concatenate((prefixes[:, read.places], read.rows))
+        _count_repeated_rows(read.old, budget, self.arity)
+        _count_repeated_rows(read.new, budget, self.arity)
+        return self._difference(
+            self._results(read.places, rows, read.old), self._results(read.places, rows, read.new)
+        )
+
+    def _find_segments(
+        self, ranges: RowRanges, changed: Int64Array, partition: Int64Array, prefixes: Int64Array
+    ) -> Segments | None:
+        """The segments around changed rows; None if whole partitions are less work."""
+        reach = self._reach
+        assert reach is not None
+        whole = ranges.seek(prefixes, after=True).positions.sum()
+        whole -= ranges.seek(prefixes).positions.sum()
+        near = 2 * (reach.rows_before + reach.rows_behind) + SEGMENT_OVERHEAD_ROWS
+        if changed.shape[1] * near > whole:
+            return None
+        return find_segments(ranges, changed, partition, prefixes, self._order.order_width, reach)
+
+    def _totals_before(
+        self,
+        ranges: RowRanges,
+        segments: Segments,
+        totals_step: TraceStep | None,
+        groups_step: TraceStep | None,
+    ) -> tuple[Totals | None, Totals | None]:
+        """What the calls read of the rows before each segment, without and with the step."""
+        reach = self._reach
+        assert reach is not None
+        if not (reach.from_start or reach.first_row):
+            return None, None
+        start, bottom = segments.start, segments.partition_start
+        old, new = Totals(start.old - bottom.old), Totals(start.new - bottom.new)
+        if reach.from_start:
+            rows = segments.rows
+            first = rows.rows[:, np.searchsorted(rows.ranges, np.arange(len(old.rows)))]
+            old, new = self._totals.before(first, old.rows, new.rows, totals_step)
+            if self._groups is not None:
+                old_groups, new_groups = self._groups.before(first, groups_step)
+                old, new = replace(old, groups=old_groups), replace(new, groups=new_groups)
+        if reach.first_row:
+            # Only segments that begin with their partition change its first row.
+            top = ranges.read(bottom, ranges.neighbour(bottom, segments.partition_stop, 1))
+            present = np.flatnonzero(top.old > 0)
+            owner, at = np.unique(top.ranges[present], return_index=True)
+            codes = self._order.to_input(top.rows[:, present[at]])
+            first_rows = np.full((len(codes), len(old.rows)), NULL)
+            first_rows[:, owner] = codes
+            old, new = replace(old, first_rows=first_rows), replace(new, first_rows=first_rows)
+        return old, new
+
+    def _segments(
+        self, segments: Segments, totals: tuple[Totals | None, Totals | None], budget: Budget
+    ) -> ZSet:
+        """The change of the rows around changed rows."""
+        _count_repeated_rows(segments.rows.old, budget, self.arity)
+        _count_repeated_rows(segments.rows.new, budget, self.arity)
+        return self._difference(
+            self._segment_results(segments, segments.rows.old, totals[0]),
+            self._segment_results(segments, segments.rows.new, totals[1]),
+        )
+
+    @staticmethod
+    def _difference(old: Int64Array, new: Int64Array) -> ZSet:
+        """The rows of ``new``, each with weight 1, minus those of ``old``."""
+        weights = np.repeat(np.array([-1, 1], np.int64), [old.shape[1], new.shape[1]])
+        return consolidated_rows(np.concatenate((old, new), axis=1), weights)
+
+    def _segment_results(
+        self, segments: Segments, weights: Int64Array, totals: Totals | None
+    ) -> Int64Array:
+        """The rows of segments whose results can be computed, with these."""
+        reach = self._reach
+        assert reach is not None
+        rows = segments.rows
+        index = np.repeat(np.arange(len(weights)), weights)
+        segment = rows.ranges[index]
+        codes = self._order.to_input(rows.rows[:, index])
+        begins: BoolArray = np.ones(len(index), np.bool)
+        begins[1:] = segment[1:] != segment[:-1]
+        if totals is not None:
+            totals = totals.take(segment[np.flatnonzero(begins)])
+        results = self._functions.results(codes, begins, totals)
+        start = np.searchsorted(segment, segment, side="left")
+        stop = np.searchsorted(segment, segment, side="right")
+        row = np.arange(len(index))
+        at_start, at_end = segments.begins_partition[segment], segments.ends_partition[segment]
+        enough_before = row - start >= reach.rows_before
+        enough_behind = stop - 1 - row >= reach.rows_behind
+        if reach.values_before is not None and reach.values_behind is not None:
+            value = rows.rows[self._order.keys, index]
+            low, high = segments.low_value[segment], segments.high_value[segment]
+            is_null = is_null_key(value)
+            enough_before &= is_null | (add_saturating(value, -reach.values_before) >= low)
+            enough_behind &= is_null | (add_saturating(value, reach.values_behind) <= high)
+        valid = np.flatnonzero((at_start | enough_before) & (at_end | enough_behind))
+        return np.concatenate((codes, results))[:, valid]
+
+    def _results(self, places: Int64Array, rows: Int64Array, weights: Int64Array) -> Int64Array:
+        """The rows with their results, a row of weight w as w rows.
+
+        Args:
+            places: The number of each row's partition.
+            rows: Rows of whole partitions in the layout of the trace.
+            weights: Their weights.
+        """
+        order = self._order.sort_positions(places, rows, by_order_only=True)
+        order = np.repeat(order, np.maximum(weights[order], 0))
+        places = places[order]
+        codes = self._order.to_input(rows[:, order])
+        begins: BoolArray = np.concatenate(
+            (np.ones(min(len(places), 1), np.bool), places[1:] != places[:-1])
+        )
+        results = self._functions.results(codes, begins)
+        return np.concatenate((codes, results))
+
+
+def _count_repeated_rows(weights: Int64Array, budget: Budget, columns: int) -> None:
+    """Count the rows that rows of a weight above 1 become.
+
+    Raises:
+        LimitError: They are more than a step may produce.
+    """
+    repeated = np.maximum(weights, 1).sum(dtype=np.float64) - len(weights)
+    if repeated:
+        budget.add_rows(int(repeated), columns)

@@ -1,0 +1,207 @@
+"""Frames: the rows of its partition that a window function reads for each row.
+
+All arrays are over the rows of whole partitions in order, one partition after the other. A frame is
+up to three index ranges per row, because EXCLUDE cuts rows out of the middle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from circuits.plan.window import Frame
+from circuits.types.codecs.arrow_buffers import BoolArray
+from dbsp_wcoj.zset import Int64Array
+
+__all__ = ["FrameRanges", "Partitions", "RangeOrder", "frame_ranges"]
+
+
+class IndexRange(NamedTuple):
+    """For each row the rows from ``start`` to before ``stop``; empty if they are equal."""
+
+    start: Int64Array
+    stop: Int64Array
+
+
+FrameRanges = Sequence[IndexRange]
+
+
+@dataclass(frozen=True)
+class Partitions:
+    """Where partitions, and groups of rows that are equal in the order, begin.
+
+    Attributes:
+        partition_begins: A mask of the rows that begin a partition.
+        group_begins: A mask of the rows that begin a group; includes all beginnings of partitions.
+
+    >>> starts = np.array([True, False, False, True])
+    >>> groups = np.array([True, False, True, True])
+    >>> partitions = Partitions(starts, groups)
+    >>> partitions.start.tolist(), partitions.stop.tolist()
+    ([0, 0, 0, 3], [3, 3, 3, 4])
+    >>> partitions.group_start.tolist(), partitions.group_stop.tolist()
+    ([0, 0, 2, 3], [2, 2, 3, 4])
+    """
+
+    partition_begins: BoolArray
+    group_begins: BoolArray
+
+    def __len__(self) -> int:
+        return len(self.partition_begins)
+
+    @cached_property
+    def row(self) -> Int64Array:
+        """The index of each row."""
+        return np.arange(len(self), dtype=np.int64)
+
+    @cached_property
+    def number(self) -> Int64Array:
+        """The number of each row's partition, from 0."""
+        return np.cumsum(self.partition_begins) - 1
+
+    @cached_property
+    def group(self) -> Int64Array:
+        """The number of each row's group, from 0, counted through all partitions."""
+        return np.cumsum(self.group_begins) - 1
+
+    @cached_property
+    def start(self) -> Int64Array:
+        """The first row of each row's partition."""
+        return np.flatnonzero(self.partition_begins)[self.number]
+
+    @cached_property
+    def stop(self) -> Int64Array:
+        """The row after the last one of each row's partition."""
+        return self._bounds(self.partition_begins)[self.number + 1]
+
+    @cached_property
+    def group_start(self) -> Int64Array:
+        """The first row of each row's group."""
+        return self.group_bounds[self.group]
+
+    @cached_property
+    def group_stop(self) -> Int64Array:
+        """The row after the last one of each row's group."""
+        return self.group_bounds[self.group + 1]
+
+    @cached_property
+    def group_bounds(self) -> Int64Array:
+        """The first row of every group, then the number of rows."""
+        return self._bounds(self.group_begins)
+
+    def _bounds(self, begins: BoolArray) -> Int64Array:
+        return np.append(np.flatnonzero(begins), len(self))
+
+
+@dataclass(frozen=True)
+class RangeOrder:
+    """The order column of a frame of mode ``range`` with an offset.
+
+    Attributes:
+        values: Numbers that ascend within each partition, wherever ``present``; int64 or float64.
+        present: A mask of the rows whose value is not NULL.
+    """
+
+    values: Int64Array | np.ndarray
+    present: BoolArray
+
+
+def frame_ranges(
+    frame: Frame, partitions: Partitions, range_order: RangeOrder | None
+) -> FrameRanges:
+    """Return the index ranges of each row's frame; ranges are in the order of the rows.
+
+    Args:
+        frame: The frame.
+        partitions: The rows.
+        range_order: The order column, needed for mode ``range`` with an offset.
+
+    Complexity:
+        O(n); with an offset of mode ``range`` O(n log n).
+    """
+    start = _bound(frame, frame.start, partitions, range_order, is_end=False)
+    stop = _bound(frame, frame.end, partitions, range_order, is_end=True)
+    start = np.clip(start, partitions.start, partitions.stop)
+    stop = np.maximum(np.clip(stop, partitions.start, partitions.stop), start)
+    if frame.exclude == "none":
+        return [IndexRange(start, stop)]
+    if frame.exclude == "current row":
+        first, last = partitions.row, partitions.row + 1
+    else:
+        first, last = partitions.group_start, partitions.group_stop
+    before = IndexRange(start, np.clip(first, start, stop))
+    after = IndexRange(np.clip(last, start, stop), stop)
+    if frame.exclude != "ties":
+        return [before, after]
+    row = partitions.row
+    inside = (start <= row) & (row < stop)
+    return [before, IndexRange(row, row + inside), after]
+
+
+def _bound(
+    frame: Frame,
+    offset: int | float | None,
+    partitions: Partitions,
+    range_order: RangeOrder | None,
+    *,
+    is_end: bool,
+) -> Int64Array:
+    """The index of the first row of each frame; or, of its end, the index after the last row."""
+    if offset is None:
+        return partitions.stop if is_end else partitions.start
+    if frame.mode == "rows":
+        return partitions.row + int(np.clip(offset, -(2**62), 2**62)) + is_end
+    if offset == 0:
+        return partitions.group_stop if is_end else partitions.group_start
+    if frame.mode == "groups":
+        return _group_bound(int(offset), partitions, is_end=is_end)
+    assert range_order is not None
+    return _value_bound(offset, partitions, range_order, is_end=is_end)
+
+
+def _group_bound(offset: int, partitions: Partitions, *, is_end: bool) -> Int64Array:
+    groups = len(partitions.group_bounds) - 1
+    offset = max(-groups - 1, min(offset, groups + 1))
+    group = partitions.group + offset + is_end
+    first = partitions.group[partitions.start]
+    last = partitions.group[partitions.stop - 1] + 1
+    return partitions.group_bounds[np.clip(group, first, last)]
+
+
+def _value_bound(
+    offset: int | float, partitions: Partitions, order: RangeOrder, *, is_end: bool
+) -> Int64Array:
+    """Search value + offset in the partition; rows without a value have their group as frame."""
+    bounds = (partitions.group_stop if is_end else partitions.group_start).copy()
+    rows = np.flatnonzero(order.present)
+    n = len(rows)
+    if not n:
+        return bounds
+    values = order.values[rows]
+    wanted = values + offset if values.dtype.kind == "f" else _add_saturating(values, int(offset))
+    # Sort the rows of all partitions together with the values that are searched, which are before
+    # equal rows if they begin a frame, and behind them if they end it.
+    number = partitions.number[rows]
+    side = np.repeat([0, 1 if is_end else -1], n)
+    order_of = np.lexsort((side, np.concatenate((values, wanted)), np.tile(number, 2)))
+    is_row = order_of < n
+    searched = np.flatnonzero(~is_row)
+    rows_before = np.empty(n, np.int64)
+    rows_before[order_of[searched] - n] = np.cumsum(is_row)[searched]
+    # The bound is behind the last row before it. NULLs are before or behind all values.
+    first_row = rows[np.searchsorted(number, number)]
+    bounds[rows] = np.maximum(np.concatenate(([0], rows + 1))[rows_before], first_row)
+    return bounds
+
+
+def _add_saturating(values: Int64Array, offset: int) -> Int64Array:
+    limit = 2**63 - 2
+    offset = max(-limit, min(offset, limit))
+    total = values + np.int64(offset)
+    if offset > 0:
+        return np.where(total < values, np.int64(limit), total)
+    return np.where(total > values, np.int64(-limit), total)

@@ -1,0 +1,275 @@
+"""Segments: the parts of changed partitions whose window functions a step computes again.
+
+A changed row affects rows near it only, if every call of the window has a *reach*: the most rows,
+or the greatest difference of the order column, between a row and another row that it reads. So a
+segment is an interval around changed rows, wide enough that the results of all affected rows can be
+computed from it. Ranks and running sums reach back to the start of the partition, but need only the
+total of the rows before the segment, which the trace returns without reading them.
+
+=================================== ================================ ============================
+call                                affected rows                    read in addition
+=================================== ================================ ============================
+lag(x, n)                           up to n rows behind the change   n rows before these
+sum(x) ROWS BETWEEN a AND b ...     from b rows before to a behind   a rows before, b behind
+sum(x) RANGE BETWEEN a AND b ...    the same, by value               the same, by value
+row_number, rank, dense_rank        all rows behind the change       number of rows before
+sum(x) OVER (ORDER BY t)            all rows behind the change       sum of the rows before
+first_value(x) OVER (ORDER BY t)    the change; all if it is first   the first row
+last_value(x) OVER (ORDER BY t)     the rows equal to it             nothing
+percent_rank, ntile, all others     the partition                    nothing
+=================================== ================================ ============================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from circuits.plan.window import Window, WindowCall
+from circuits.runtime.operators.window_functions import reads_first_row
+from circuits.types.codecs.arrow_buffers import BoolArray
+from dbsp_wcoj.storage.row_ranges import KeyPositions, RangeRows, RowRanges
+from dbsp_wcoj.zset import Int64Array
+
+__all__ = [
+    "Reach",
+    "Segments",
+    "add_saturating",
+    "find_segments",
+    "is_null_key",
+    "reach_of",
+]
+
+_INT64_LIMIT = 2**63 - 2
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far a window reads around a row.
+
+    Attributes:
+        rows_before: Rows before it, beside those of ``from_start``.
+        rows_behind: Rows behind it.
+        values_before: Difference of the order column before it; None if no call reads by value.
+        values_behind: The same behind it.
+        groups: True if a call reads the rows that are equal to it in the order.
+        from_start: True if a call needs a total over all rows before it.
+        first_row: True if a call reads the first row of the partition.
+    """
+
+    rows_before: int = 0
+    rows_behind: int = 0
+    values_before: int | None = None
+    values_behind: int | None = None
+    groups: bool = False
+    from_start: bool = False
+    first_row: bool = False
+
+    def union(self, other: Reach) -> Reach:
+        """The reach of both."""
+        return Reach(
+            max(self.rows_before, other.rows_before),
+            max(self.rows_behind, other.rows_behind),
+            _greater(self.values_before, other.values_before),
+            _greater(self.values_behind, other.values_behind),
+            self.groups or other.groups,
+            self.from_start or other.from_start,
+            self.first_row or other.first_row,
+        )
+
+
+def reach_of(plan: Window, *, value_order: bool) -> Reach | None:
+    """Return how far the calls of a window read; None if one needs its whole partition.
+
+    Args:
+        plan: The window.
+        value_order: True if differences of the order column are differences of its sort column.
+    """
+    if not plan.order:
+        return None
+    reach = Reach()
+    for call in plan.calls:
+        own = _call_reach(call, value_order)
+        if own is None:
+            return None
+        reach = reach.union(own)
+    return reach
+
+
+def _call_reach(call: WindowCall, value_order: bool) -> Reach | None:
+    function, frame = call.function, call.frame
+    if function == "row_number":
+        return Reach(from_start=True)
+    if function in ("rank", "dense_rank"):
+        return Reach(groups=True, from_start=True)
+    if function in ("lag", "lead"):
+        distance = call.number if function == "lag" else -call.number
+        if call.ignore_nulls:
+            return None
+        return Reach(max(distance, 0), max(-distance, 0))
+    if function in ("percent_rank", "cume_dist", "ntile"):
+        return None
+    if frame.end is None or frame.mode == "groups":
+        return None
+    if call.ignore_nulls:
+        return None
+    groups = frame.mode == "range" or frame.exclude in ("group", "ties")
+    from_start = first_row = False
+    if frame.start is None:
+        if frame.exclude != "none":
+            return None
+        first_row = reads_first_row(call)
+        from_start = function in ("count", "sum", "avg") and not call.distinct
+        # The row before an offset of RANGE can be at any distance.
+        is_near = function == "last_value" and (frame.mode == "rows" or frame.end >= 0)
+        if not (first_row or from_start or is_near):
+            return None
+    start = 0 if frame.start is None else frame.start
+    before, behind = max(-start, -frame.end, 0), max(frame.end, start, 0)
+    reach = Reach(groups=groups, from_start=from_start, first_row=first_row)
+    if frame.mode == "rows":
+        return replace(reach, rows_before=int(before), rows_behind=int(behind))
+    if not before and not behind:
+        return reach
+    if not value_order:
+        return None
+    return replace(reach, values_before=int(before), values_behind=int(behind))
+
+
+class Segments(NamedTuple):
+    """Intervals of the rows of partitions, in order.
+
+    Attributes:
+        rows: The rows of the segments, without and with the step.
+        partition: The number of each segment's partition.
+        start: The position of each segment's first row.
+        partition_start: The position of the first row of its partition.
+        partition_stop: The position behind its last row.
+        begins_partition: True if the segment begins with its partition.
+        ends_partition: True if it ends with its partition.
+        low_value: The least value of the order column from which on the segment is complete.
+        high_value: The greatest one.
+    """
+
+    rows: RangeRows
+    partition: Int64Array
+    start: KeyPositions
+    partition_start: KeyPositions
+    partition_stop: KeyPositions
+    begins_partition: BoolArray
+    ends_partition: BoolArray
+    low_value: Int64Array
+    high_value: Int64Array
+
+
+def find_segments(
+    ranges: RowRanges,
+    changed: Int64Array,
+    partition: Int64Array,
+    prefixes: Int64Array,
+    order_columns: int,
+    reach: Reach,
+) -> Segments:
+    """Return the segments around changed rows.
+
+    Args:
+        ranges: The rows of all partitions, without and with the step.
+        changed: The changed rows, sorted, shape ``(columns, n)``; partition columns are first.
+        partition: The number of each changed row's partition.
+        prefixes: The partition columns of each changed partition, shape ``(keys, partitions)``.
+        order_columns: The number of sort columns behind the partition columns.
+        reach: What the calls read.
+    """
+    keys = len(prefixes)
+    first, last = ranges.seek(prefixes), ranges.seek(prefixes, after=True)
+    low_bound, high_bound = _take(first, partition), _take(last, partition)
+    here, behind = ranges.seek(changed), ranges.seek(changed, after=True)
+    rows = reach.rows_before + reach.rows_behind
+    start, stop = here, behind
+    if rows:
+        depth = keys + order_columns if reach.groups else None
+        start = ranges.neighbour(here, low_bound, rows, depth=depth)
+        stop = ranges.neighbour(behind, high_bound, rows, depth=depth, after=True)
+    group = changed[: keys + order_columns].copy()
+    low_value = high_value = group[-1]
+    if reach.values_before is not None and reach.values_behind is not None:
+        values = reach.values_before + reach.values_behind
+        is_null = is_null_key(group[-1])
+        low_value = np.where(is_null, low_value, add_saturating(group[-1], -values))
+        high_value = np.where(is_null, high_value, add_saturating(group[-1], values))
+    if reach.groups:
+        group[-1] = low_value
+        start = _least(start, ranges.seek(group))
+        group[-1] = high_value
+        stop = _greatest(stop, ranges.seek(group, after=True))
+    if reach.from_start:
+        stop = high_bound
+    if reach.first_row:
+        # A change of the first row of a partition changes all its rows.
+        is_first = here.old == low_bound.old
+        start, stop = _where(is_first, low_bound, start), _where(is_first, high_bound, stop)
+    # Merge intervals that overlap or touch. Positions over all runs ascend with the rows.
+    begin, end = start.positions.sum(axis=0), stop.positions.sum(axis=0)
+    opens = np.ones(len(partition), np.bool)
+    reached = np.maximum.accumulate(end)
+    opens[1:] = (begin[1:] > reached[:-1]) | (partition[1:] != partition[:-1])
+    at = np.flatnonzero(opens)
+    start, stop = _reduce(np.minimum, start, at), _reduce(np.maximum, stop, at)
+    own_partition = partition[at]
+    partition_start, partition_stop = _take(first, own_partition), _take(last, own_partition)
+    return Segments(
+        ranges.read(start, stop),
+        own_partition,
+        start,
+        partition_start,
+        partition_stop,
+        (start.positions == partition_start.positions).all(axis=0),
+        (stop.positions == partition_stop.positions).all(axis=0),
+        np.minimum.reduceat(low_value, at),
+        np.maximum.reduceat(high_value, at),
+    )
+
+
+def _take(positions: KeyPositions, index: Int64Array) -> KeyPositions:
+    return KeyPositions(positions.positions[:, index], positions.old[index], positions.new[index])
+
+
+def _least(left: KeyPositions, right: KeyPositions) -> KeyPositions:
+    return KeyPositions(*(np.minimum(a, b) for a, b in zip(left, right, strict=True)))
+
+
+def _greatest(left: KeyPositions, right: KeyPositions) -> KeyPositions:
+    return KeyPositions(*(np.maximum(a, b) for a, b in zip(left, right, strict=True)))
+
+
+def _where(mask: BoolArray, left: KeyPositions, right: KeyPositions) -> KeyPositions:
+    return KeyPositions(*(np.where(mask, a, b) for a, b in zip(left, right, strict=True)))
+
+
+def _reduce(function: np.ufunc, positions: KeyPositions, at: Int64Array) -> KeyPositions:
+    return KeyPositions(
+        function.reduceat(positions.positions, at, axis=1),
+        function.reduceat(positions.old, at),
+        function.reduceat(positions.new, at),
+    )
+
+
+def _greater(left: int | None, right: int | None) -> int | None:
+    return right if left is None else left if right is None else max(left, right)
+
+
+def is_null_key(keys: Int64Array) -> BoolArray:
+    """A mask of the sort columns of NULL, which are the least and the greatest integer."""
+    mask: BoolArray = (keys == -(2**63)) | (keys == 2**63 - 1)
+    return mask
+
+
+def add_saturating(values: Int64Array, offset: int) -> Int64Array:
+    """Values + offset, within the codes that are not NULL."""
+    offset = max(-_INT64_LIMIT, min(offset, _INT64_LIMIT))
+    total = values + np.int64(offset)
+    if offset > 0:
+        return np.where(total < values, np.int64(_INT64_LIMIT), np.minimum(total, _INT64_LIMIT))
+    return np.where(total > values, np.int64(-_INT64_LIMIT), np.maximum(total, -_INT64_LIMIT))

@@ -1,0 +1,372 @@
+"""CREATE TABLE: the input relations that a text declares.
+
+A declaration gives the columns of an input and, with a PRIMARY KEY, the way to read its rows. The
+rows themselves come from the caller, so everything that says where they are stored has no effect.
+Three things can happen to a part of a declaration:
+
+================================= ================================================================
+NOT NULL                          checked: a row with NULL there is refused
+PRIMARY KEY                       the input takes upserts: the last row of a key replaces the others
+PRIMARY KEY ... NOT ENFORCED      unchecked, with a notice; also any PRIMARY KEY in dialect spark
+UNIQUE, CHECK, FOREIGN KEY        unchecked, with a notice: they do not change a view of valid rows
+DEFAULT                           unused, with a notice: a row has a value for every column
+WITH, USING, LOCATION, ...        unused, with a notice: the rows come from the caller
+COMMENT, NULL                     read and dropped: they have no effect in any engine
+computed columns, WATERMARK, ...  refused: without them a view would be another one
+================================= ================================================================
+
+A table that an ``INSERT INTO`` names is a sink, so it is not an input (`circuits.sql.statements`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+from sqlglot import exp
+
+from circuits.plan.nodes import Field
+from circuits.sql.parsing import UNSUPPORTED_COLUMN_PART
+from circuits.sql.source import SqlSource
+from circuits.sql.types import arrow_type
+
+__all__ = [
+    "WEIGHT_COLUMN",
+    "Declarations",
+    "TableDeclaration",
+    "inserted_table",
+    "read_declarations",
+    "view_properties",
+]
+
+#: The column of the weights of the rows of a relation.
+WEIGHT_COLUMN: Final = "weight"
+# Types whose parameter limits the digits of a second; the codes count microseconds.
+TIMES: Final = frozenset(
+    {
+        *(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ, exp.DType.TIMESTAMPTZ),
+        *(exp.DType.TIMESTAMPLTZ, exp.DType.TIME, exp.DType.DATETIME),
+    }
+)
+MAX_SECOND_DIGITS: Final = 6
+# Properties that say where and how an engine stores the rows of a table.
+STORAGE_PROPERTIES: Final = (
+    *(exp.Property, exp.FileFormatProperty, exp.PartitionedByProperty, exp.LocationProperty),
+    *(exp.RowFormatDelimitedProperty, exp.ClusteredByProperty, exp.EngineProperty),
+)
+# A property of a view that changes its rows, by its lower-case name.
+CHANGING_PROPERTIES: Final = {
+    "emit_final": "the view would be emitted only when it is final; write EMIT ON WINDOW CLOSE",
+}
+UNCHECKED: Final[dict[type[exp.Expr], str]] = {
+    exp.CheckColumnConstraint: "CHECK",
+    exp.ForeignKey: "FOREIGN KEY",
+    exp.Reference: "REFERENCES",
+    exp.UniqueColumnConstraint: "UNIQUE",
+}
+
+
+@dataclass(frozen=True)
+class TableDeclaration:
+    """A CREATE TABLE.
+
+    Attributes:
+        name: The name of the table.
+        fields: Its columns.
+        keys: The columns of an enforced primary key; empty if it has none.
+    """
+
+    name: str
+    fields: tuple[Field, ...]
+    keys: tuple[str, ...] = ()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns as an Arrow schema."""
+        return pa.schema([pa.field(f.name, f.type, f.nullable) for f in self.fields])
+
+
+@dataclass(frozen=True)
+class Declarations:
+    """What a text declares besides the plans of its views.
+
+    Attributes:
+        tables: Every CREATE TABLE, by its name.
+        sinks: The tables that an INSERT INTO names, in lower case; they are not inputs.
+        temporary_views: The views that other statements use and that are not published.
+        notices: The parts without an effect, each with its line and column.
+    """
+
+    tables: Mapping[str, TableDeclaration] = field(default_factory=dict)
+    sinks: frozenset[str] = frozenset()
+    temporary_views: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
+
+    @property
+    def inputs(self) -> dict[str, TableDeclaration]:
+        """The tables that are inputs."""
+        return {
+            name: table for name, table in self.tables.items() if name.casefold() not in self.sinks
+        }
+
+
+def read_declarations(statements: Iterable[tuple[SqlSource, exp.Expr]]) -> Declarations:
+    """Return the tables, sinks and notices of parsed statements, each with its text.
+
+    Raises:
+        SqlError: A table is declared twice, or a column has no valid type.
+        UnsupportedSqlError: A part of a declaration is not supported.
+    """
+    tables: dict[str, TableDeclaration] = {}
+    sinks: set[str] = set()
+    temporary_views: list[str] = []
+    notices: list[str] = []
+    for source, tree in statements:
+        if isinstance(tree, exp.Insert):
+            sinks.add(inserted_table(source, tree)[0].name.casefold())
+        elif isinstance(tree, exp.Create) and tree.kind == "TABLE":
+            table, found = _read_table(source, tree)
+            notices += found
+            same = [name for name in tables if name.casefold() == table.name.casefold()]
+            if not same:
+                tables[table.name] = table
+            elif not tree.args.get("exists"):
+                raise source.error(
+                    tree.this, f"table {table.name!r} is declared twice; drop one declaration"
+                )
+        elif isinstance(tree, exp.Create) and tree.kind == "VIEW":
+            is_temporary, found = view_properties(source, tree)
+            notices += found
+            if is_temporary:
+                target = tree.this.this if isinstance(tree.this, exp.Schema) else tree.this
+                temporary_views.append(target.name)
+    return Declarations(tables, frozenset(sinks), tuple(temporary_views), tuple(notices))
+
+
+def inserted_table(source: SqlSource, tree: exp.Insert) -> tuple[exp.Table, list[exp.Identifier]]:
+    """Return the table of an INSERT INTO and the names in its column list.
+
+    Raises:
+        UnsupportedSqlError: The target is not the name of a table.
+    """
+    target, names = tree.this, []
+    if isinstance(target, exp.Schema):
+        source.allow_arguments(target, "this", "expressions")
+        target, names = target.this, target.expressions
+    if not isinstance(target, exp.Table) or not isinstance(target.this, exp.Identifier):
+        raise source.unsupported(tree, "INSERT INTO this target", "name a table", word="into")
+    source.allow_arguments(target, "this")
+    for name in names:
+        if not isinstance(name, exp.Identifier):
+            raise source.unsupported(name, "this column of INSERT INTO", "give names only")
+    return target, names
+
+
+def view_properties(source: SqlSource, tree: exp.Create) -> tuple[bool, list[str]]:
+    """Return whether a view is temporary, and the notices about its properties.
+
+    Raises:
+        UnsupportedSqlError: A property would change the rows of the view.
+    """
+    is_temporary, notices = False, []
+    for part in _properties(source, tree):
+        if isinstance(part, exp.TemporaryProperty):
+            is_temporary = True
+        elif isinstance(part, exp.Property) and type(part) is exp.Property:
+            name = part.name.casefold()
+            if name in CHANGING_PROPERTIES:
+                raise source.unsupported(part, f"property {name}", CHANGING_PROPERTIES[name])
+            notices.append(_notice(source, part, f"property {part.name!r} of the view"))
+        elif not isinstance(part, exp.MaterializedProperty | exp.SchemaCommentProperty):
+            raise source.unsupported(
+                tree, f"CREATE with {part.key}", "write CREATE VIEW", word="create"
+            )
+        source.mark_read(part)
+    return is_temporary, notices
+
+
+def _read_table(source: SqlSource, tree: exp.Create) -> tuple[TableDeclaration, list[str]]:
+    if tree.expression is not None:
+        raise source.unsupported(
+            tree.this, "CREATE TABLE with AS SELECT", "write CREATE VIEW", word="create"
+        )
+    source.allow_arguments(tree, "this", "kind", "replace", "exists", "properties")
+    if not isinstance(tree.this, exp.Schema):
+        raise source.unsupported(
+            tree.this, "CREATE TABLE without columns", "write CREATE TABLE t (a BIGINT, ...)"
+        )
+    source.allow_arguments(tree.this, "this", "expressions")
+    target = tree.this.this
+    source.allow_arguments(target, "this")
+    reader = _TableReader(source)
+    for part in tree.this.expressions:
+        reader.read_part(part)
+    for part in _properties(source, tree):
+        reader.read_property(part)
+    source.mark_read(tree)
+    return reader.table(tree, target.name), reader.notices
+
+
+class _TableReader:
+    """The columns and constraints of one CREATE TABLE, while they are read."""
+
+    def __init__(self, source: SqlSource) -> None:
+        self.notices: list[str] = []
+        self._source = source
+        self._types: dict[str, pa.DataType] = {}
+        self._required: set[str] = set()
+        self._keys: tuple[exp.Identifier, ...] | None = None
+        self._is_enforced = not source.is_spark
+
+    def table(self, tree: exp.Create, name: str) -> TableDeclaration:
+        """Return the table that has been read."""
+        if not self._types:
+            raise self._source.error(tree.this, f"table {name!r} has no columns; add one")
+        keys = tuple(self._column_name(key) for key in self._keys or ())
+        repeated = next((key for key in keys if keys.count(key) > 1), None)
+        if repeated is not None:
+            raise self._source.error(
+                (self._keys or ())[0], f"column {repeated!r} is twice in PRIMARY KEY; drop one"
+            )
+        required = self._required | set(keys)
+        fields = tuple(
+            Field(column, type, column not in required) for column, type in self._types.items()
+        )
+        return TableDeclaration(name, fields, keys if self._is_enforced else ())
+
+    def read_part(self, part: exp.Expr) -> None:
+        """Read a column or a constraint of the table."""
+        if isinstance(part, exp.ColumnDef):
+            self._read_column(part)
+        elif isinstance(part, exp.Constraint):
+            for inner in part.expressions:
+                self.read_part(inner)
+        elif isinstance(part, exp.PrimaryKey):
+            options = [str(option).upper() for option in part.args.get("options") or []]
+            self._set_keys(part, part.expressions, is_enforced="NOT ENFORCED" not in options)
+        else:
+            self._read_constraint(part, part)
+
+    def read_property(self, part: exp.Expr) -> None:
+        """Read a property of the table."""
+        if isinstance(part, exp.TemporaryProperty | exp.SchemaCommentProperty):
+            return
+        if not isinstance(part, STORAGE_PROPERTIES):
+            described = self._source.describe(part).removesuffix(" PROPERTY")
+            raise self._source.unsupported(
+                part, f"{described} in CREATE TABLE", "list the columns and leave it out"
+            )
+        name = f"property {part.name!r}" if type(part) is exp.Property else "the storage"
+        self.notices.append(_notice(self._source, part, f"{name} of the table"))
+
+    def _read_column(self, node: exp.ColumnDef) -> None:
+        name = node.name
+        constraints = [constraint.kind for constraint in node.args.get("constraints") or []]
+        for kind in constraints:
+            if isinstance(kind, exp.ComputedColumnConstraint):
+                raise self._computed(node)
+        if node.kind is None:
+            raise self._source.error(node, f"column {name!r} has no type; add one, as in a BIGINT")
+        if name.casefold() == WEIGHT_COLUMN:
+            raise self._source.error(
+                node, f"column {name!r} has the name of the weights of the rows; rename it"
+            )
+        if name.casefold() in (column.casefold() for column in self._types):
+            raise self._source.error(node, f"column {name!r} is declared twice; drop one")
+        self._types[name] = self._read_type(node.kind)
+        for kind in constraints:
+            if isinstance(kind, exp.NotNullColumnConstraint):
+                if not kind.args.get("allow_null"):
+                    self._required.add(name)
+            elif isinstance(kind, exp.PrimaryKeyColumnConstraint):
+                options = [str(option).upper() for option in kind.args.get("options") or []]
+                self._set_keys(node, [node.this], is_enforced="NOT ENFORCED" not in options)
+            elif not isinstance(kind, exp.CommentColumnConstraint):
+                self._read_constraint(node, kind)
+
+    def _read_constraint(self, place: exp.Expr, kind: exp.Expr) -> None:
+        if isinstance(kind, exp.WatermarkColumnConstraint):
+            raise self._source.unsupported(
+                place,
+                "a watermark in CREATE TABLE",
+                "leave it out, and bound the state by input_options={table: "
+                "InputOptions(retain=Retention(column, '5 minutes'))}",
+            )
+        if isinstance(kind, exp.GeneratedAsIdentityColumnConstraint):
+            raise self._computed(place)
+        if isinstance(kind, exp.DefaultColumnConstraint):
+            self.notices.append(
+                _notice(self._source, place, "DEFAULT", "each row must have a value for the column")
+            )
+        elif type(kind) in UNCHECKED:
+            self.notices.append(
+                _notice(self._source, place, UNCHECKED[type(kind)], "the rows are not checked")
+            )
+        else:
+            described = kind.meta.get(UNSUPPORTED_COLUMN_PART) or self._source.describe(kind)
+            raise self._source.unsupported(
+                place,
+                f"{described.removesuffix(' COLUMN CONSTRAINT')} in CREATE TABLE",
+                "give each column a name, a type and NOT NULL or PRIMARY KEY",
+            )
+
+    def _set_keys(self, place: exp.Expr, keys: list[exp.Expr], *, is_enforced: bool) -> None:
+        if self._keys is not None:
+            raise self._source.error(place, "the table has two primary keys; drop one")
+        for key in keys:
+            if not isinstance(key, exp.Identifier):
+                raise self._source.unsupported(
+                    key, "an expression in PRIMARY KEY", "give names of columns only"
+                )
+        self._keys = tuple(key for key in keys if isinstance(key, exp.Identifier))
+        self._is_enforced = self._is_enforced and is_enforced
+        if not self._is_enforced:
+            self.notices.append(
+                _notice(
+                    self._source,
+                    place,
+                    "a PRIMARY KEY that is not enforced",
+                    "a second row of a key does not replace the first; for upserts give "
+                    "input_options={table: InputOptions(keys=...)}",
+                )
+            )
+
+    def _column_name(self, key: exp.Identifier) -> str:
+        for column in self._types:
+            if column.casefold() == key.name.casefold():
+                return column
+        raise self._source.error(
+            key, f"unknown column {key.name!r} in PRIMARY KEY; columns: {', '.join(self._types)}"
+        )
+
+    def _read_type(self, node: exp.DataType) -> pa.DataType:
+        digits = [part.name for part in node.expressions if isinstance(part, exp.DataTypeParam)]
+        if node.this in TIMES and digits:
+            if not digits[0].isdigit() or int(digits[0]) > MAX_SECOND_DIGITS:
+                raise self._source.unsupported(
+                    node, f"a time with {digits[0]} digits of a second", "use 6 digits or fewer"
+                )
+            node = exp.DataType(this=node.this)
+        return arrow_type(self._source, node)
+
+    def _computed(self, node: exp.Expr) -> Exception:
+        return self._source.unsupported(
+            node, "a computed column", "leave it out, and compute it in a CREATE VIEW"
+        )
+
+
+def _properties(source: SqlSource, tree: exp.Create) -> list[exp.Expr]:
+    properties = tree.args.get("properties")
+    if properties is None:
+        return []
+    source.allow_arguments(properties, "expressions")
+    return list(properties.expressions)
+
+
+def _notice(source: SqlSource, node: exp.Expr, part: str, effect: str = "") -> str:
+    error = source.error(node, "")
+    return f"line {error.line}, column {error.column}: {part} has no effect" + (
+        f"; {effect}" if effect else ""
+    )

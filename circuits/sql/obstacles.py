@@ -1,0 +1,308 @@
+"""All obstacles of a text: not only the first error, but the errors of all statements.
+
+Each statement is parsed and planned by itself. After an error inside a statement, the part that
+has it is replaced, and the statement is planned again:
+
+================================== ===============================================
+an item of a SELECT list           becomes NULL, with the same name
+a condition of WHERE, HAVING, ON   becomes TRUE
+an item of ORDER BY                is left out
+a column or constraint of a table  is left out
+================================== ===============================================
+
+An error elsewhere, such as in GROUP BY, ends the search in its statement. An error that may be the
+effect of a replacement is not reported: after the first one in a statement, and in a statement that
+reads its view, only unsupported constructs and unknown names are.
+
+Invariant: a text has no obstacle if and only if `circuits.sql.plan_sql` plans it; the first
+obstacle of a text is the error that it raises, if no statement has an error of syntax.
+
+Cost: one plan of the statement for each obstacle, at most `MAX_OBSTACLES_PER_STATEMENT`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
+
+from circuits.errors import SqlError, UnsupportedSqlError
+from circuits.plan.nodes import Field
+from circuits.sql.declarations import read_declarations
+from circuits.sql.source import SqlSource
+from circuits.sql.statements import StatementPlanner
+from dbsp_wcoj.text_position import point_at
+
+__all__ = ["Obstacle", "find_obstacles"]
+
+MAX_OBSTACLES_PER_STATEMENT: Final = 100
+# The key of ``meta`` of a node that replaces another.
+IS_REPLACEMENT: Final = "is_replacement"
+# Adds an error of a statement to the obstacles; False if there is one at its place.
+Report: TypeAlias = Callable[[SqlError, str], bool]
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """A reason why a text does not compile.
+
+    Attributes:
+        statement: The view, table or sink of the statement, or ``statement 3``.
+        line: The line, from 1.
+        column: The column, from 1.
+        message: The construct or fault, and how to fix it.
+        excerpt: The line of the text with a caret below the place.
+        is_supported: True if the text is wrong, False if the engine lacks the construct.
+    """
+
+    statement: str
+    line: int
+    column: int
+    message: str
+    excerpt: str
+    is_supported: bool
+
+
+@dataclass
+class _Statement:
+    """A statement with a source of its own, whose positions are those in the whole text."""
+
+    source: SqlSource
+    tree: exp.Expr
+    name: str
+    is_replaced: bool = False
+
+
+def find_obstacles(
+    text: str,
+    relations: Mapping[str, tuple[Field, ...]],
+    *,
+    name: str = "view",
+    dialect: str = "duckdb",
+) -> list[Obstacle]:
+    """Return the obstacles of a text, in the order of the text; empty if it compiles.
+
+    Args:
+        text: The statements, as for `circuits.sql.plan_sql`.
+        relations: The columns of each relation that the text does not declare.
+        name: The name of the view of a plain SELECT.
+        dialect: The dialect of the text.
+
+    >>> for obstacle in find_obstacles(
+    ...     "CREATE TABLE t (a INT); CREATE VIEW v AS SELECT frob(a) AS b FROM t WHERE zz = 1", {}
+    ... ):
+    ...     print(obstacle.line, obstacle.column, obstacle.message.split(";")[0])
+    1 50 function frob() is not supported
+    1 75 unknown column 'zz'
+    """
+    obstacles: dict[tuple[int, int], Obstacle] = {}
+
+    def report(error: SqlError, statement: str) -> bool:
+        """Add an error; return False if there is one at its place."""
+        if (error.line, error.column) in obstacles:
+            return False
+        place = f"line {error.line}, column {error.column}: "
+        message = str(error).split("\n")[0].removeprefix(place)
+        excerpt = point_at(text, _offset_of(text, error), "")[0].partition("\n")[2]
+        is_supported = not isinstance(error, UnsupportedSqlError)
+        obstacles[error.line, error.column] = Obstacle(
+            statement, error.line, error.column, message, excerpt, is_supported
+        )
+        return True
+
+    source = SqlSource(text, dialect)
+    try:
+        tokens = source.tokenize()
+    except SqlError as error:
+        report(error, "statement 1")
+        return list(obstacles.values())
+    statements = []
+    for number, part in enumerate(_split(text, tokens)):
+        try:
+            part_source = SqlSource(part, dialect)
+            for tree in part_source.parse():
+                statements.append(_Statement(part_source, tree, _name_of(tree, number, name)))
+        except SqlError as error:
+            report(error, f"statement {number + 1}")
+    if not statements and not obstacles:
+        report(source.error_at(0, "the text has no statement; write a SELECT"), "statement 1")
+    planner = StatementPlanner(relations, name)
+    damaged = _declare(planner, statements, report)
+    for number, statement in enumerate(statements):
+        is_last = number + 1 == len(statements)
+        tables = {table.name.casefold() for table in statement.tree.find_all(exp.Table)}
+        statement.is_replaced = bool(tables & damaged)
+        if not _plan(planner, statement, report, is_last=is_last) or statement.is_replaced:
+            damaged.add(statement.name.casefold())
+    if not obstacles and not planner.plans:
+        report(source.error_at(0, "the text has no view; add a SELECT or a CREATE VIEW"), name)
+    return sorted(obstacles.values(), key=lambda obstacle: (obstacle.line, obstacle.column))
+
+
+def _split(text: str, tokens: list[Token]) -> Iterator[str]:
+    """Return each statement, after as many lines and blanks as there are before it."""
+    start = None
+    for token in [*tokens, None]:
+        if token is not None and token.token_type != TokenType.SEMICOLON:
+            start = token.start if start is None else start
+            end = token.end + 1
+        elif start is not None:
+            column = start - (text.rfind("\n", 0, start) + 1)
+            yield "\n" * text.count("\n", 0, start) + " " * column + text[start:end]
+            start = None
+
+
+def _name_of(tree: exp.Expr, number: int, name: str) -> str:
+    """Return the view, table or sink that a statement makes."""
+    if isinstance(tree, exp.Create | exp.Insert):
+        table = tree.this.find(exp.Table)
+        return table.name if table is not None else f"statement {number + 1}"
+    return name if isinstance(tree, exp.Query) else f"statement {number + 1}"
+
+
+def _declare(planner: StatementPlanner, statements: list[_Statement], report: Report) -> set[str]:
+    """Add the tables that the statements declare; return those whose columns are not all known."""
+    damaged: set[str] = set()
+    readable = []
+    for statement in statements:
+        for _ in range(MAX_OBSTACLES_PER_STATEMENT):
+            try:
+                read_declarations([(statement.source, statement.tree)])
+                readable.append((statement.source, statement.tree))
+                break
+            except SqlError as error:
+                report(error, statement.name)
+                damaged.add(statement.name.casefold())
+                if not _replace_part(statement, error):
+                    break
+    try:
+        planner.declare(readable)
+    except SqlError as error:
+        report(error, "the tables")
+        damaged.update(statement.name.casefold() for statement in statements)
+    return damaged
+
+
+def _plan(
+    planner: StatementPlanner, statement: _Statement, report: Report, *, is_last: bool
+) -> bool:
+    """Plan a statement, and report its obstacles; return whether it has a plan."""
+    for _ in range(MAX_OBSTACLES_PER_STATEMENT):
+        try:
+            statement.source.forget_reads()
+            planner.plan(statement.source, statement.tree, 0, is_last=is_last)
+            return True
+        except SqlError as error:
+            is_certain = isinstance(error, UnsupportedSqlError) or ": unknown " in str(error)
+            if not statement.is_replaced or is_certain:
+                report(error, statement.name)
+            if not _replace_part(statement, error):
+                return False
+        except RecursionError:
+            message = "the text is nested too deeply; put parts of it in views"
+            report(statement.source.error(statement.tree, message), statement.name)
+            return False
+    return False
+
+
+def _replace_part(statement: _Statement, error: SqlError) -> bool:
+    """Replace the smallest part at the place of an error; return False if there is none."""
+    offset = _offset_of(statement.source.text, error)
+    parts = [
+        (*extent, node)
+        for node in statement.tree.walk()
+        if _is_replaceable(node) and (extent := _extent(node)) is not None
+    ]
+    around = min(
+        (part for part in parts if part[0] <= offset <= part[1]),
+        key=lambda part: part[1] - part[0],
+        default=None,
+    )
+    after = min(
+        (part for part in parts if part[0] > offset),
+        key=lambda part: (part[0], -part[1]),
+        default=None,
+    )
+    before = max(
+        (part for part in parts if part[1] < offset), key=lambda part: part[1:2], default=None
+    )
+    is_inside = after is not None and (around is None or after[1] <= around[1])
+    if after is not None and is_inside and not _has_boundary(statement.source, offset, after[0]):
+        around = after  # the error is at a word before the part, such as EXISTS
+    if (
+        around is None
+        and before is not None
+        and not _has_boundary(statement.source, before[1] + 1, offset)
+    ):
+        around = before  # the error is at a word after the part, such as the type of a column
+    if around is None:
+        return False
+    node = around[2]
+    parent = node.parent
+    statement.is_replaced = True
+    if isinstance(parent, exp.Select):
+        null = exp.alias_(exp.null(), node.alias_or_name or "column", quoted=True)
+        null.meta[IS_REPLACEMENT] = True
+        node.replace(null)
+    elif isinstance(parent, exp.Order | exp.Schema | exp.Properties):
+        node.pop()
+        if not parent.expressions:
+            parent.pop()
+    else:
+        true = exp.true()
+        true.meta[IS_REPLACEMENT] = True
+        node.replace(true)
+    return True
+
+
+# The first words of the clauses that can follow the place of an error.
+CLAUSE_STARTS: Final = frozenset(
+    {
+        *(TokenType.SELECT, TokenType.FROM, TokenType.WHERE, TokenType.GROUP_BY),
+        *(TokenType.HAVING, TokenType.ORDER_BY, TokenType.JOIN, TokenType.ON, TokenType.COMMA),
+        *(TokenType.QUALIFY, TokenType.LIMIT, TokenType.UNION, TokenType.AND),
+    }
+)
+
+
+def _offset_of(text: str, error: SqlError) -> int:
+    lines = text.split("\n")
+    return sum(len(line) + 1 for line in lines[: error.line - 1]) + error.column - 1
+
+
+def _has_boundary(source: SqlSource, start: int, end: int) -> bool:
+    """Return whether a clause or an item begins between two offsets."""
+    return any(
+        start <= token.start < end and token.token_type in CLAUSE_STARTS for token in source.tokens
+    )
+
+
+def _is_replaceable(node: exp.Expr) -> bool:
+    parent: exp.Expr | None = node.parent
+    key = node.arg_key
+    if IS_REPLACEMENT in node.meta or parent is None:
+        return False
+    if isinstance(parent, exp.Select):
+        return key == "expressions" and not node.is_star
+    if isinstance(parent, exp.Schema | exp.Properties):
+        return key == "expressions" and isinstance(parent.find_ancestor(exp.Create), exp.Create)
+    if isinstance(parent, exp.Order):
+        return key == "expressions"
+    if isinstance(node, exp.And):
+        return False
+    while isinstance(parent, exp.And | exp.Paren):
+        key, parent = parent.arg_key, parent.parent
+    if isinstance(parent, exp.Join):
+        return key == "on" and not parent.side
+    return isinstance(parent, exp.Where | exp.Having | exp.Qualify)
+
+
+def _extent(node: exp.Expr) -> tuple[int, int] | None:
+    """Return the first and the last offset that sqlglot has kept of a tree."""
+    found = [part.meta for part in node.walk() if part.meta.get("start") is not None]
+    if not found:
+        return None
+    return min(meta["start"] for meta in found), max(meta["end"] for meta in found)

@@ -1,0 +1,27 @@
+"""The benchmark of window functions at a tiny size; a wrong answer is counted as a difference."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import windows
+from benchmarks.verdict import Verdict
+
+
+@pytest.mark.parametrize("name", [*windows.NEAR, *windows.SUFFIX])
+def test_a_function_is_measured_and_its_view_compared(name):
+    verdict = Verdict()
+    call = (windows.NEAR | windows.SUFFIX)[name]
+
+    row = windows.measure(verdict, name, call, 4000, near_end=name in windows.SUFFIX, seed=3)
+
+    assert row["changed results"] > 0
+    assert verdict.comparisons == 1
+    assert not verdict.differences
+
+
+def test_a_step_replaces_half_of_its_rows():
+    table = windows.Stream(100, 0, seed=1).step()
+
+    assert table.num_rows == windows.CHANGES
+    assert sum(table["weight"].to_pylist()) == 0

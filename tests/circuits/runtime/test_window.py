@@ -1,0 +1,198 @@
+"""Window functions: the law of the operator, frames against a naive reading, and counted work."""
+
+from __future__ import annotations
+
+from collections import Counter
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from circuits.plan.nodes import Field, Order, Scan
+from circuits.plan.window import Frame, Window, WindowCall
+from circuits.runtime.operators import window as window_module
+from circuits.runtime.operators.operator import StepContext
+from circuits.runtime.operators.window import WindowOperator
+from circuits.types.codecs.codec import NULL, Codecs
+from dbsp_wcoj import Relations, ZSet
+from dbsp_wcoj.kernels.storage.row_ranges import read_ranges
+from dbsp_wcoj.storage import row_ranges
+from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
+from dbsp_wcoj.values.bitcast import values_of
+from tests.generators.plans import encoded, windows
+from tests.oracles.naive_plan import bag, evaluate_plan
+
+INT = pa.int64()
+ROWS = Scan("r", (Field("k", INT), Field("t", INT), Field("x", INT)))
+LAW = settings(
+    max_examples=200,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+# A cost of a segment that makes the operator read segments, or whole partitions, in every step.
+ALWAYS_SEGMENTS, NEVER_SEGMENTS = -(10**9), 10**9
+SMALL = st.sampled_from([None, 0, 1, 2, 3, 5])
+TIMES = st.one_of(st.none(), st.integers(0, 12))
+CONTEXT = StepContext(False, Relations().stage({}))
+
+
+def rows_of(plan: Window, zset: ZSet) -> Counter[tuple[object, ...]]:
+    """The rows of a result as Python values."""
+    columns = []
+    for field, codes in zip(plan.fields, zset.row_array, strict=True):
+        if pa.types.is_floating(field.type):
+            values = values_of(codes, np.dtype(np.float64)).tolist()
+        else:
+            values = codes.tolist()
+        pairs = zip(codes.tolist(), values, strict=True)
+        columns.append([None if code == NULL else value for code, value in pairs])
+    rows = zip(*columns, strict=True)
+    return bag(dict(zip(rows, zset.weight_array.tolist(), strict=True)))
+
+
+def step(operator: WindowOperator, delta: ZSet) -> ZSet:
+    change, staged = operator.prepare([delta], CONTEXT)
+    if staged is not None:
+        staged.commit()
+    return change
+
+
+def check_law(data: st.DataObject, overhead: int, *, least_weight: int) -> None:
+    """Σ prepare(d_t) = evaluate(Σ d_t) = the oracle, after every step."""
+    plan = data.draw(windows(ROWS, fractions=True))
+    operator = WindowOperator(plan, Codecs())
+    inputs, output = ZSet.empty(3), ZSet.empty(len(plan.fields))
+    total: Counter[tuple[object, ...]] = Counter()
+    row = st.tuples(st.sampled_from([None, 1]), TIMES, SMALL)
+    # A load, then small changes of it, some of which delete rows of the load.
+    for number in range(data.draw(st.integers(1, 5))):
+        present = st.sampled_from(sorted(total, key=repr)) if total else row
+        most = 3 if number else 16
+        rows = data.draw(st.lists(st.one_of(row, present), min_size=1, max_size=most))
+        amounts = []
+        for changed in rows:
+            least = max(-2, least_weight - total[changed])
+            amounts.append(data.draw(st.integers(least, 2).filter(bool)))
+            total[changed] += amounts[-1]
+        delta = encoded(rows, amounts)
+        inputs += delta
+        with mock.patch.object(window_module, "SEGMENT_OVERHEAD_ROWS", overhead):
+            output += step(operator, delta)
+        assert output == operator.evaluate([inputs])
+        expected = evaluate_plan(plan, {"r": {each: w for each, w in total.items() if w}})
+        assert rows_of(plan, output) == expected
+
+
+segments_or_partitions = given(st.data(), st.sampled_from([ALWAYS_SEGMENTS, NEVER_SEGMENTS]))
+
+
+@LAW
+@segments_or_partitions
+def test_summed_deltas_are_the_window_of_the_summed_input(data, overhead):
+    check_law(data, overhead, least_weight=0)
+
+
+@LAW
+@segments_or_partitions
+def test_rows_of_negative_weight_are_ignored_until_they_are_positive(data, overhead):
+    check_law(data, overhead, least_weight=-2)
+
+
+SUM = ("sum", (2,))
+BEFORE = Frame("rows", -9, 0)
+NEAR_CALLS = {
+    "lag": WindowCall("lag", (2,), INT, "w"),
+    "lead": WindowCall("lead", (2,), INT, "w", number=3),
+    "bounded rows": WindowCall(*SUM, INT, "w", BEFORE),
+    "rows behind": WindowCall("max", (2,), INT, "w", Frame("rows", 1, 8)),
+    "bounded range": WindowCall("min", (2,), INT, "w", Frame("range", -50, 0)),
+    "without the row": WindowCall(*SUM, INT, "w", Frame("rows", -4, 4, "current row")),
+    "first value": WindowCall("first_value", (2,), INT, "w", Frame("range", None, 0)),
+    "last value": WindowCall("last_value", (2,), INT, "w", Frame("range", None, 0)),
+    "distinct": WindowCall("count", (2,), INT, "w", BEFORE, distinct=True),
+}
+TOTAL_CALLS = {
+    "row number": WindowCall("row_number", (), INT, "w"),
+    "rank": WindowCall("rank", (), INT, "w"),
+    "dense rank": WindowCall("dense_rank", (), INT, "w"),
+    "running sum": WindowCall(*SUM, INT, "w", Frame("range", None, 0)),
+    "running count": WindowCall("count", (), INT, "w", Frame("rows", None, 0)),
+    "running average": WindowCall("avg", (2,), pa.float64(), "w", Frame("range", None, -20)),
+}
+
+
+class CountedReads:
+    """Counts the rows that window operators read from their traces."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+
+    def __enter__(self) -> CountedReads:
+        self._patches = [
+            mock.patch.object(row_ranges, "read_ranges", self._counted_ranges),
+            mock.patch.object(window_module, "prefix_lookup", self._counted_lookup),
+        ]
+        for patch in self._patches:
+            patch.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for patch in self._patches:
+            patch.stop()
+
+    def _counted_ranges(self, *arguments: np.ndarray) -> None:
+        self.rows += arguments[4].shape[1]
+        read_ranges(*arguments)
+
+    def _counted_lookup(self, *arguments: object, **options: object) -> object:
+        read = prefix_lookup(*arguments, **options)
+        self.rows += read.rows.shape[1]
+        return read
+
+
+SIZE, CHANGES = 100_000, 100
+
+
+def loaded(call: WindowCall) -> WindowOperator:
+    """An operator with one partition of many rows, at times 0, 10, 20, ..."""
+    operator = WindowOperator(Window(ROWS, (0,), (Order(1),), (call,)), Codecs())
+    numbers = np.arange(SIZE)
+    step(operator, ZSet.from_columns([np.zeros(SIZE, np.int64), 10 * numbers, numbers % 7]))
+    return operator
+
+
+def changes_from(first: int, distance: int) -> ZSet:
+    """At rows that are so far apart, a deletion and an insertion behind the deleted row."""
+    places = first + distance * np.arange(CHANGES // 2)
+    rows = [np.zeros(CHANGES, np.int64), 10 * np.tile(places, 2), np.tile(places % 7, 2)]
+    rows[1][: len(places)] += 5
+    return ZSet.from_columns(rows, np.repeat(np.array([1, -1]), CHANGES // 2))
+
+
+@pytest.mark.parametrize("call", NEAR_CALLS.values(), ids=NEAR_CALLS.keys())
+def test_a_change_reads_the_rows_near_it_and_not_its_partition(call):
+    operator = loaded(call)
+
+    for first in (2, 3, 4):
+        with CountedReads() as reads:
+            step(operator, changes_from(first, 1990))
+        assert 0 < reads.rows < 100 * CHANGES
+
+
+@pytest.mark.parametrize("call", TOTAL_CALLS.values(), ids=TOTAL_CALLS.keys())
+def test_a_change_of_the_last_rows_reads_these_and_not_the_rows_before(call):
+    operator = loaded(call)
+
+    for number in range(3):
+        with CountedReads() as reads:
+            step(operator, changes_from(SIZE - 2000 + number, 39))
+        assert 0 < reads.rows < 2500
+
+
+@pytest.mark.slow
+@settings(LAW, max_examples=5000)
+@given(st.data(), st.sampled_from([0, 0, -1]))
+def test_many_windows_keep_the_law(data, least_weight):
+    check_law(data, ALWAYS_SEGMENTS, least_weight=least_weight)

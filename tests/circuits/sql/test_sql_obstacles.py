@@ -1,0 +1,71 @@
+"""All obstacles of a text at once: each with its place, none that is only an effect of another."""
+
+from __future__ import annotations
+
+import pytest
+
+from circuits.errors import SqlError
+from circuits.plan.nodes import Field
+from circuits.sql import find_obstacles, plan_sql
+from tests.circuits.sql.test_sql_errors import RELATIONS, WRONG
+from tests.generators.sql_queries import QUERIES
+
+TEXT = """\
+CREATE TABLE t (a BIGINT, b NOSUCHTYPE, c AS a + 1);
+CREATE TABLE u (a BIGINT);
+CREATE VIEW one AS
+SELECT frob(a) AS f, a, grob(a) AS g FROM u WHERE frob(a) > 1 AND zz = 1 AND a > 0;
+CREATE VIEW two AS SELECT FROM WHERE;
+CREATE VIEW three AS SELECT f + 1 AS f, trob(g) AS g FROM one ORDER BY yy, a;
+CREATE VIEW four AS SELECT a FROM u;
+DROP TABLE u;
+SELECT a FROM four
+"""
+
+
+def places(text, relations=None):
+    return [
+        (obstacle.line, obstacle.column, obstacle.statement)
+        for obstacle in find_obstacles(text, relations or {})
+    ]
+
+
+def test_the_obstacles_of_all_statements_are_found():
+    found = find_obstacles(TEXT, {})
+    assert [(one.line, one.statement) for one in found] == [
+        (1, "t"),
+        (1, "t"),
+        *[(4, "one")] * 4,
+        (5, "statement 4"),
+        *[(6, "three")] * 2,
+        (8, "statement 7"),
+    ]
+    messages = [one.message for one in found]
+    words = ["NOSUCHTYPE", "computed column", "frob()", "grob()", "frob()", "'zz'", "syntax"]
+    words += ["trob()", "'yy'", "DROP"]
+    for message, word in zip(messages, words, strict=True):
+        assert word in message
+    for one in found:
+        line, caret = one.excerpt.split("\n")
+        text_line = TEXT.split("\n")[one.line - 1]
+        assert line.strip(" .…") in text_line
+        assert line[caret.index("^")] == text_line[one.column - 1]
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_a_query_that_compiles_has_no_obstacle(query):
+    assert find_obstacles(query, RELATIONS) == []
+
+
+@pytest.mark.parametrize("text", [text for text, *_ in WRONG])
+def test_a_query_with_an_error_has_an_obstacle_at_its_place(text):
+    with pytest.raises(SqlError) as error:
+        plan_sql(text, RELATIONS)
+    found = [(one.line, one.column) for one in find_obstacles(text, RELATIONS)]
+    assert (error.value.line, error.value.column) in found
+
+
+def test_a_condition_in_a_subquery_is_replaced_alone():
+    relations = {"e": (Field("a", RELATIONS["t"][0].type),)}
+    text = "SELECT a FROM e WHERE a IN (SELECT a FROM e WHERE xx = 1 AND frob(a) = 2) AND yy = 3"
+    assert [column for _, column, _ in places(text, relations)] == [51, 62, 79]

@@ -1,0 +1,111 @@
+"""A file with tables and views, as the commands read it; and all obstacles of a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+from streaming.cli.app import app
+from streaming.cli.arguments.checks import Checks
+from streaming.cli.arguments.run_options import RunOptions
+
+PROGRAM = """\
+CREATE TABLE pay (nr BIGINT PRIMARY KEY, src TEXT NOT NULL, amount DECIMAL(9, 2))
+WITH ('connector' = 'kafka');
+CREATE VIEW totals AS SELECT src, sum(amount) AS total FROM pay GROUP BY src;
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "totals.sql"
+    path.write_text(PROGRAM)
+    return path
+
+
+def explain(*arguments: object) -> tuple[int, str, str]:
+    found = CliRunner().invoke(app, ["explain", *map(str, arguments)])
+    return found.exit_code, found.stdout, found.stderr
+
+
+def test_a_program_is_explained_without_sources(program: Path) -> None:
+    status, out, errors = explain(program)
+    assert status == 0
+    assert "totals" in out and "sum" in out
+    assert "note: line 2, column 7: property 'connector' of the table has no effect" in errors
+
+
+def test_a_declared_table_gives_the_types_of_a_file(program: Path, tmp_path: Path) -> None:
+    rows = tmp_path / "pay.csv"
+    rows.write_text("nr,src,amount\n1,a,2.50\n2,a,1\n")
+    status, out, _ = explain(program, "--source", f"pay={rows}", "--analyze", "--json")
+    assert status == 0
+    assert json.loads(out)["views"]
+
+
+def test_a_run_takes_columns_and_keys_of_the_program(program: Path) -> None:
+    checks = Checks()
+    options = RunOptions.of(
+        str(program),
+        ["pay=in/pay"],
+        [],
+        explicit=(),
+        checks=checks,
+        **dict.fromkeys(
+            name
+            for name in RunOptions.__dataclass_fields__
+            if name not in ("query", "sources", "sinks", "labels")
+        ),
+    )
+    source = options.sources["pay"]
+    assert source.schema() == pa.schema(
+        [
+            pa.field("nr", pa.int64(), nullable=False),
+            pa.field("src", pa.string(), nullable=False),
+            ("amount", pa.decimal128(9, 2)),
+        ]
+    )
+    assert source.keys == ("nr",)
+    assert ["connector" in warning for warning in checks.warnings] == [True]
+
+
+def test_a_check_lists_every_obstacle_with_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "wrong.sql"
+    path.write_text(
+        PROGRAM + "CREATE VIEW v AS\nSELECT frob(src) AS a, zz FROM pay;\nDROP TABLE pay;"
+    )
+    status, out, _ = explain(path, "--check")
+    assert status == 1
+    assert "line 5, column 8, v: function frob() is not supported" in out
+    assert "line 5, column 24, v: unknown column 'zz'" in out
+    assert "line 6, column 1, statement 4: DROP is not supported" in out
+    assert "3 obstacles" in out
+    status, out, _ = explain(path, "--check", "--json")
+    assert status == 1
+    found = json.loads(out)["obstacles"]
+    assert [(one["line"], one["statement"], one["is_supported"]) for one in found] == [
+        (5, "v", False),
+        (5, "v", True),
+        (6, "statement 4", False),
+    ]
+
+
+def test_a_check_of_a_file_that_compiles_finds_nothing(program: Path) -> None:
+    assert explain(program, "--check")[:2] == (0, "no obstacle\n")
+    assert explain(program, "--check", "--json")[0] == 0
+
+
+def test_a_check_uses_the_columns_of_the_sources() -> None:
+    status, out, _ = explain("SELECT b FROM e", "--source", "e=schema=a long", "--check")
+    assert status == 1
+    assert "unknown column 'b'; in FROM: e.a" in out
+
+
+def test_a_check_reads_sql_only() -> None:
+    status, _, errors = explain("p(x) :- q(x).", "--source", "q=schema=x long", "--check")
+    assert status == 2
+    assert "--check reads SQL" in errors
