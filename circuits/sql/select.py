@@ -382,9 +382,9 @@ class _SelectReader:
 
     def _read_distinct_on(self) -> tuple[Expression, ...]:
         distinct = self.node.args.get("distinct")
-        keys = None if distinct is None else distinct.args.get("on")
-        if keys is None:
+        if distinct is None or distinct.args.get("on") is None:
             return ()
+        keys = distinct.args["on"]
         self.source.allow_arguments(distinct, "on")
         if isinstance(keys, exp.Tuple):
             self.source.allow_arguments(keys, "expressions")
@@ -456,7 +456,7 @@ def _refuse_window(clause: Clause, node: exp.Expr) -> Expression:
     )
 
 
-def finish_selection(selection: Selection) -> PlanNode:
+def finish_selection(selection: Selection) -> DerivedTable:
     """Apply the list, then QUALIFY, DISTINCT, ORDER BY and LIMIT."""
     source, node, row_number = selection.source, selection.node, selection.row_number
     limit, distinct = read_limit(source, node), node.args.get("distinct")

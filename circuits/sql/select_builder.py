@@ -20,7 +20,7 @@ from sqlglot import exp
 from circuits.plan.expressions import Call, Column, Expression, conjuncts, substitute
 from circuits.plan.nodes import Filter, PlanNode
 from circuits.sql.clause import Clause, Reader
-from circuits.sql.environment import Environment, QueryPlanner
+from circuits.sql.environment import DerivedTable, Environment, QueryPlanner
 from circuits.sql.scope import (
     Domain,
     Scope,
@@ -56,7 +56,7 @@ class QueryReader(QueryPlanner, Protocol):
     ) -> Selection:
         """Read such a SELECT up to its list."""
 
-    def finish_selection(self, selection: Selection) -> PlanNode:
+    def finish_selection(self, selection: Selection) -> DerivedTable:
         """Apply the clauses after the list: QUALIFY, DISTINCT, ORDER BY and LIMIT."""
 
     def join_scalar(self, builder: SelectBuilder, node: exp.Expr) -> tuple[PlanNode, Expression]:

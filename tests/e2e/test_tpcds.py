@@ -24,15 +24,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from circuits import UnsupportedSqlError, compile_sql
+from circuits import compile_sql
 from tests.oracles.duckdb_mirror import Mirror
 
 pytestmark = pytest.mark.slow
 
 PACKAGE = "duckdb-extension-tpcds"
 QUERIES = range(1, 100)
-#: Constructs that other parts of the reader do not support yet, by the text of their error.
-NOT_YET = ("a window function",)
 GENERATE = """
 import glob, json, os, sys
 import duckdb, duckdb_extension_tpcds
@@ -86,13 +84,8 @@ def test_the_extension_has_all_queries(texts):
 def test_a_maintained_query_is_that_of_duckdb_after_every_step(number, tables, texts):
     schemas = {name: table.schema for name, table in tables.items()}
     text = re.sub(r"\bLIMIT\s+100\s*$", "", texts[number], flags=re.IGNORECASE)
-    try:
-        compile_sql(texts[number], schemas)
-        circuit = compile_sql(text, schemas)
-    except UnsupportedSqlError as error:
-        if any(construct in str(error) for construct in NOT_YET):
-            pytest.xfail(str(error).splitlines()[0])
-        raise
+    compile_sql(texts[number], schemas)
+    circuit = compile_sql(text, schemas)
     used = {name: table for name, table in tables.items() if re.search(rf"\b{name}\b", text)}
     mirror = Mirror(used)
     rng = np.random.default_rng(number)
