@@ -62,6 +62,10 @@ FIRST_GROUPING: Final = 6 * FIRST_OUTER_COLUMN
 #: Placeholders of window functions (`circuits.sql.windows`).
 FIRST_WINDOW: Final = 5 * FIRST_OUTER_COLUMN
 
+ONLY_OVER_WINDOWS: Final = (
+    *(exp.RowNumber, exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist, exp.Ntile),
+    *(exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue, exp.NthValue),
+)
 WINDOW_AGGREGATES: Final = frozenset({"avg", "count", "max", "min", "sum"})
 
 #: The plan of a SELECT without FROM: one row without columns.
@@ -270,6 +274,9 @@ class Grouping:
         """Return the value of a call over placeholders; add its aggregates if they are new."""
         if isinstance(node, exp.Grouping | exp.GroupingId):
             return self._read_grouping(node)
+        if isinstance(node, ONLY_OVER_WINDOWS):
+            word = self.source.name_in_text(node)
+            raise self.source.error(node, f"{word}() needs a window; write {word}(...) OVER (...)")
 
         def register(call: AggregateTerm) -> Expression:
             self._check_own_columns(node, call)

@@ -101,6 +101,10 @@ def read_limit(source: SqlSource, node: exp.Expr) -> Limit | None:
             source.allow_arguments(clause, "direction", "count", "limit_options")
             options = clause.args.get("limit_options")
             if options is not None:
+                if options.args.get("with_ties") or options.args.get("percent"):
+                    raise source.unsupported(
+                        clause, "FETCH with TIES or PERCENT", "use LIMIT", word="FETCH"
+                    )
                 source.allow_arguments(options, "rows")
     return Limit(_read_count(source, limit, "LIMIT"), _read_count(source, offset, "OFFSET") or 0)
 
