@@ -88,6 +88,8 @@ WRONG = [
     ),
     ("SELECT ntile(0) OVER (ORDER BY a) AS n FROM t", 1, 14, "write a whole number from 1 on"),
     ("SELECT lag() OVER (ORDER BY a) AS n FROM t", 1, 12, "something is missing"),
+    ("SELECT a::INT[] AS n FROM t", 1, 8, "a int64 cannot be cast to list"),
+    ("SELECT CAST(a AS struct(x INT)) AS n FROM t", 1, 13, "a int64 cannot be cast to struct"),
 ]
 
 
@@ -107,8 +109,6 @@ def test_an_error_names_what_is_wrong_and_its_place(text, line, column, words):
 UNSUPPORTED = [
     ("SELECT a FROM t TABLESAMPLE 10%", "10", "TABLESAMPLE"),
     ("SELECT a FROM t USING SAMPLE 3", "SAMPLE", "TABLESAMPLE"),
-    ("SELECT x FROM unnest([1, 2]) q(x)", "unnest", "UNNEST in FROM"),
-    ("SELECT * FROM generate_series(1, 3)", "generate_series", "generate_series() in FROM"),
     ("SELECT t.a FROM t POSITIONAL JOIN s", "POSITIONAL", "POSITIONAL JOIN"),
     ("SELECT a FROM main.t", "main", "name the table alone"),
     ("WITH RECURSIVE q AS (SELECT n + 1 AS n FROM q) SELECT n FROM q", "q", "without a UNION"),
@@ -157,9 +157,8 @@ UNSUPPORTED = [
     ("SELECT row_number() IGNORE NULLS OVER (ORDER BY a) AS n FROM t", "row_n", "IGNORE NULLS"),
     ("SELECT a FROM t WINDOW w AS (ORDER BY a)", "w AS", "no function uses"),
     ("SELECT f // a AS n FROM t", "f //", "trunc(a / b)"),
-    ("SELECT md6(c) AS n FROM t", "md6", "function md6() is not supported; did you mean md5"),
+    ("SELECT md6(c) AS n FROM t", "md6", "function md6() is not supported; did you mean mod or md5"),
     ("SELECT c[1] AS n FROM t", "c[", "a subscript"),
-    ("SELECT [1, 2] AS n", "1", "a list"),
     ("SELECT c GLOB 'a' AS n FROM t", "c GLOB", "operator GLOB"),
     ("SELECT CAST(a AS HUGEINT) AS n FROM t", "a AS", "type HUGEINT"),
     ("SELECT INTERVAL 1 MONTH AS n", "INTERVAL", "add it to a date"),
@@ -188,10 +187,6 @@ WORDS_OF_THE_TEXT = [
     ("SELECT c GLOB ('a') AS n FROM t", "c GLOB", "operator GLOB in SELECT"),
     ("SELECT d AT TIME ZONE 'UTC' AS n FROM t", "d AT", "AT TIME ZONE of date32"),
     ("SELECT max(a) WITHIN GROUP (ORDER BY b) AS n FROM t", "a)", "WITHIN GROUP of max()"),
-    ("SELECT {'x': a} AS n FROM t", "a}", "a struct"),
-    ("SELECT a::INT[] AS n FROM t", "a::", "type INT[]"),
-    ("SELECT CAST(a AS struct(x INT)) AS n FROM t", "x INT", "type struct(x INT)"),
-    ("SELECT a FROM range(3) r(a)", "range", "range() in FROM"),
 ]
 
 
