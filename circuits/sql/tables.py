@@ -241,6 +241,9 @@ class _FromReader:
         """
         builder = self._read_item(node, left)
         for join in node.args.get("joins") or []:
+            if is_table_function(join.this) and not join.meta.get(IS_COMMA):
+                builder = self._unnest(builder, join)
+                continue
             if self._is_comma(join):
                 raise self.source.unsupported(
                     join.this, "a comma in a bracketed join", "write CROSS JOIN"
