@@ -103,7 +103,9 @@ def _year(call: Call) -> Expression | None:
 def _interval_sum(call: Call) -> Expression | None:
     """A date or timestamp plus a constant duration; or the start of its bucket."""
     inner, *amounts = call.arguments
-    return inner if all(map(_is_constant, amounts)) and not _is_local(inner.type) else None
+    if adds_months_to_times(call) or _is_local(inner.type):
+        return None
+    return inner if all(map(_is_constant, amounts)) else None
 
 
 def _is_whole_day(expression: Expression) -> bool:

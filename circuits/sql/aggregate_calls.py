@@ -757,7 +757,18 @@ def _list(reader: AggregateReader) -> Expression:
     _check_lists(reader, value)
     required = reader.required(*((value,) if leaves_nulls_out else ()))
     order = reader.order or (SortKey(value, False, False),)
-    return reader.term("list", value, *required, distinct=reader.distinct, order=order)
+    return _never_null_in_spark(
+        reader, reader.term("list", value, *required, distinct=reader.distinct, order=order)
+    )
+
+
+def _never_null_in_spark(reader: AggregateReader, value: Expression) -> Expression:
+    """Return a list of no values as Spark does: empty; in DuckDB it is NULL."""
+    if not reader.is_spark:
+        return value
+    empty = reader.clause.call(reader.function, "make_list")
+    empty = reader.clause.call(reader.function, "cast", empty, type=value.type)
+    return reader.clause.call(reader.function, "coalesce", value, empty)
 
 
 def _check_lists(reader: AggregateReader, value: Expression) -> None:
@@ -773,13 +784,14 @@ def _check_lists(reader: AggregateReader, value: Expression) -> None:
 def _set(reader: AggregateReader) -> Expression:
     value = reader.value(0)
     _check_lists(reader, value)
-    return reader.term(
+    values = reader.term(
         "list",
         value,
         *reader.required(value),
         distinct=True,
         order=(SortKey(value, False, False),),
     )
+    return _never_null_in_spark(reader, values)
 
 
 #: The functions by name; `circuits.sql.aggregate_names` has their synonyms.

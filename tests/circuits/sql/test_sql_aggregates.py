@@ -68,6 +68,10 @@ QUANTILES = """
     percentile_disc(0.9) WITHIN GROUP (ORDER BY t) FILTER (WHERE c),
     percentile_cont(1) WITHIN GROUP (ORDER BY x)
 """
+ARRAYS = """
+    array_agg(a ORDER BY a), array_agg(s ORDER BY b DESC, a, x, y, s), list(DISTINCT a ORDER BY a),
+    array_agg(t ORDER BY t DESC) FILTER (WHERE c), len(list(x)), list_sort(list(d))
+"""
 SETS = [
     "SELECT k, c, count(*), sum(a), grouping(k), grouping(k, c), grouping_id(c, k) FROM t "
     "GROUP BY ROLLUP (k, c)",
@@ -91,7 +95,7 @@ SETS = [
     "SELECT k, sum(a) AS n FROM t GROUP BY k HAVING n >= ALL (SELECT a FROM t WHERE a IS NOT NULL)",
     "SELECT k, count(*) FROM t GROUP BY ROLLUP (k) HAVING k NOT IN (SELECT a FROM t WHERE a > 1)",
 ]
-LISTS = (STATISTICS, BITS, ORDERED, QUANTILES)
+LISTS = (STATISTICS, BITS, ORDERED, QUANTILES, ARRAYS)
 GROUPED = [f"SELECT k, {list_} FROM t GROUP BY k" for list_ in LISTS]
 GROUPED.append("SELECT k, any_value(k), arg_max(k, x) FILTER (WHERE c) FROM t GROUP BY k")
 ALL_ROWS = [f"SELECT {list_} FROM t WHERE a > 6" for list_ in LISTS]
@@ -212,3 +216,14 @@ def test_a_percentile_of_spark_interpolates_and_names_are_those_of_spark():
         **{"p": 3.0, "q": 2, "n": 4, "e": True, "o": True, "y": True, "z": 3, "m": 4, "w": 8},
         "l": "xxyz",
     }
+
+
+def test_lists_in_dialect_spark_leave_nulls_out_and_are_empty_without_values():
+    text = (
+        "SELECT k, collect_list(a) AS l, collect_set(a) AS s, array_agg(a) AS g FROM t GROUP BY k"
+    )
+    circuit = compile_sql(text, {"t": "k BIGINT, a BIGINT"}, dialect="spark")
+    rows = pa.table({"k": [1, 1, 1, 2], "a": pa.array([3, None, 3, None], pa.int64())})
+    first, second = circuit.step({"t": rows})["view"].sort_by("k").to_pylist()
+    assert first == {"k": 1, "l": [3, 3], "s": [3], "g": [3, 3], "weight": 1}
+    assert second == {"k": 2, "l": [], "s": [], "g": [], "weight": 1}
