@@ -30,6 +30,7 @@ from circuits.sql.named_functions import (
     literal_text,
     named,
 )
+from circuits.types.arrow_types import is_nested
 
 __all__ = ["BUILDERS", "DATE_ADD", "DATE_DIFF", "READERS_BY_NAME", "is_spark_int", "shift"]
 
@@ -486,6 +487,8 @@ def _refuse_bytes(clause: Clause, node: exp.Expr, value: Expression) -> None:
 
 def _reverse(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
     _refuse_bytes(clause, node, value)
+    if is_nested(value.type):
+        return clause.call(node, "reverse", value)
     return clause.call(node, "reverse", *coerce(clause, node, [value], "t"))
 
 
