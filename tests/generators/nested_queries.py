@@ -63,7 +63,7 @@ SELECT id FROM t WHERE 2 IN (SELECT unnest(a))
 SELECT id, (SELECT sum(x + y) FROM unnest(t.a) AS u(x), unnest(t.b) AS v(y)) FROM t
 SELECT id, (SELECT count(x) FROM t AS o, unnest(t.a) AS u(x) WHERE x < o.id) FROM t
 SELECT id, (SELECT count(*) FROM (t o JOIN unnest([1, 2]) u(x) ON true) WHERE o.id < t.i) FROM t
-SELECT id, x, m FROM t, unnest(a) u(x), LATERAL (SELECT max(o.i) AS m FROM t o WHERE o.id <= x)
+SELECT id, x, k FROM t, unnest(a) u(x), LATERAL (SELECT max(o.i) AS k FROM t o WHERE o.id <= x)
 SELECT id, (SELECT max(x[1]) FROM (VALUES ([t.i]), ([t.id])) AS v(x)) FROM t
 SELECT a, count(*) FROM t GROUP BY a HAVING EXISTS (SELECT 1 FROM t AS o WHERE o.b = t.a)
 SELECT id, unnest(a) AS x FROM t WHERE id > 1
