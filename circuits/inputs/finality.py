@@ -75,6 +75,7 @@ from circuits.plan.nodes import (
     Union,
     Values,
 )
+from circuits.plan.single_row import SingleRow
 from circuits.plan.time_windows import HoppingWindows, LatestTime, SessionBound
 from circuits.plan.unnest import Unnest
 from circuits.plan.window import Window
@@ -242,6 +243,8 @@ class _FinalityCheck:
             case TopK(input, keys):
                 branches = self._group(input, keys, "ORDER BY with LIMIT, or row_number()")
                 return _restore_columns(branches, keys)
+            case SingleRow(input, keys):
+                return self._group(input, range(keys), "a scalar subquery")
             case Window(input, partition):
                 branches = self._group(input, partition, "a window function")
                 return _restore_columns(branches, partition)

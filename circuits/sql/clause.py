@@ -85,6 +85,7 @@ NO_AGGREGATE: Final = _refuse(
     "an aggregate function", "use HAVING, or aggregate in a query in FROM"
 )
 NO_SCALAR: Final = _refuse("a scalar subquery")
+NO_MEMBERSHIP: Final = _refuse("EXISTS, IN, ANY or ALL of a subquery")
 HOW_TO_USE_A_WINDOW: Final = (
     "filter with QUALIFY, or compute it in a query in FROM and use its name here"
 )
@@ -117,6 +118,7 @@ class Clause:
         read_now: Returns the current time.
         read_generator: Returns the value of a function that makes several rows of one.
         parameters: The columns that stand for the parameters of lambdas, by lower-case name.
+        read_membership: Returns the value of EXISTS, IN, ANY or ALL of a subquery.
     """
 
     source: SqlSource
@@ -129,6 +131,7 @@ class Clause:
     read_now: Reader = _refuse_now
     read_generator: Reader = NO_GENERATOR
     parameters: Mapping[str, Column] = field(default_factory=dict)
+    read_membership: Reader = NO_MEMBERSHIP
 
     def read(self, node: exp.Expr) -> Expression:
         """Return the expression of a syntax tree.

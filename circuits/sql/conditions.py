@@ -12,7 +12,7 @@ from circuits.sql import disjunctions, subqueries
 from circuits.sql.current_time import add_temporal_filter, reads_now
 from circuits.sql.select_builder import SelectBuilder, conjuncts_of
 
-__all__ = ["restrict"]
+__all__ = ["has_query", "restrict"]
 
 
 def restrict(
@@ -32,13 +32,13 @@ def restrict(
     parts = [part for part in conjuncts_of(condition) if id(part) not in applied]
     # Filters first, they are cheaper than semijoins; comparisons with the current time last, so
     # that the conditions of joins are next to the joins.
-    parts.sort(key=lambda part: (_is_temporal(part, clause_name), _has_query(part)))
+    parts.sort(key=lambda part: (_is_temporal(part, clause_name), has_query(part)))
     for part in parts:
         if _is_temporal(part, clause_name):
             add_temporal_filter(builder, part, clause_name)
         elif subqueries.is_membership(part):
             builder.plan = subqueries.plan_semijoin(builder, builder.clause(clause_name), part)
-        elif _has_query(part) and disjunctions.has_membership(part):
+        elif has_query(part) and disjunctions.is_splittable(part):
             builder.plan = disjunctions.filter_by_disjunction(builder, clause_name, part)
         else:
             builder.add_filter(part, builder.clause(clause_name).read_condition(part))
@@ -48,5 +48,6 @@ def _is_temporal(part: exp.Expr, clause_name: str) -> bool:
     return clause_name == "WHERE" and not subqueries.is_membership(part) and reads_now(part)
 
 
-def _has_query(node: exp.Expr) -> bool:
+def has_query(node: exp.Expr) -> bool:
+    """Return whether an expression has a subquery."""
     return any(isinstance(part, exp.Query) for part in node.walk())

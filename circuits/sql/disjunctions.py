@@ -27,7 +27,25 @@ from circuits.sql.scope import is_correlated
 from circuits.sql.select_builder import SelectBuilder
 from circuits.types.functions import call
 
-__all__ = ["filter_by_disjunction", "has_membership"]
+__all__ = ["filter_by_disjunction", "is_splittable"]
+
+
+def is_splittable(node: exp.Expr) -> bool:
+    """Return whether a condition is one of EXISTS and IN inside AND, OR and NOT, and others.
+
+    A condition with other subqueries is not: these are joined to the rows, which must be complete.
+    """
+    return has_membership(node) and not _has_other_query(node)
+
+
+def _has_other_query(node: exp.Expr) -> bool:
+    node = _strip_negations(node)
+    if subqueries.is_membership(node):
+        left = node.args.get("this") if not isinstance(node, exp.Exists) else None
+        return left is not None and any(isinstance(part, exp.Query) for part in left.walk())
+    if isinstance(node, exp.And | exp.Or):
+        return _has_other_query(node.left) or _has_other_query(node.right)
+    return any(isinstance(part, exp.Query) for part in node.walk())
 
 
 def has_membership(node: exp.Expr) -> bool:
@@ -135,17 +153,11 @@ class _RowSplitter:
                 builder.plan = builder_plan
             assert isinstance(semijoin, Semijoin)
             return replace(semijoin, anti=not semijoin.anti) if complement else semijoin
-        if any(isinstance(part, exp.Query) for part in node.walk()):
-            raise builder.source.unsupported(
-                node,
-                "a scalar subquery beside EXISTS or IN below OR",
-                "join the subquery in FROM",
-            )
         condition = clause.read_condition(node)
         if negated:
             condition = call("not", condition)
         if is_correlated(condition):
-            raise builder.source.unsupported(
+            raise builder.source.correlated(
                 node,
                 "a condition on an enclosing query beside EXISTS or IN below OR",
                 "make it a separate condition, joined to the others by AND",

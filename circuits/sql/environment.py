@@ -16,8 +16,8 @@ from sqlglot import exp
 from circuits.plan.nodes import Map, PlanNode, Scan, columns
 from circuits.sql.clause import Clause, Reader, ReaderTable
 from circuits.sql.parsing import NAME_IN_TEXT
-from circuits.sql.scope import Scope
-from circuits.sql.source import SqlSource
+from circuits.sql.scope import Domain, Scope
+from circuits.sql.source import CorrelatedSqlError, SqlSource
 
 __all__ = [
     "NO_RANKS",
@@ -47,6 +47,25 @@ RankRanges = Mapping[str, RankRange]
 NO_RANKS: Final[RankRanges] = {}
 
 
+@dataclass(frozen=True)
+class DerivedTable:
+    """The plan of a query.
+
+    Args:
+        plan: The plan.
+        domain: If the query is correlated, the values of the enclosing query for which the plan
+            has the rows of the query. They are the first columns of the plan.
+    """
+
+    plan: PlanNode
+    domain: Domain | None = None
+
+    @property
+    def domain_width(self) -> int:
+        """The number of columns before those of the query."""
+        return 0 if self.domain is None else self.domain.width
+
+
 class QueryPlanner(Protocol):
     """The interface of the module `circuits.sql.query` for queries that are not correlated.
 
@@ -55,12 +74,15 @@ class QueryPlanner(Protocol):
     import cycle. `circuits.sql.select_builder.QueryReader` extends this interface.
     """
 
-    def plan_recursive(self, common: CommonTable) -> PlanNode:
+    def plan_recursive(self, common: CommonTable) -> DerivedTable:
         """Return the plan of a WITH query that names itself."""
+
+    def plan_mutual(self, common: CommonTable) -> DerivedTable:
+        """Return the plan of a WITH query that names others that name it."""
 
     def plan_query(
         self, environment: Environment, node: exp.Expr, ranks: RankRanges = NO_RANKS
-    ) -> PlanNode:
+    ) -> DerivedTable:
         """Return the plan of a query that is not correlated."""
 
 
@@ -73,12 +95,14 @@ class CommonTable:
         environment: The names that it can use.
         recursive: True if it names itself.
         plans: Its plans so far, by the ranks that the query that refers to it keeps.
+        mutual: The WITH queries that it names and that name it, and itself; empty for none.
     """
 
     node: exp.CTE
     environment: Environment
     recursive: bool = False
-    plans: dict[tuple[tuple[str, RankRange], ...], PlanNode] = field(default_factory=dict)
+    plans: dict[tuple[tuple[str, RankRange], ...], DerivedTable] = field(default_factory=dict)
+    mutual: list[exp.CTE] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -93,6 +117,8 @@ class Environment:
         common_tables: The WITH queries around it, by lower-case name.
         unsupported_scope: The scope of an enclosing query whose columns SQL allows to name here,
             but this package does not. It serves the error message only.
+        domain: The values of the enclosing query for which the query is planned, if it is
+            correlated (`circuits.sql.decorrelation`).
     """
 
     source: SqlSource
@@ -101,6 +127,7 @@ class Environment:
     readers: ReaderTable
     common_tables: Mapping[str, CommonTable] = field(default_factory=dict)
     unsupported_scope: Scope | None = None
+    domain: Domain | None = None
 
     def clause(self, name: str, read_column: Reader, **options: Reader) -> Clause:
         """Return a clause that contains expressions; ``options`` are those of `Clause`."""
@@ -109,6 +136,16 @@ class Environment:
     def without_outer_scope(self, scope: Scope | None) -> Environment:
         """Return the environment of a query that cannot use the columns of the scope around it."""
         return self if scope is None else replace(self, unsupported_scope=scope)
+
+    def plan_query(self, node: exp.Expr, ranks: RankRanges = NO_RANKS) -> DerivedTable:
+        """Return the plan of a query, for all values of the domain only if it is correlated."""
+        if self.domain is None:
+            return self.queries.plan_query(self, node, ranks)
+        try:
+            apart = replace(self, domain=None, unsupported_scope=self.domain.scope)
+            return self.queries.plan_query(apart, node, ranks)
+        except CorrelatedSqlError:
+            return self.queries.plan_query(self, node, ranks)
 
     def with_common_tables(self, node: exp.Expr, parent: Scope | None = None) -> Environment:
         """Return the environment of a query with its own WITH queries added.
@@ -132,7 +169,7 @@ class Environment:
                     cte.args["alias"], f"two WITH queries are called {cte.alias!r}; rename one"
                 )
             names.add(name)
-            if not isinstance(cte.this, exp.Query | exp.Values):
+            if not isinstance(cte.this, exp.Query | exp.Values | exp.Pivot):
                 raise self.source.unsupported(
                     cte.this,
                     f"{self.source.describe(cte.this)} in WITH",
@@ -141,6 +178,7 @@ class Environment:
                 )
             is_recursive = bool(clause.args.get("recursive")) and names_table(cte.this, name)
             common = CommonTable(cte, environment.without_outer_scope(parent), is_recursive)
+            common.mutual.extend(_mutual_ctes(clause, name))
             environment = replace(
                 environment, common_tables={**environment.common_tables, name: common}
             )
@@ -150,7 +188,7 @@ class Environment:
         """Return the WITH query that a table name refers to, if it is one."""
         return None if node.db else self.common_tables.get(node.name.casefold())
 
-    def plan_table(self, node: exp.Table, ranks: RankRanges) -> PlanNode:
+    def plan_table(self, node: exp.Table, ranks: RankRanges) -> DerivedTable:
         """Return the plan of a table by its name.
 
         Raises:
@@ -177,20 +215,47 @@ class Environment:
         if not matches:
             tables = ", ".join([*self.relations, *self.common_tables]) or "none"
             raise self.source.error(node, f"unknown table {node.name!r}; tables: {tables}")
-        return self.relations[matches[0]]
+        return DerivedTable(self.relations[matches[0]])
 
-    def _plan_common_table(self, common: CommonTable, ranks: RankRanges) -> PlanNode:
+    def _plan_common_table(self, common: CommonTable, ranks: RankRanges) -> DerivedTable:
         key = tuple(sorted(ranks.items(), key=lambda item: item[0]))
-        if common.recursive:
+        if common.mutual:
             key = ()
             if key not in common.plans:
-                common.plans[key] = self.queries.plan_recursive(common)
+                common.plans[key] = self.queries.plan_mutual(common)
+        elif common.recursive:
+            key = ()
+            if key not in common.plans:
+                apart = replace(common, environment=replace(common.environment, domain=None))
+                common.plans[key] = self.queries.plan_recursive(apart)
         elif key not in common.plans:
-            plan = self.queries.plan_query(common.environment, common.node.this, ranks)
+            derived = common.environment.plan_query(common.node.this, ranks)
             names = common.node.args["alias"].args.get("columns") or []
-            check_rank_names(self.source, common.node, plan, ranks)
-            common.plans[key] = rename_columns(self.source, plan, names)
+            check_rank_names(self.source, common.node, derived.plan, ranks)
+            common.plans[key] = rename_columns(self.source, derived, names)
         return common.plans[key]
+
+
+def _mutual_ctes(clause: exp.With, name: str) -> list[exp.CTE]:
+    """Return the WITH queries that a recursive one and it name, if there are others."""
+    if not clause.args.get("recursive"):
+        return []
+    ctes = {cte.alias.casefold(): cte for cte in clause.expressions}
+    needs = {
+        key: {other for other in ctes if names_table(cte.this, other)} for key, cte in ctes.items()
+    }
+
+    def reach(start: str) -> set[str]:
+        found: set[str] = set()
+        stack = [start]
+        while stack:
+            for other in needs[stack.pop()] - found:
+                found.add(other)
+                stack.append(other)
+        return found
+
+    own = {other for other in reach(name) if name in reach(other)} if name in reach(name) else set()
+    return [cte for key, cte in ctes.items() if key in own] if len(own) > 1 else []
 
 
 def names_table(query: exp.Expr, name: str) -> bool:
@@ -226,13 +291,17 @@ def _unique_names(names: list[str]) -> list[str]:
     return unique_names
 
 
-def rename_columns(source: SqlSource, plan: PlanNode, names: list[exp.Identifier]) -> PlanNode:
+def rename_columns(
+    source: SqlSource, derived: DerivedTable, names: list[exp.Identifier]
+) -> DerivedTable:
     """Rename the columns by an alias list, which may be shorter than the columns.
 
     A repeated name, in any case, gets a numeric suffix, as in DuckDB: ``a, a, a`` become ``a, a_1,
     a_2``.
     """
-    old_names = [field.name for field in plan.fields]
+    plan, first = derived.plan, derived.domain_width
+    domain_names = tuple(field.name for field in plan.fields[:first])
+    old_names = [field.name for field in plan.fields[first:]]
     if len(names) > len(old_names):
         raise source.error(
             names[len(old_names)],
@@ -241,5 +310,6 @@ def rename_columns(source: SqlSource, plan: PlanNode, names: list[exp.Identifier
         )
     new_names = _unique_names([*(name.name for name in names), *old_names[len(names) :]])
     if new_names == old_names:
-        return plan
-    return Map(plan, columns(plan), tuple(new_names))
+        return derived
+    renamed = Map(plan, columns(plan), (*domain_names, *new_names))
+    return replace(derived, plan=renamed)

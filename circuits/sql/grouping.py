@@ -18,12 +18,12 @@ for the keys that a set leaves out. ``grouping()`` is a constant column of each 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import pyarrow as pa
 from sqlglot import exp
 
-from circuits.plan.expressions import Call, Column, Expression, Literal
+from circuits.plan.expressions import Call, Column, Expression, Literal, columns_of
 from circuits.plan.nodes import (
     Aggregate,
     AggregateCall,
@@ -31,6 +31,7 @@ from circuits.plan.nodes import (
     Map,
     Order,
     PlanNode,
+    Semijoin,
     Union,
     Values,
     columns,
@@ -38,8 +39,9 @@ from circuits.plan.nodes import (
 from circuits.sql.aggregate_calls import AggregateTerm, read_aggregate
 from circuits.sql.clause import Clause, is_aggregate
 from circuits.sql.literals import integer_literal
-from circuits.sql.scope import FIRST_OUTER_COLUMN, is_correlated, is_outer_column, shift_columns
-from circuits.sql.select_builder import SelectBuilder
+from circuits.sql.scope import FIRST_OUTER_COLUMN, is_correlated, is_outer_column
+from circuits.sql.select_builder import SelectBuilder, SubqueryValue
+from circuits.types import functions
 
 __all__ = [
     "FIRST_WINDOW",
@@ -48,6 +50,7 @@ __all__ = [
     "aggregate_call",
     "has_aggregate",
     "is_grouped",
+    "is_padded_aggregate",
 ]
 
 # Placeholders are columns, numbered from these values on, beyond the columns of any plan.
@@ -60,6 +63,10 @@ FIRST_GROUPING: Final = 6 * FIRST_OUTER_COLUMN
 
 # The words after a call of an aggregate.
 WRAPPERS: Final = exp.Filter | exp.IgnoreNulls | exp.RespectNulls | exp.WithinGroup
+ONLY_OVER_WINDOWS: Final = (
+    *(exp.RowNumber, exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist, exp.Ntile),
+    *(exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue, exp.NthValue),
+)
 
 #: The plan of a SELECT without FROM: one row without columns.
 ONE_ROW: Final = Values((), ((),))
@@ -102,13 +109,6 @@ def is_grouped(select: exp.Select) -> bool:
     return any(part is not None and has_aggregate(part) for part in parts)
 
 
-class _ScalarSubquery(NamedTuple):
-    """A plan of one row, and the value of the subquery over its columns."""
-
-    plan: PlanNode
-    value: Expression
-
-
 class Grouping:
     """The keys, aggregates and scalar subqueries of a grouped SELECT, while it is read.
 
@@ -128,12 +128,18 @@ class Grouping:
         # The keys of each call of ``grouping()``, which are read after all keys are known.
         self._pending_groupings: list[Callable[[], tuple[int, ...]]] = []
         self._groupings: list[tuple[int, ...]] = []
-        self._subqueries: list[_ScalarSubquery] = []
+        self._subqueries: list[SubqueryValue] = []
+        self._subquery_values: list[Expression] = []
+        for column in builder.domain_columns:
+            self.add_key(column)
 
     def clause(self, name: str) -> Clause:
         """Return a clause of expressions over the groups, with placeholders for aggregates."""
         return self.builder.clause(
-            name, read_aggregate=self._read_aggregate, read_scalar=self._read_scalar
+            name,
+            read_aggregate=self._read_aggregate,
+            read_scalar=self._read_scalar,
+            read_membership=self._read_membership,
         )
 
     def add_key(self, expression: Expression) -> Column:
@@ -145,23 +151,35 @@ class Grouping:
     def add_sets(self, sets: Sequence[frozenset[int]]) -> None:
         """Group by several sets of keys, which are given by their numbers."""
         self._sets = list(sets)
-        self._set_keys = frozenset(range(len(self.keys)))
+        self._set_keys = frozenset(range(len(self.builder.domain_columns), len(self.keys)))
 
-    def build_plan(self) -> PlanNode:
-        """Return the plan of the groups: keys, aggregates, values of scalar subqueries."""
+    def build_plan(self, node: exp.Expr | None = None) -> PlanNode:
+        """Return the plan of the groups: keys, aggregates, values of scalar subqueries.
+
+        Args:
+            node: The SELECT, for errors.
+        """
         self._groupings = [read() for read in self._pending_groupings]
         if self._groupings and self._sets is None:
             self.add_sets([frozenset(range(len(self.keys)))])
         groups: PlanNode
         if self._sets is None:
-            groups = self._aggregate(range(len(self.keys)))
+            own_groups = self._aggregate(range(len(self.keys)))
+            groups = own_groups
+            domain = self.builder.domain
+            if domain is not None and not (node is not None and node.args.get("group")):
+                groups = pad_aggregate(own_groups, domain.plan)
         else:
             always = frozenset(range(len(self.keys))) - self._set_keys
             parts = [self._grouping_set(keys | always) for keys in self._sets]
             groups = parts[0] if len(parts) == 1 else Union(tuple(parts))
-        if not self._subqueries:
-            return groups
-        return CrossJoin((groups, *(subquery.plan for subquery in self._subqueries)))
+        error_node = node if node is not None else exp.Null()
+        for subquery in self._subqueries:
+            groups, value = subquery.join(
+                groups, lambda expression: self.rewrite_over_groups(error_node, expression)
+            )
+            self._subquery_values.append(value)
+        return groups
 
     def _aggregate(self, keys: Sequence[int]) -> Aggregate:
         """Return the aggregates by some of the keys."""
@@ -222,17 +240,14 @@ class Grouping:
             raise self._ungrouped_error(node, expression)
         if index < FIRST_AGGREGATE:
             return Column(index - FIRST_KEY, type_)
-        width = len(self.keys) + len(self._aggregates)
-        if index >= FIRST_GROUPING:
-            return Column(width + index - FIRST_GROUPING, type_)
-        if index >= FIRST_WINDOW:
+        if FIRST_WINDOW <= index < FIRST_GROUPING:
             return expression
         if index < FIRST_SUBQUERY:
             return Column(len(self.keys) + index - FIRST_AGGREGATE, type_)
-        number = index - FIRST_SUBQUERY
-        widths = [len(subquery.plan.fields) for subquery in self._subqueries[:number]]
-        columns_before = width + len(self._groupings) + sum(widths)
-        return shift_columns(self._subqueries[number].value, columns_before)
+        width = len(self.keys) + len(self._aggregates)
+        if index >= FIRST_GROUPING:
+            return Column(width + index - FIRST_GROUPING, type_)
+        return self._subquery_values[index - FIRST_SUBQUERY]
 
     def _ungrouped_error(self, node: exp.Expr, column: Column) -> Exception:
         name = self.builder.plan.fields[column.index].name
@@ -250,12 +265,12 @@ class Grouping:
         """Return the value of a call over placeholders; add its aggregates if they are new."""
         if isinstance(node, exp.Grouping | exp.GroupingId):
             return self._read_grouping(node)
+        if isinstance(node, ONLY_OVER_WINDOWS):
+            word = self.source.name_in_text(node)
+            raise self.source.error(node, f"{word}() needs a window; write {word}(...) OVER (...)")
 
         def register(call: AggregateTerm) -> Expression:
-            if any(map(is_correlated, call.expressions)):
-                raise self.source.unsupported(
-                    node, "an aggregate of columns of the enclosing query", "aggregate in a join"
-                )
+            self._check_own_columns(node, call)
             if call not in self._aggregates:
                 self._aggregates.append(call)
             return Column(FIRST_AGGREGATE + self._aggregates.index(call), call.type)
@@ -281,13 +296,61 @@ class Grouping:
                 raise self.source.error(node, "an argument of grouping() is not in GROUP BY")
         return tuple(self.keys.index(value) for value in values)
 
+    def _check_own_columns(self, node: exp.Expr, call: AggregateTerm) -> None:
+        """Refuse an aggregate of outer columns only: it is one of the enclosing query."""
+        domain_columns = {c for value in self.builder.domain_columns for c in columns_of(value)}
+        used = {column for value in call.expressions for column in columns_of(value)}
+        if used and all(column in domain_columns or is_outer_column(column) for column in used):
+            raise self.source.unsupported(
+                node,
+                "an aggregate of columns of the enclosing query only",
+                "aggregate in the enclosing query",
+            )
+        if any(map(is_correlated, call.expressions)):
+            raise self.source.correlated(
+                node, "an aggregate of columns of the enclosing query", "aggregate in a join"
+            )
+
     def _read_scalar(self, clause: Clause, node: exp.Expr) -> Expression:
         """Return the placeholder of a scalar subquery, which is joined to the groups."""
-        environment = self.builder.environment.without_outer_scope(self.builder.scope)
-        subquery_builder = SelectBuilder(environment, ONE_ROW)
-        value = subquery_builder.join_scalar_subquery(clause, node)
-        self._subqueries.append(_ScalarSubquery(subquery_builder.plan, value))
-        return Column(FIRST_SUBQUERY + len(self._subqueries) - 1, value.type)
+        return self._add_subquery(self.builder.queries.read_scalar(self.builder, node))
+
+    def _read_membership(self, clause: Clause, node: exp.Expr) -> Expression:
+        """Return the placeholder of EXISTS or IN, whose value is joined to the groups."""
+        return self._add_subquery(self.builder.queries.read_membership(self.builder, clause, node))
+
+    def _add_subquery(self, subquery: SubqueryValue) -> Expression:
+        self._subqueries.append(subquery)
+        return Column(FIRST_SUBQUERY + len(self._subqueries) - 1, subquery.type)
+
+
+def pad_aggregate(groups: Aggregate, domain: PlanNode) -> PlanNode:
+    """Return an aggregate by the columns of a domain, with a row for each of its rows.
+
+    A row without a group has the aggregates of no rows.
+    """
+    if not groups.keys:
+        return groups
+    keys = len(groups.keys)
+    of_no_rows = Aggregate(Values(groups.input.fields, ()), (), groups.aggregates)
+    links = [
+        functions.call("same", column, Column(column.index + keys, column.type))
+        for column in columns(domain)
+    ]
+    predicate = links[0] if keys == 1 else functions.call("and", *links)
+    missing = Semijoin(domain, groups, predicate, anti=True)
+    return Union((groups, CrossJoin((missing, of_no_rows))))
+
+
+def is_padded_aggregate(plan: Union, keys: int) -> bool:
+    """Return whether a union is the result of `pad_aggregate` for this number of keys."""
+    groups, *others = plan.inputs
+    if not (isinstance(groups, Aggregate) and len(groups.keys) == keys and len(others) == 1):
+        return False
+    padding = others[0]
+    if not (isinstance(padding, CrossJoin) and isinstance(padding.inputs[0], Semijoin)):
+        return False
+    return padding.inputs[0].anti and padding.inputs[0].right is groups
 
 
 def aggregate_call(

@@ -41,21 +41,27 @@ class Limit:
 
 
 def read_order(
-    source: SqlSource, node: exp.Order, read: Callable[[exp.Expr], Expression]
+    source: SqlSource,
+    node: exp.Order,
+    read: Callable[[exp.Expr], Expression],
+    columns: Sequence[Expression] = (),
 ) -> tuple[SortKey, ...]:
-    """Return the sort keys of an ORDER BY."""
+    """Return the sort keys of an ORDER BY; ``columns`` are those of ORDER BY ALL."""
     source.allow_arguments(node, "expressions")
     sort_keys = []
     for key in node.expressions:
         source.allow_arguments(key, "this", "desc", "nulls_first")
+        descending, nulls_first = bool(key.args.get("desc")), bool(key.args.get("nulls_first"))
         if isinstance(key.this, exp.Var):
-            raise source.unsupported(
-                key, f"ORDER BY {key.this.name}", "name the columns", word="order by"
-            )
-        descending, nulls_first = key.args.get("desc"), key.args.get("nulls_first")
+            if key.this.name.upper() != "ALL" or not columns:
+                raise source.unsupported(
+                    key, f"ORDER BY {key.this.name}", "name the columns", word="order by"
+                )
+            sort_keys += [SortKey(column, descending, nulls_first) for column in columns]
+            continue
         value = read(key.this)
         source.refuse_spark_order(key, value.type, "ORDER BY")
-        sort_keys.append(SortKey(value, bool(descending), bool(nulls_first)))
+        sort_keys.append(SortKey(value, descending, nulls_first))
     return tuple(sort_keys)
 
 
@@ -90,19 +96,33 @@ def read_limit(source: SqlSource, node: exp.Expr) -> Limit | None:
     limit, offset = node.args.get("limit"), node.args.get("offset")
     if limit is None and offset is None:
         return None
-    for clause, name in ((limit, "FETCH"), (offset, "OFFSET")):
-        if clause is None:
-            continue
-        if not isinstance(clause, exp.Limit | exp.Offset):
-            raise source.unsupported(clause, name, "use LIMIT", word=name)
-        source.allow_arguments(clause, "expression")
+    for clause in (limit, offset):
+        if isinstance(clause, exp.Limit | exp.Offset):
+            source.allow_arguments(clause, "expression")
+        elif isinstance(clause, exp.Fetch):
+            source.allow_arguments(clause, "direction", "count", "limit_options")
+            options = clause.args.get("limit_options")
+            if options is not None:
+                if options.args.get("with_ties") or options.args.get("percent"):
+                    raise source.unsupported(
+                        clause, "FETCH with TIES or PERCENT", "use LIMIT", word="FETCH"
+                    )
+                source.allow_arguments(options, "rows")
     return Limit(_read_count(source, limit, "LIMIT"), _read_count(source, offset, "OFFSET") or 0)
 
 
 def _read_count(source: SqlSource, node: exp.Expr | None, name: str) -> int | None:
     if node is None:
         return None
-    number = node.args["expression"]
+    if isinstance(node, exp.Fetch):
+        if node.args.get("count") is None:  # FETCH FIRST ROW ONLY
+            return 1
+        number, name = node.args["count"], "FETCH"
+    else:
+        number = node.args["expression"]
+    is_all = isinstance(number, exp.Var) and number.name.upper() == "ALL"
+    if name == "LIMIT" and (is_all or isinstance(number, exp.Null)):
+        return None
     if not isinstance(number, exp.Literal) or number.is_string or not number.this.isdecimal():
         raise source.unsupported(
             number, f"{name} {number.sql()}", "write a whole number", word=name

@@ -1,8 +1,8 @@
 """Conditions: comparisons, connectives, IS, IN, BETWEEN, LIKE.
 
-EXISTS and IN with a subquery are semijoins (`circuits.sql.subqueries`), so they have no reader that
-returns a value. They are supported as conditions, also inside AND, OR and NOT
-(`circuits.sql.disjunctions`). Inside any other expression they raise an error here.
+EXISTS and IN with a subquery are semijoins if they are conditions, also inside AND, OR and NOT
+(`circuits.sql.disjunctions`). Inside any other expression they are values that the clause joins
+(`circuits.sql.subqueries`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from sqlglot import exp
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.clause import Clause, Reader
 from circuits.sql.literals import string_literal
+from circuits.sql.row_comparisons import compare_rows, is_row
 
 __all__ = ["READERS"]
 
@@ -21,13 +22,10 @@ __all__ = ["READERS"]
 def _comparison_reader(function: str) -> Reader:
     def read(clause: Clause, node: exp.Binary) -> Expression:
         clause.source.allow_arguments(node, "this", "expression")
-        for side in (node.left, node.right):
-            if isinstance(side, exp.Tuple):
-                raise clause.source.unsupported(
-                    side, "a comparison of rows", "compare column by column"
-                )
-            if isinstance(side, exp.Any | exp.All):
-                raise _not_a_condition_error(clause, side, side.key.upper())
+        if isinstance(node.right, exp.Any | exp.All):
+            return clause.read_membership(clause, node)
+        if is_row(node.left) or is_row(node.right):
+            return compare_rows(clause, node, function, node.right)
         return clause.call(node, function, clause.read(node.left), clause.read(node.right))
 
     return read
@@ -56,6 +54,9 @@ def _read_not(clause: Clause, node: exp.Not) -> Expression:
 
 
 def _read_is_distinct_from(clause: Clause, node: exp.NullSafeNEQ) -> Expression:
+    clause.source.allow_arguments(node, "this", "expression")
+    if is_row(node.this) or is_row(node.expression):
+        return clause.call(node, "not", compare_rows(clause, node, "same", node.expression))
     sides = clause.read_arguments(node, "this", "expression")
     return clause.call(node, "not", clause.call(node, "same", *sides))
 
@@ -80,15 +81,14 @@ def _read_between(clause: Clause, node: exp.Between) -> Expression:
 
 
 def _read_in(clause: Clause, node: exp.In) -> Expression:
-    if node.args.get("query"):
-        raise _not_a_condition_error(clause, node, "IN (subquery)")
+    if node.args.get("query") or any(isinstance(e, exp.Values) for e in node.expressions):
+        return clause.read_membership(clause, node)
     clause.source.allow_arguments(node, "this", "expressions")
-    if isinstance(node.this, exp.Tuple):
-        raise clause.source.unsupported(
-            node, "IN of rows with a list", "join VALUES, or compare column by column"
-        )
     if not node.expressions:
         raise clause.source.error(node, "IN () has no values; give it at least one")
+    if is_row(node.this):
+        rows = [compare_rows(clause, node, "eq", item) for item in node.expressions]
+        return rows[0] if len(rows) == 1 else clause.call(node, "or", *rows)
     value = clause.read(node.this)
     items = [clause.read(item) for item in node.expressions]
     if all(isinstance(item, Literal) for item in items):
@@ -97,19 +97,8 @@ def _read_in(clause: Clause, node: exp.In) -> Expression:
     return equal[0] if len(equal) == 1 else clause.call(node, "or", *equal)
 
 
-def _refuse_exists(clause: Clause, node: exp.Exists) -> Expression:
-    raise _not_a_condition_error(clause, node, "EXISTS", "exists")
-
-
-def _not_a_condition_error(
-    clause: Clause, node: exp.Expr, construct: str, word: str = ""
-) -> Exception:
-    return clause.source.unsupported(
-        node,
-        f"{construct} inside of an expression of {clause.name}",
-        "make it a condition of WHERE, joined to others by AND, OR and NOT only",
-        word,
-    )
+def _read_exists(clause: Clause, node: exp.Exists) -> Expression:
+    return clause.read_membership(clause, node)
 
 
 def _like_reader(function: str) -> Reader:
@@ -176,7 +165,7 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.Between: _read_between,
     exp.EQ: _comparison_reader("eq"),
     exp.Escape: _read_escape,
-    exp.Exists: _refuse_exists,
+    exp.Exists: _read_exists,
     exp.GT: _comparison_reader("gt"),
     exp.GTE: _comparison_reader("ge"),
     exp.ILike: _like_reader("ilike"),

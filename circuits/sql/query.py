@@ -9,31 +9,44 @@ To support another kind of query, write its planner and add it to ``QUERY_PLANNE
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from sqlglot import exp
 
-from circuits.plan.nodes import PlanNode
-from circuits.sql.environment import NO_RANKS, Environment, RankRanges
+from circuits.sql.environment import (
+    NO_RANKS,
+    CommonTable,
+    DerivedTable,
+    Environment,
+    RankRanges,
+)
+from circuits.sql.equations import Equation, plan_equations
+from circuits.sql.pivots import plan_pivot_statement
 from circuits.sql.recursion import plan_recursive
 from circuits.sql.select import finish_selection, read_from_and_where, read_selection
 from circuits.sql.set_operations import apply_limit, plan_set_operation
-from circuits.sql.subqueries import join_scalar
+from circuits.sql.subqueries import join_scalar, read_membership, read_scalar
 from circuits.sql.unnesting import read_generator
 from circuits.sql.values import read_values
 
 __all__ = [
     "finish_selection",
     "join_scalar",
+    "plan_mutual",
     "plan_query",
     "plan_recursive",
     "read_from_and_where",
     "read_generator",
+    "read_membership",
+    "read_scalar",
     "read_selection",
 ]
 
 
-def plan_query(environment: Environment, node: exp.Expr, ranks: RankRanges = NO_RANKS) -> PlanNode:
+def plan_query(
+    environment: Environment, node: exp.Expr, ranks: RankRanges = NO_RANKS
+) -> DerivedTable:
     """Return the plan of a query that is not correlated.
 
     Args:
@@ -49,36 +62,63 @@ def plan_query(environment: Environment, node: exp.Expr, ranks: RankRanges = NO_
     return planner(environment, node, ranks)
 
 
-def _plan_select(environment: Environment, node: exp.Select, ranks: RankRanges) -> PlanNode:
-    return finish_selection(read_selection(environment, node, None, ranks))
+def plan_mutual(common: CommonTable) -> DerivedTable:
+    """Return the plan of a WITH query that names others that name it."""
+    environment = replace(common.environment, domain=None)
+    equations = [
+        Equation(cte.alias, cte, cte.this, cte.args["alias"].args.get("columns") or [], environment)
+        for cte in common.mutual
+    ]
+    for cte in common.mutual:
+        environment.source.allow_arguments(cte, "this", "alias", "materialized")
+        environment.source.allow_arguments(cte.args["alias"], "this", "columns")
+    plans = plan_equations(equations)
+    names = [equation.name for equation in equations]
+    return DerivedTable(plans[names.index(common.node.alias)])
 
 
-def _plan_parentheses(environment: Environment, node: exp.Subquery, ranks: RankRanges) -> PlanNode:
+def _plan_select(environment: Environment, node: exp.Select, ranks: RankRanges) -> DerivedTable:
+    parent = None if environment.domain is None else environment.domain.scope
+    return finish_selection(read_selection(environment, node, parent, ranks))
+
+
+def _plan_parentheses(
+    environment: Environment, node: exp.Subquery, ranks: RankRanges
+) -> DerivedTable:
     source = environment.source
     source.allow_arguments(node, "this", "with_", "order", "limit", "offset")
     environment = environment.with_common_tables(node)
-    plan = plan_query(environment, node.this, ranks)
+    derived = environment.plan_query(node.this, ranks)
     if not any(node.args.get(name) for name in ("order", "limit", "offset")):
-        return plan
-    return apply_limit(environment, node, plan)
+        return derived
+    plan = derived.plan
+    limited = apply_limit(environment, node, plan, derived.domain_width)
+    return DerivedTable(limited, domain=derived.domain)
 
 
 def _plan_set_operation(
     environment: Environment, node: exp.SetOperation, ranks: RankRanges
-) -> PlanNode:
+) -> DerivedTable:
     return plan_set_operation(environment, node)
 
 
-def _plan_values(environment: Environment, node: exp.Values, ranks: RankRanges) -> PlanNode:
-    environment.source.allow_arguments(node, "expressions")
+def _plan_pivot(environment: Environment, node: exp.Pivot, ranks: RankRanges) -> DerivedTable:
+    return plan_pivot_statement(environment, node)
+
+
+def _plan_values(environment: Environment, node: exp.Values, ranks: RankRanges) -> DerivedTable:
+    environment.source.allow_arguments(node, "expressions", "alias", "joins")
     return read_values(environment, node)
 
 
-QUERY_PLANNERS: Final[dict[type[exp.Expr], Callable[[Environment, Any, RankRanges], PlanNode]]] = {
+QUERY_PLANNERS: Final[
+    dict[type[exp.Expr], Callable[[Environment, Any, RankRanges], DerivedTable]]
+] = {
     exp.Select: _plan_select,
     exp.Subquery: _plan_parentheses,
     exp.Union: _plan_set_operation,
     exp.Except: _plan_set_operation,
     exp.Intersect: _plan_set_operation,
+    exp.Pivot: _plan_pivot,
     exp.Values: _plan_values,
 }

@@ -37,7 +37,7 @@ from circuits.plan.nodes import (
 )
 from circuits.plan.rewrite.nullability import with_nullability
 from circuits.plan.unnest import Unnest
-from circuits.sql.environment import CommonTable, names_table, rename_columns
+from circuits.sql.environment import CommonTable, DerivedTable, names_table, rename_columns
 from circuits.sql.set_operations import unify_columns
 from circuits.sql.source import SqlSource
 
@@ -59,7 +59,7 @@ DESCRIPTIONS: Final = {
 }
 
 
-def plan_recursive(common: CommonTable) -> PlanNode:
+def plan_recursive(common: CommonTable) -> DerivedTable:
     """Return the plan of a WITH query that names itself.
 
     Raises:
@@ -70,25 +70,25 @@ def plan_recursive(common: CommonTable) -> PlanNode:
     union = _split_union(source, node, name.casefold())
     names = node.args["alias"].args.get("columns") or []
     base_table = environment.queries.plan_query(environment, union.base)
-    base = rename_columns(source, base_table, names)
+    base = rename_columns(source, base_table, names).plan
     mode = SET if union.is_distinct else DistinctMode("bag")
     fields = with_nullability(base)
     for _ in range(MAX_TYPE_ITERATIONS):
         plans: list[PlanNode] = [base]
-        reference = RecursiveReference(name, fields)
+        reference = DerivedTable(RecursiveReference(name, fields))
         recursive_table = replace(common, recursive=False, plans={(): reference})
         step_environment = replace(
             environment,
             common_tables={**environment.common_tables, name.casefold(): recursive_table},
         )
         for step in union.steps:
-            plan = step_environment.queries.plan_query(step_environment, step)
+            plan = step_environment.queries.plan_query(step_environment, step).plan
             _check_linear(source, plan, step, name, mode)
             plans.append(plan)
         body = Union(tuple(unify_columns(environment, union.steps[-1], plans)))
         new_fields = with_nullability(body)
         if new_fields == fields:
-            return Fixpoint((name,), (body,), (mode,))
+            return DerivedTable(Fixpoint((name,), (body,), (mode,)))
         fields = new_fields
     raise source.error(
         node,

@@ -26,7 +26,7 @@ resolve the same names, but cannot replace this module:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sqlglot import exp
@@ -37,6 +37,7 @@ from circuits.sql.source import SqlSource
 
 __all__ = [
     "FIRST_OUTER_COLUMN",
+    "Domain",
     "Scope",
     "ScopeColumn",
     "is_correlated",
@@ -111,6 +112,27 @@ def is_correlated(expression: Expression) -> bool:
     return any(map(is_outer_column, columns_of(expression)))
 
 
+@dataclass(frozen=True, eq=False)
+class Domain:
+    """The distinct values of the columns of an enclosing query that a subquery may name.
+
+    Args:
+        scope: The scope of the enclosing query.
+        values: Expressions over the plan of the enclosing query.
+        plan: Their distinct values; a column for each.
+        used: The positions of the values that the subquery has named so far.
+    """
+
+    scope: Scope
+    values: tuple[Expression, ...]
+    plan: PlanNode
+    used: set[int] = field(default_factory=set)
+
+    @property
+    def width(self) -> int:
+        return len(self.values)
+
+
 @dataclass(frozen=True)
 class Scope:
     """The columns of a FROM clause, and the scope around it if it is in a subquery.
@@ -121,12 +143,17 @@ class Scope:
         parent: The scope of the enclosing query, whose columns can be named too.
         unsupported_scope: The scope of an enclosing query whose columns SQL allows to name here,
             but this package does not. It serves the error message only.
+        domain: The values of the parent that the plan of the clause is joined with; None if outer
+            columns are numbered from ``FIRST_OUTER_COLUMN`` on.
+        domain_columns: The columns of the domain in the plan of the clause.
     """
 
     source: SqlSource
     columns: tuple[ScopeColumn, ...] = ()
     parent: Scope | None = None
     unsupported_scope: Scope | None = None
+    domain: Domain | None = None
+    domain_columns: tuple[Expression, ...] = ()
 
     def resolve(self, node: exp.Column) -> Expression:
         """Return the value of a column by its name.
@@ -153,18 +180,46 @@ class Scope:
         value = self.parent.find(node)
         if value is None:
             return None
+        if self.domain is not None:
+            return self._find_in_domain(node, value)
         if is_correlated(value):
-            raise self.source.unsupported(
-                node,
-                f"column {node.sql()!r} of a query two levels further out",
-                "pass it through the subquery in between",
-            )
+            raise self._two_levels_error(node)
         return shift_columns(value, FIRST_OUTER_COLUMN)
+
+    def columns_of_domain(self, domain: Domain, node: exp.Expr) -> tuple[Expression, ...]:
+        """Return the columns of a domain of this or an enclosing query in the plan of the clause.
+
+        Raises:
+            CorrelatedSqlError: The plan of the clause is not joined with the domain.
+        """
+        if self.domain is domain:
+            domain.used.update(range(domain.width))
+            return self.domain_columns
+        if self.domain is None or self.parent is None:
+            raise self._two_levels_error(node)
+        outer = self.parent.columns_of_domain(domain, node)
+        return tuple(self._find_in_domain(node, value) for value in outer)
+
+    def _find_in_domain(self, node: exp.Expr, value: Expression) -> Expression:
+        """Return the column of the clause's plan that has a value of the enclosing query."""
+        assert self.domain is not None
+        if value not in self.domain.values:
+            raise self._two_levels_error(node)
+        index = self.domain.values.index(value)
+        self.domain.used.add(index)
+        return self.domain_columns[index]
+
+    def _two_levels_error(self, node: exp.Expr) -> Exception:
+        return self.source.correlated(
+            node,
+            f"column {node.sql()!r} of a query two levels further out",
+            "pass it through the subquery in between",
+        )
 
     def _check_unsupported_scope(self, node: exp.Column) -> None:
         scope = self.unsupported_scope
         if scope is not None and scope.find(node) is not None:
-            raise self.source.unsupported(
+            raise self.source.correlated(
                 node,
                 f"column {node.sql()!r} of the enclosing query, from within a set operation, "
                 "WITH, FROM or a grouped query,",
@@ -197,7 +252,7 @@ class Scope:
 
     def expand_star(self, node: exp.Star, table: str = "") -> Iterator[tuple[str, Expression]]:
         """Yield names and values of the columns of ``*`` or ``table.*``."""
-        self.source.allow_arguments(node, "except_")
+        self.source.allow_arguments(node, "except_", "replace", "rename")
         if table and not self.has_table(table):
             tables = _list_names(column.table for column in self.columns)
             raise self.source.error(

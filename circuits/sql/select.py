@@ -14,7 +14,7 @@ hidden columns after those of the list, and a last Map removes them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -25,10 +25,10 @@ from circuits.plan.expressions import Column, Expression, Literal, columns_of, c
 from circuits.plan.nodes import Distinct, Field, Filter, Map, PlanNode, TopK, Values, columns
 from circuits.plan.window import Window, WindowCall
 from circuits.sql.clause import HOW_TO_USE_A_WINDOW, Clause, is_aggregate
-from circuits.sql.conditions import restrict
-from circuits.sql.disjunctions import has_membership
+from circuits.sql.conditions import has_query, restrict
 from circuits.sql.environment import (
     NO_RANKS,
+    DerivedTable,
     Environment,
     RankRange,
     RankRanges,
@@ -36,7 +36,6 @@ from circuits.sql.environment import (
 from circuits.sql.group_windows import add_group_window
 from circuits.sql.grouping import ONE_ROW, Grouping, has_aggregate, is_grouped
 from circuits.sql.grouping_sets import read_grouping_sets
-from circuits.sql.having import register_aggregates, restrict_groups
 from circuits.sql.literals import integer_literal
 from circuits.sql.ordering import (
     Limit,
@@ -55,7 +54,7 @@ from circuits.sql.row_number import (
 from circuits.sql.scope import FIRST_OUTER_COLUMN, Scope, is_correlated
 from circuits.sql.select_builder import SelectBuilder, add_alias, conjuncts_of, factor_out_common
 from circuits.sql.selection import BoundedRowNumber, Selection
-from circuits.sql.subqueries import add_condition_keys, is_membership
+from circuits.sql.subqueries import add_condition_keys
 from circuits.sql.tables import read_from_clause
 from circuits.sql.unnesting import read_generator, zip_generators
 from circuits.sql.window_tables import replace_session_end
@@ -138,8 +137,6 @@ class _SelectReader:
         self.source = builder.source
         self.aliases = dict(builder.aliases)
         self.grouping = Grouping(builder) if is_grouped(node) else None
-        # The conditions of HAVING with EXISTS or IN.
-        self.memberships: list[exp.Expr] = []
         self.windows = Windows(self._named_windows())
         self.qualify_parts: list[exp.Expr] = []
         self.row_number, self.ranks = self._find_row_number(ranks)
@@ -153,9 +150,10 @@ class _SelectReader:
         qualify = self._clause("QUALIFY")
         filters = [(part, qualify.read_condition(part)) for part in self.qualify_parts]
         order_by = self._read_order_by()
+        distinct_on = self._read_distinct_on()
         correlated_conditions = self._read_correlated_conditions()
         self.windows.check_all_used(self.source)
-        plan = self.grouping.build_plan() if self.grouping else self.builder.plan
+        plan = self.grouping.build_plan(self.node) if self.grouping else self.builder.plan
         selection = Selection(
             self.node,
             self.source,
@@ -166,20 +164,26 @@ class _SelectReader:
             row_number and row_number.map(lambda value: self._over_groups(self.node, value)),
             tuple(map(self._sort_key_over_groups, order_by)),
             tuple(self._over_groups(part, condition) for part, condition in filters),
+            self.builder.domain,
+            tuple(self._over_groups(self.node, c) for c in self.builder.domain_columns),
+            tuple(self._over_groups(self.node, key) for key in distinct_on),
         )
         return self._over_windows(selection) if self.windows else selection
 
     def _over_windows(self, selection: Selection) -> Selection:
         """Add the window functions to the plan, and return all expressions over their results."""
         if selection.correlated_conditions:
-            raise self.source.unsupported(
+            raise self.source.correlated(
                 self.node,
                 "a window function in a correlated subquery",
                 "compute it in a query in WITH or FROM",
             )
         columns_read = {index for value in selection.expressions for index in columns_of(value)}
         selection.plan = self.windows.plan(
-            selection.plan, lambda value: self._over_groups(self.node, value), columns_read
+            selection.plan,
+            lambda value: self._over_groups(self.node, value),
+            columns_read,
+            selection.domain_columns,
         )
         return selection.map(self.windows.replace_placeholders)
 
@@ -240,14 +244,14 @@ class _SelectReader:
                 if isinstance(node, exp.Alias):
                     aliases_before[node.alias.casefold()] = None
             elif isinstance(node, exp.Star):
-                items += [_Item(name, node, value) for name, value in scope.expand_star(node)]
+                items += self._read_star(clause, node, node, scope.expand_star(node))
             elif isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
                 self.source.allow_arguments(node, "this", "table")
-                columns_of_table: Iterable[tuple[str, Expression]] | None
-                columns_of_table = self._fields_of_struct(clause, node)
-                if columns_of_table is None:
-                    columns_of_table = scope.expand_star(node.this, node.table)
-                items += [_Item(name, node, value) for name, value in columns_of_table]
+                columns_of_star: Iterable[tuple[str, Expression]] | None
+                columns_of_star = self._fields_of_struct(clause, node)
+                if columns_of_star is None:
+                    columns_of_star = scope.expand_star(node.this, node.table)
+                items += self._read_star(clause, node, node.this, columns_of_star)
             elif isinstance(node, exp.Alias):
                 self.source.allow_arguments(node, "this", "alias")
                 items.append(self._read_item(clause, node.alias, node.this))
@@ -277,7 +281,56 @@ class _SelectReader:
             for name in names
         ]
 
+    def _read_star(
+        self,
+        clause: Clause,
+        node: exp.Expr,
+        star: exp.Star,
+        columns_of_star: Iterable[tuple[str, Expression]],
+    ) -> Iterator[_Item]:
+        """Yield the columns of ``*`` or ``table.*``, after its REPLACE and RENAME."""
+        replaced: dict[str, exp.Alias] = {}
+        for part in star.args.get("replace") or ():
+            self.source.allow_arguments(part, "this", "alias")
+            replaced[part.alias.casefold()] = part
+        renamed: dict[str, exp.Alias] = {}
+        for part in star.args.get("rename") or ():
+            self.source.allow_arguments(part, "this", "alias")
+            self.source.allow_arguments(part.this, "this")
+            renamed[part.this.name.casefold()] = part
+        unused = {**replaced, **renamed}
+        for name, value in columns_of_star:
+            key = name.casefold()
+            if key in replaced:
+                unused.pop(key, None)
+                yield self._read_item(clause, name, replaced[key].this)
+            elif key in renamed:
+                unused.pop(key, None)
+                yield _Item(renamed[key].alias, node, value)
+            else:
+                yield _Item(name, node, value)
+        for key, part in unused.items():
+            word = "REPLACE" if key in replaced else "RENAME"
+            raise self.source.error(part, f"unknown column {key!r} in {word} of '*'")
+
+    def _is_key_with_query(self, node: exp.Expr, name: str) -> bool:
+        """Return whether an item has a subquery, and GROUP BY names it."""
+        group = self.node.args.get("group")
+        if group is None or not has_query(node):
+            return False
+        if group.args.get("all"):
+            return not has_aggregate(node)
+        return any(
+            key == node
+            or (_is_number(key) and self.node.expressions[int(key.this) - 1].unalias() == node)
+            or (isinstance(key, exp.Column) and key.name.casefold() == name.casefold())
+            for key in group.expressions
+            if not _is_number(key) or int(key.this) <= len(self.node.expressions)
+        )
+
     def _read_item(self, clause: Clause, name: str, node: exp.Expr) -> _Item:
+        if self._is_key_with_query(node, name):
+            clause = replace(self.builder.clause("SELECT"), read_window=_refuse_window)
         if self.row_number is None or node != self.row_number:
             return _Item(name, node, clause.read(node))
         if node is not self.row_number:
@@ -301,7 +354,7 @@ class _SelectReader:
             else:
                 value = clause.read(node)
             if is_correlated(value):
-                raise self.source.unsupported(node, "a correlated GROUP BY", USE_WHERE)
+                raise self.source.correlated(node, "a correlated GROUP BY", USE_WHERE)
             if self.source.is_spark and "map<" in str(value.type):
                 raise self.source.unsupported(
                     node, "GROUP BY of a map in dialect spark", "group by map_entries() of it"
@@ -315,6 +368,11 @@ class _SelectReader:
                     grouping.add_key(item.value)
         sets = read_grouping_sets(self.source, group, read_key)
         if sets is not None:
+            outer_keys = range(len(self.builder.domain_columns))
+            if any(key in outer_keys for keys in sets for key in keys):
+                raise self.source.unsupported(
+                    group, "a grouping set with a column of the enclosing query", USE_WHERE
+                )
             grouping.add_sets(sets)
 
     def _read_having(self) -> list[tuple[exp.Expr, Expression]]:
@@ -326,10 +384,6 @@ class _SelectReader:
         conditions = []
         for part in conjuncts_of(having.this):
             self._check_names(part, "HAVING")
-            if is_membership(part) or has_membership(part):
-                register_aggregates(clause, part)
-                self.memberships.append(part)
-                continue
             conditions.append((part, clause.read_condition(part)))
         return conditions
 
@@ -339,12 +393,9 @@ class _SelectReader:
         for node, condition in conditions:
             over_groups = self._over_groups(node, condition)
             if is_correlated(over_groups):
-                raise self.source.unsupported(node, "a correlated HAVING", USE_WHERE)
+                raise self.source.correlated(node, "a correlated HAVING", USE_WHERE)
             for part in conjuncts([factor_out_common(over_groups)]):
                 plan = Filter(plan, part)
-        for node in self.memberships:
-            assert self.grouping is not None
-            plan = restrict_groups(self.builder, self.grouping, plan, node)
         return plan
 
     def _read_correlated_conditions(self) -> list[Expression]:
@@ -352,7 +403,7 @@ class _SelectReader:
         if self.grouping is None:
             return [part.condition for part in correlated]
         if correlated and not self.node.args.get("group"):
-            raise self.source.unsupported(
+            raise self.source.correlated(
                 correlated[0].node,
                 "a correlated aggregate in EXISTS or IN",
                 "compare with it as a scalar subquery, as x = (SELECT max(y) ...)",
@@ -361,7 +412,21 @@ class _SelectReader:
 
     def _read_order_by(self) -> tuple[SortKey, ...]:
         order = self.node.args.get("order")
-        return read_order(self.source, order, self._read_order_key) if order else ()
+        if order is None:
+            return ()
+        values = [item.value for item in self.items if not isinstance(item.value, Literal)]
+        return read_order(self.source, order, self._read_order_key, values)
+
+    def _read_distinct_on(self) -> tuple[Expression, ...]:
+        distinct = self.node.args.get("distinct")
+        if distinct is None or distinct.args.get("on") is None:
+            return ()
+        keys = distinct.args["on"]
+        self.source.allow_arguments(distinct, "on")
+        if isinstance(keys, exp.Tuple):
+            self.source.allow_arguments(keys, "expressions")
+        nodes = keys.expressions if isinstance(keys, exp.Tuple) else [keys]
+        return tuple(map(self._read_order_key, nodes))
 
     def _read_order_key(self, node: exp.Expr) -> Expression:
         items = self._find_items(node)
@@ -428,48 +493,59 @@ def _refuse_window(clause: Clause, node: exp.Expr) -> Expression:
     )
 
 
-def finish_selection(selection: Selection) -> PlanNode:
+def finish_selection(selection: Selection) -> DerivedTable:
     """Apply the list, then QUALIFY, DISTINCT, ORDER BY and LIMIT."""
     source, node, row_number = selection.source, selection.node, selection.row_number
     limit, distinct = read_limit(source, node), node.args.get("distinct")
     if distinct is not None:
         _check_distinct(selection, distinct, limit)
+    outputs = (*selection.domain_columns, *selection.outputs)
+    domain_keys = tuple(range(len(selection.domain_columns)))
     order_by = [key.expression for key in selection.order_by]
     hidden: list[Expression] = []
     if row_number is not None:
         hidden += [*row_number.partition_by, *(key.expression for key in row_number.order_by)]
         hidden += selection.filters
-    if limit is not None:
+    hidden += selection.distinct_on
+    if limit is not None or selection.distinct_on:
         hidden += order_by
     if any(map(is_correlated, [*selection.outputs, *hidden, *order_by])):
-        raise source.unsupported(node, "a correlated subquery of this form", USE_WHERE)
-    hidden = [value for value in dict.fromkeys(hidden) if value not in selection.outputs]
-    expressions = [*selection.outputs, *hidden]
-    width = len(selection.outputs)
+        raise source.correlated(node, "a correlated subquery of this form", USE_WHERE)
+    hidden = [value for value in dict.fromkeys(hidden) if value not in outputs]
+    expressions = [*outputs, *hidden]
+    width = len(outputs)
     plan = selection.plan
     if row_number is None:
         for condition in selection.filters:
             plan = Filter(plan, condition)
     values = [integer_literal(0) if v == ROW_NUMBER_VALUE else v for v in expressions]
-    plan = _map_columns(plan, values, selection.names)
+    plan = _map_columns(plan, values, _column_names(selection))
     if row_number is not None:
-        plan = _select_numbered_rows(plan, expressions, row_number)
+        plan = _select_numbered_rows(plan, expressions, row_number, domain_keys)
         # A row_number() counts all rows, so other conditions of QUALIFY come after it.
         for condition in selection.filters:
             plan = Filter(plan, columns(plan)[expressions.index(condition)])
-    if distinct is not None:
+    if selection.distinct_on:
+        partition_by = map(expressions.index, selection.distinct_on)
+        keys = tuple(dict.fromkeys([*domain_keys, *partition_by]))
+        plan = TopK(plan, keys, order_columns(selection.order_by, expressions), 1)
+    elif distinct is not None:
         plan = Distinct(_keep_first_columns(plan, width))
     if limit is not None:
         order = order_columns(selection.order_by, expressions)
-        plan = TopK(plan, (), order, limit.limit, limit.offset)
-    return _keep_first_columns(plan, width)
+        plan = TopK(plan, domain_keys, order, limit.limit, limit.offset)
+    return DerivedTable(_keep_first_columns(plan, width), selection.domain)
 
 
 def _select_numbered_rows(
-    plan: PlanNode, expressions: list[Expression], row_number: BoundedRowNumber
+    plan: PlanNode,
+    expressions: list[Expression],
+    row_number: BoundedRowNumber,
+    domain_keys: tuple[int, ...],
 ) -> PlanNode:
     """Keep the rows in the bounds of a row_number(), and number them if its value is selected."""
-    keys = tuple(dict.fromkeys(map(expressions.index, row_number.partition_by)))
+    partition_by = map(expressions.index, row_number.partition_by)
+    keys = tuple(dict.fromkeys([*domain_keys, *partition_by]))
     order = order_columns(row_number.order_by, expressions)
     first, last = row_number.ranks.first, row_number.ranks.last
     plan = TopK(plan, keys, order, max(0, last - first + 1), first - 1)
@@ -485,13 +561,18 @@ def _select_numbered_rows(
     return Map(plan, tuple(values), names)
 
 
+def _column_names(selection: Selection) -> tuple[str, ...]:
+    """Return the names of the columns of the domain, then those of the list."""
+    domain = selection.domain
+    fields = () if domain is None else domain.plan.fields
+    return (*(field.name for field in fields), *selection.names)
+
+
 def _check_distinct(selection: Selection, distinct: exp.Expr, limit: Limit | None) -> None:
     source = selection.source
+    source.allow_arguments(distinct, "on")
     if distinct.args.get("on"):
-        raise source.unsupported(
-            distinct, "DISTINCT ON", "use QUALIFY row_number() OVER (...) = 1", word="distinct"
-        )
-    source.allow_arguments(distinct)
+        return
     for key in selection.order_by if limit else ():
         if key.expression not in selection.outputs:
             raise source.error(

@@ -10,7 +10,7 @@ builder collects it for the reader of the subquery (`circuits.sql.subqueries`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import reduce
 from typing import NamedTuple, Protocol, cast
 
@@ -27,8 +27,15 @@ from circuits.plan.expressions import (
 )
 from circuits.plan.nodes import Filter, PlanNode
 from circuits.sql.clause import Clause, Reader
-from circuits.sql.environment import Environment, QueryPlanner
-from circuits.sql.scope import Scope, ScopeColumn, is_correlated, is_outer_column, shift_columns
+from circuits.sql.environment import DerivedTable, Environment, QueryPlanner
+from circuits.sql.scope import (
+    Domain,
+    Scope,
+    ScopeColumn,
+    is_correlated,
+    is_outer_column,
+    shift_columns,
+)
 from circuits.sql.selection import Selection
 from circuits.types import functions
 
@@ -36,6 +43,7 @@ __all__ = [
     "CorrelatedCondition",
     "QueryReader",
     "SelectBuilder",
+    "SubqueryValue",
     "add_alias",
     "conjuncts_of",
     "factor_out_common",
@@ -55,7 +63,7 @@ class QueryReader(QueryPlanner, Protocol):
     ) -> Selection:
         """Read such a SELECT up to its list."""
 
-    def finish_selection(self, selection: Selection) -> PlanNode:
+    def finish_selection(self, selection: Selection) -> DerivedTable:
         """Apply the clauses after the list: QUALIFY, DISTINCT, ORDER BY and LIMIT."""
 
     def read_generator(
@@ -65,6 +73,32 @@ class QueryReader(QueryPlanner, Protocol):
 
     def join_scalar(self, builder: SelectBuilder, node: exp.Expr) -> tuple[PlanNode, Expression]:
         """Return the builder's plan joined to a scalar subquery, and the value of the subquery."""
+
+    def read_scalar(self, builder: SelectBuilder, node: exp.Expr) -> SubqueryValue:
+        """Return the value of a scalar subquery, to be joined to a later plan."""
+
+    def read_membership(
+        self, builder: SelectBuilder, clause: Clause, node: exp.Expr
+    ) -> SubqueryValue:
+        """Return the value of EXISTS, IN, ANY or ALL, to be joined to a later plan."""
+
+
+class SubqueryValue(Protocol):
+    """The value of a subquery for each row of an enclosing plan."""
+
+    @property
+    def type(self) -> pa.DataType:
+        """The type of the value."""
+
+    def join(
+        self, plan: PlanNode, rewrite: Callable[[Expression], Expression]
+    ) -> tuple[PlanNode, Expression]:
+        """Return a plan with further columns, and the value over them.
+
+        Args:
+            plan: The enclosing plan.
+            rewrite: Returns an expression over the enclosing query's FROM and WHERE over ``plan``.
+        """
 
 
 class CorrelatedCondition(NamedTuple):
@@ -87,6 +121,10 @@ class SelectBuilder:
         correlated_conditions: The conditions so far that the enclosing query must apply.
         aliases: The expressions of the SELECT list, by lower-case alias; None if several
             expressions have the alias.
+        domain: The values of the enclosing query that the plan is joined with, if it is.
+        domain_columns: The columns of the plan that have these values.
+        link_sides: For a correlated item of FROM, values of the items to its left, and the columns
+            of the plan that must have the same values.
     """
 
     def __init__(
@@ -105,9 +143,26 @@ class SelectBuilder:
         self.aliases: Mapping[str, exp.Expr | None] = {}
         # The columns of unnest() calls that have been applied, by the ids of their nodes.
         self.generated: dict[int, tuple[str, Expression]] = {}
+        self.domain: Domain | None = None
+        self.domain_columns: tuple[Expression, ...] = ()
+        self.link_sides: tuple[tuple[Expression, ...], tuple[Expression, ...]] = ((), ())
         # The ids of the aliased expressions that are being read. In ``x + 1 AS x`` the inner x
         # is a column, not the alias again.
         self._aliases_in_progress: set[int] = set()
+        # The values of subqueries by their syntax trees: GROUP BY repeats them.
+        self._subquery_values: dict[exp.Expr, Expression] = {}
+
+    @property
+    def links(self) -> bool:
+        """True for a correlated item of FROM."""
+        return bool(self.link_sides[0])
+
+    def copy(self) -> SelectBuilder:
+        """Return a builder of the same rows."""
+        builder = SelectBuilder(self.environment, self.plan, self.scope_columns, self.parent)
+        builder.correlated_conditions = list(self.correlated_conditions)
+        builder.domain, builder.domain_columns = self.domain, self.domain_columns
+        return builder
 
     @property
     def queries(self) -> QueryReader:
@@ -117,7 +172,14 @@ class SelectBuilder:
     @property
     def scope(self) -> Scope:
         environment = self.environment
-        return Scope(self.source, self.scope_columns, self.parent, environment.unsupported_scope)
+        return Scope(
+            self.source,
+            self.scope_columns,
+            self.parent,
+            environment.unsupported_scope,
+            self.domain,
+            self.domain_columns,
+        )
 
     @property
     def width(self) -> int:
@@ -128,7 +190,10 @@ class SelectBuilder:
 
         ``options`` are those of `Clause`.
         """
-        readers: dict[str, Reader] = {"read_scalar": self.join_scalar_subquery}
+        readers: dict[str, Reader] = {
+            "read_scalar": self.join_scalar_subquery,
+            "read_membership": self.join_membership,
+        }
         if name == "SELECT":
             readers["read_generator"] = self.unnest
         return self.environment.clause(name, self.read_column, **{**readers, **options})
@@ -223,7 +288,21 @@ class SelectBuilder:
 
     def join_scalar_subquery(self, clause: Clause, node: exp.Expr) -> Expression:
         """Join a scalar subquery to the plan and return its value."""
+        if node in self._subquery_values:
+            self.source.mark_read(node)
+            return self._subquery_values[node]
         self.plan, value = self.queries.join_scalar(self, node)
+        self._subquery_values[node] = value
+        return value
+
+    def join_membership(self, clause: Clause, node: exp.Expr) -> Expression:
+        """Join the truth value of EXISTS, IN, ANY or ALL of a subquery, and return it."""
+        if node in self._subquery_values:
+            self.source.mark_read(node)
+            return self._subquery_values[node]
+        membership = self.queries.read_membership(self, clause, node)
+        self.plan, value = membership.join(self.plan, lambda expression: expression)
+        self._subquery_values[node] = value
         return value
 
 

@@ -11,6 +11,7 @@ from circuits.plan.expressions import Expression
 from circuits.plan.nodes import PlanNode
 from circuits.sql.environment import RankRange
 from circuits.sql.ordering import SortKey
+from circuits.sql.scope import Domain
 from circuits.sql.source import SqlSource
 
 __all__ = ["BoundedRowNumber", "Selection"]
@@ -50,6 +51,9 @@ class Selection:
         row_number: The row_number() that QUALIFY or an enclosing query bounds.
         order_by: The sort keys of ORDER BY.
         filters: The conditions of QUALIFY, except the bound of ``row_number``.
+        domain: The values of the enclosing query that the plan is joined with, if it is.
+        domain_columns: Their columns in the plan.
+        distinct_on: The expressions of DISTINCT ON: one row for each of their values.
     """
 
     node: exp.Select
@@ -61,11 +65,15 @@ class Selection:
     row_number: BoundedRowNumber | None
     order_by: tuple[SortKey, ...]
     filters: tuple[Expression, ...] = ()
+    domain: Domain | None = None
+    domain_columns: tuple[Expression, ...] = ()
+    distinct_on: tuple[Expression, ...] = ()
 
     @property
     def expressions(self) -> Iterator[Expression]:
         """All expressions over the plan."""
         yield from (*self.outputs, *self.correlated_conditions, *self.filters)
+        yield from (*self.domain_columns, *self.distinct_on)
         yield from (key.expression for key in self.order_by)
         if self.row_number is not None:
             yield from self.row_number.partition_by
@@ -80,4 +88,6 @@ class Selection:
             row_number=self.row_number and self.row_number.map(change),
             order_by=tuple(key.map(change) for key in self.order_by),
             filters=tuple(map(change, self.filters)),
+            domain_columns=tuple(map(change, self.domain_columns)),
+            distinct_on=tuple(map(change, self.distinct_on)),
         )

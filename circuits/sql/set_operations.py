@@ -29,7 +29,8 @@ from circuits.plan.nodes import (
     columns,
 )
 from circuits.sql.clause import Clause, call_function
-from circuits.sql.environment import Environment
+from circuits.sql.decorrelation import with_domain
+from circuits.sql.environment import DerivedTable, Environment
 from circuits.sql.ordering import order_columns, read_limit, read_order, read_position
 from circuits.sql.scope import Scope, scope_columns_of
 from circuits.sql.source import SqlSource
@@ -38,16 +39,20 @@ from circuits.types import functions
 __all__ = ["apply_limit", "plan_set_operation", "unify_columns"]
 
 
-def plan_set_operation(environment: Environment, node: exp.SetOperation) -> PlanNode:
-    """Return the plan of a set operation, with the ORDER BY and LIMIT after it."""
+def plan_set_operation(environment: Environment, node: exp.SetOperation) -> DerivedTable:
+    """Return the plan of a set operation, with the ORDER BY and LIMIT after it.
+
+    If a side is correlated, both sides have the columns of the domain first.
+    """
     source = environment.source
     source.allow_arguments(
         node, "this", "expression", "distinct", "with_", "order", "limit", "offset"
     )
     environment = environment.with_common_tables(node)
-    plans = [
-        environment.queries.plan_query(environment, side) for side in (node.this, node.expression)
-    ]
+    sides = [environment.plan_query(side) for side in (node.this, node.expression)]
+    is_correlated = any(side.domain is not None for side in sides)
+    domain = environment.domain if is_correlated else None
+    plans = [with_domain(side, domain) if domain else side.plan for side in sides]
     left, right = unify_columns(environment, node.expression, plans, node.key)
     distinct = bool(node.args.get("distinct"))
     if isinstance(node, exp.Union):
@@ -61,7 +66,8 @@ def plan_set_operation(environment: Environment, node: exp.SetOperation) -> Plan
             plan = Union((left, Negate(plan)))
         elif not isinstance(node, exp.Except):
             raise source.unsupported(node, source.describe(node))
-    return apply_limit(environment, node, plan)
+    width = domain.width if domain else 0
+    return DerivedTable(apply_limit(environment, node, plan, width), domain=domain)
 
 
 def unify_columns(
@@ -112,13 +118,17 @@ def _rename_and_cast(
     return Map(plan, tuple(expressions), names)
 
 
-def apply_limit(environment: Environment, node: exp.Expr, plan: PlanNode) -> PlanNode:
+def apply_limit(
+    environment: Environment, node: exp.Expr, plan: PlanNode, domain_width: int = 0
+) -> PlanNode:
     """Apply ORDER BY and LIMIT to a query that is not a plain SELECT.
 
-    The sort keys are columns of the result, by name or position.
+    The sort keys are columns of the result, by name or position. The first ``domain_width`` columns
+    are not those of the query; the limit is for each of their values.
     """
     source, order = environment.source, node.args.get("order")
-    scope = Scope(source, scope_columns_of(plan, ""))
+    scope = Scope(source, scope_columns_of(plan, "")[domain_width:])
+    own_columns = columns(plan)[domain_width:]
 
     def read_column(clause: Clause, name: exp.Column) -> Expression:
         return scope.resolve(name)
@@ -127,7 +137,7 @@ def apply_limit(environment: Environment, node: exp.Expr, plan: PlanNode) -> Pla
 
     def read_sort_key(key: exp.Expr) -> Expression:
         if isinstance(key, exp.Literal) and not key.is_string:
-            return columns(plan)[read_position(source, key, len(plan.fields))]
+            return own_columns[read_position(source, key, len(own_columns))]
         value = clause.read(key)
         if not isinstance(value, Column):
             raise source.unsupported(
@@ -135,8 +145,9 @@ def apply_limit(environment: Environment, node: exp.Expr, plan: PlanNode) -> Pla
             )
         return value
 
-    sort_keys = read_order(source, order, read_sort_key) if order else ()
+    sort_keys = read_order(source, order, read_sort_key, own_columns) if order else ()
     limit = read_limit(source, node)
     if limit is None:
         return plan
-    return TopK(plan, (), order_columns(sort_keys, columns(plan)), limit.limit, limit.offset)
+    keys = tuple(range(domain_width))
+    return TopK(plan, keys, order_columns(sort_keys, columns(plan)), limit.limit, limit.offset)

@@ -110,6 +110,14 @@ ARGUMENT_KEYWORDS: Final = {
 Error = TypeVar("Error", bound=SqlError)
 
 
+class CorrelatedSqlError(UnsupportedSqlError):
+    """A subquery needs a value of an enclosing query where only one of its own rows is known.
+
+    The reader of the subquery catches it, and plans the subquery once for all values
+    (`circuits.sql.decorrelation`).
+    """
+
+
 class Unsupported(NamedTuple):
     """Why a valid construct raises an error: its name, and what to write instead."""
 
@@ -129,6 +137,9 @@ class SqlSource:
         self.text = text
         self.dialect = dialect
         self.tokens: list[Token] = []
+        #: The lower-case names of the views that CREATE RECURSIVE VIEW or DECLARE RECURSIVE VIEW
+        #: names.
+        self.recursive_views: set[str] = set()
         self._nodes_read: set[int] = set()
 
     @property
@@ -170,7 +181,7 @@ class SqlSource:
         try:
             self.tokens = _read_local_as_temporary(tokens)
             self._check_tokens()
-            trees = parse_statements(self.tokens, self.text, self.dialect)
+            trees = parse_statements(self._strip_recursive(self.tokens), self.text, self.dialect)
         except SqlError:
             raise
         except ParseError as error:
@@ -204,6 +215,26 @@ class SqlSource:
                     name, f"{name.name!r} is not a valid name; put it in double quotes"
                 )
 
+    def _strip_recursive(self, tokens: list[Token]) -> list[Token]:
+        """Return the tokens without RECURSIVE before VIEW, which sqlglot does not know.
+
+        ``DECLARE RECURSIVE VIEW v (a INT);`` (Feldera) is left out: only its name is kept.
+        """
+        kept: list[Token] = []
+        skip_statement = False
+        for place, token in enumerate(tokens):
+            words = [t.text.upper() for t in tokens[place : place + 3]]
+            if words == ["DECLARE", "RECURSIVE", "VIEW"]:
+                skip_statement = True
+            if words[:2] == ["RECURSIVE", "VIEW"] and place + 2 < len(tokens):
+                self.recursive_views.add(tokens[place + 2].text.casefold())
+                continue
+            if not skip_statement:
+                kept.append(token)
+            elif token.token_type == TokenType.SEMICOLON:
+                skip_statement = False
+        return kept
+
     def error(self, node: exp.Expr, message: str, word: str = "") -> SqlError:
         """Return an error that points to a node, or to the last ``word`` before the node."""
         return self.error_at(self._offset_of(node, word), message)
@@ -214,6 +245,13 @@ class SqlSource:
         """Return the error for a construct that is valid SQL, but not supported."""
         message = f"{construct} is not supported" + (f"; {advice}" if advice else "")
         return self._make_error(self._offset_of(node, word), message, UnsupportedSqlError)
+
+    def correlated(
+        self, node: exp.Expr, construct: str, advice: str = "", word: str = ""
+    ) -> CorrelatedSqlError:
+        """Return the error for a correlation that only a plan for all outer values supports."""
+        message = f"{construct} is not supported" + (f"; {advice}" if advice else "")
+        return self._make_error(self._offset_of(node, word), message, CorrelatedSqlError)
 
     def unsupported_at(self, offset: int, construct: str, advice: str) -> UnsupportedSqlError:
         """Return the error for an unsupported construct at an offset of the text."""

@@ -25,7 +25,8 @@ from circuits.sql.declarations import (
     read_declarations,
     view_properties,
 )
-from circuits.sql.environment import Environment, rename_columns
+from circuits.sql.environment import Environment, names_table, rename_columns
+from circuits.sql.equations import Equation, find_cycles, plan_equations
 from circuits.sql.readers import READERS
 from circuits.sql.select_builder import QueryReader
 from circuits.sql.source import SqlSource
@@ -55,7 +56,7 @@ def declared_by(text: str, dialect: str = "duckdb") -> Declarations:
 
     >>> declared_by("CREATE TABLE e (src BIGINT NOT NULL, dst BIGINT); SELECT src FROM e").inputs
     {'e': TableDeclaration(name='e', fields=(Field(name='src', type=DataType(int64), \
-nullable=False), Field(name='dst', type=DataType(int64), nullable=True)), keys=())}
+nullable=False), Field(name='dst', type=DataType(int64), nullable=True)), keys=(), lateness=None)}
     """
     source = SqlSource(text, dialect)
     return read_declarations((source, tree) for tree in source.parse())
@@ -73,8 +74,8 @@ def plan_sql(
 
     Args:
         text: One SELECT, or any number of ``CREATE TABLE``, ``CREATE VIEW v AS SELECT ...`` and
-            ``INSERT INTO v SELECT ...`` and then perhaps a SELECT. A view can name the views before
-            it and all tables.
+            ``INSERT INTO v SELECT ...`` and then perhaps a SELECT. A view can name other
+            views and all tables.
         relations: The columns of each relation that the text can name, besides those that it
             declares. A relation that is also declared has the columns of the declaration.
         name: The name of the view of a plain SELECT.
@@ -110,8 +111,12 @@ def plan_sql(
         for table in planner.declarations.inputs:
             if not allow_tables:
                 raise source.error_at(0, f"a query cannot declare table {table!r}; drop it")
-        for number, tree in enumerate(trees):
-            planner.plan(source, tree, number, is_last=number + 1 == len(trees))
+        for numbers in _order_statements(source, trees):
+            if len(numbers) > 1 or _names_itself(source, trees[numbers[0]]):
+                planner.plan_cycle(source, [trees[number] for number in numbers])
+                continue
+            (number,) = numbers
+            planner.plan(source, trees[number], number, is_last=number + 1 == len(trees))
         if not planner.plans:
             raise source.error_at(0, "the text has no view; add a SELECT or a CREATE VIEW")
     except RecursionError:
@@ -198,6 +203,78 @@ class StatementPlanner:
         self.plans[view.name] = view.plan
         self.scans[view.name] = Scan(view.name, view.plan.fields)
 
+    def plan_cycle(self, source: SqlSource, trees: list[exp.Expr]) -> None:
+        """Plan recursive views, and add them."""
+        queries: QueryReader = query
+        environment = Environment(source, self.scans, queries, READERS)
+        for tree, view in zip(trees, _plan_cycle(environment, trees), strict=True):
+            source.check_all_read(tree)
+            _check_name(source, tree, view.name, self.scans)
+            _check_columns(source, tree, view)
+            self.plans[view.name] = view.plan
+            self.scans[view.name] = Scan(view.name, view.plan.fields)
+
+
+def _view_name(tree: exp.Expr) -> str:
+    """Return the lower-case name of the view that a statement creates; empty for others."""
+    if not isinstance(tree, exp.Create | exp.Insert) or tree.expression is None:
+        return ""
+    if isinstance(tree, exp.Create) and tree.kind != "VIEW":
+        return ""
+    table = tree.this.find(exp.Table)
+    return table.name.casefold() if table is not None else ""
+
+
+def _order_statements(source: SqlSource, trees: list[exp.Expr]) -> list[tuple[int, ...]]:
+    """Return the numbers of the statements, each after the views that it names.
+
+    Views that name each other are together in one tuple.
+    """
+    numbers: dict[str, int] = {}
+    for number, tree in enumerate(trees):
+        name = _view_name(tree)
+        numbers.setdefault(name if name and name not in numbers else f"#{number}", number)
+    names = {
+        key: frozenset(
+            other
+            for other in numbers
+            if (other != key or key in source.recursive_views) and _reads_view(trees[number], other)
+        )
+        for key, number in numbers.items()
+    }
+    return [tuple(numbers[key] for key in keys) for keys in find_cycles(names)]
+
+
+def _reads_view(tree: exp.Expr, name: str) -> bool:
+    """Return whether the query of a statement names a view, and not a WITH query of that name."""
+    query_ = tree.expression if _view_name(tree) else tree
+    ctes = {cte.alias.casefold() for cte in query_.find_all(exp.CTE)}
+    return name not in ctes and names_table(query_, name)
+
+
+def _names_itself(source: SqlSource, tree: exp.Expr) -> bool:
+    name = _view_name(tree)
+    return name in source.recursive_views and _reads_view(tree, name)
+
+
+def _plan_cycle(environment: Environment, trees: list[exp.Expr]) -> list[_View]:
+    """Return the views of recursive statements: several, or one that names itself."""
+    source = environment.source
+    for tree in trees:
+        if _view_name(tree) not in source.recursive_views:
+            others = ", ".join(repr(_view_name(other)) for other in trees)
+            raise source.error(
+                tree.this,
+                f"the views {others} name each other; write CREATE RECURSIVE VIEW if they are to "
+                "be a recursion",
+            )
+    equations = []
+    for tree in trees:
+        target, column_names = _read_create_view(source, tree)
+        equations.append(Equation(target.name, tree, tree.expression, column_names, environment))
+    plans = plan_equations(equations)
+    return [_View(equation.name, plan) for equation, plan in zip(equations, plans, strict=True)]
+
 
 def _check_same_columns(
     source: SqlSource, tree: exp.Create, scan: Scan, table: TableDeclaration
@@ -230,18 +307,26 @@ def _plan_statement(
         return _plan_create_view(environment, tree)
     if isinstance(tree, exp.Insert):
         return _plan_insert(environment, declarations, tree)
-    if not isinstance(tree, exp.Query | exp.Values):
+    if not isinstance(tree, exp.Query | exp.Values | exp.Pivot):
         offset, word = source.first_word(number)
         word = word.upper()
         advice = ADVICE.get(word, "write SELECT or CREATE VIEW")
         if isinstance(tree, exp.Command) and word == "CREATE":
             word = "this CREATE"
         raise source.unsupported_at(offset, word, advice)
-    return _View(name, rename_columns(source, query.plan_query(environment, tree), []))
+    return _View(name, rename_columns(source, query.plan_query(environment, tree), []).plan)
 
 
-def _plan_create_view(environment: Environment, tree: exp.Create) -> _View:
+def _plan_create_view(environment: Environment, tree: exp.Expr) -> _View:
     source = environment.source
+    target, column_names = _read_create_view(source, tree)
+    derived = query.plan_query(environment, tree.expression)
+    return _View(target.name, rename_columns(source, derived, column_names).plan)
+
+
+def _read_create_view(source: SqlSource, tree: exp.Expr) -> tuple[exp.Table, list[exp.Identifier]]:
+    """Return the name of a view and the names of its columns, if they are given."""
+    assert isinstance(tree, exp.Create)
     if tree.kind != "VIEW":
         advice = "write CREATE VIEW"
         if tree.kind == "FUNCTION":
@@ -257,8 +342,7 @@ def _plan_create_view(environment: Environment, tree: exp.Create) -> _View:
     source.allow_arguments(target, "this")
     if tree.expression is None:
         raise source.error(target, "CREATE VIEW without AS SELECT; add it")
-    plan = query.plan_query(environment, tree.expression)
-    return _View(target.name, rename_columns(source, plan, names))
+    return target, names
 
 
 def _read_column_name(source: SqlSource, part: exp.Expr) -> exp.Identifier:
@@ -281,15 +365,15 @@ def _plan_insert(environment: Environment, declarations: Declarations, tree: exp
             tree.expression or target, "INSERT without SELECT", "pass the rows in a step", "insert"
         )
     source.allow_arguments(tree, "this", "expression")
-    plan = query.plan_query(environment, tree.expression)
+    derived = query.plan_query(environment, tree.expression)
     declared = [
         table
         for table in declarations.tables.values()
         if table.name.casefold() == target.name.casefold()
     ]
     if not declared:
-        return _View(target.name, rename_columns(source, plan, names))
-    return _View(declared[0].name, _to_sink(source, tree, plan, declared[0], names))
+        return _View(target.name, rename_columns(source, derived, names).plan)
+    return _View(declared[0].name, _to_sink(source, tree, derived.plan, declared[0], names))
 
 
 def _to_sink(

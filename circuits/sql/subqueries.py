@@ -16,40 +16,79 @@ whose inner side becomes a key of the aggregate (Galindo-Legaria and Joshi, Orth
 of Subqueries and Aggregation, SIGMOD 2001). Rows without a match get the value of the aggregate
 over no rows: NULL, and 0 for ``count``.
 
-To support another kind of membership condition, extend `is_membership` and `plan_semijoin`.
+Any other correlated subquery is planned for all values of the outer columns that it names
+(`circuits.sql.decorrelation`). A scalar subquery that can have several rows passes through a
+`SingleRow`, which fails if it does.
+
+A membership condition as a value, as in ``SELECT EXISTS (q)``, is a left join with the set of the
+matching rows, and a test if there is a match. The value of ``x IN (q)`` is::
+
+    CASE WHEN x = q.y for some row THEN TRUE
+         WHEN x = q.y is NULL for some row THEN NULL   (left out if neither side can be NULL)
+         ELSE FALSE END
+
+To support another kind of membership condition, extend `is_membership`, `plan_semijoin` and
+`read_membership`.
 """
 
 from __future__ import annotations
 
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 from sqlglot import exp
 
-from circuits.plan.expressions import Call, Column, Expression, Literal, columns_of, substitute
+from circuits.plan.expressions import (
+    Call,
+    Column,
+    Expression,
+    Literal,
+    columns_of,
+    conjuncts,
+    substitute,
+)
 from circuits.plan.nodes import (
     Aggregate,
     CrossJoin,
+    Distinct,
     Filter,
     Map,
     OuterJoin,
     PlanNode,
     Semijoin,
     TopK,
+    Union,
     Values,
     columns,
 )
+from circuits.plan.rewrite.nullability import is_nullable
+from circuits.plan.single_row import SingleRow
 from circuits.plan.window import Window
 from circuits.sql.clause import Clause
-from circuits.sql.grouping import Grouping, is_grouped
+from circuits.sql.decorrelation import filter_all, links_between, plan_correlated_query
+from circuits.sql.grouping import ONE_ROW, Grouping, is_grouped, is_padded_aggregate
 from circuits.sql.literals import integer_literal
-from circuits.sql.scope import FIRST_OUTER_COLUMN, is_correlated, is_outer_column
-from circuits.sql.select_builder import SelectBuilder
+from circuits.sql.scope import (
+    FIRST_OUTER_COLUMN,
+    is_correlated,
+    is_outer_column,
+    shift_columns,
+)
+from circuits.sql.select_builder import SelectBuilder, SubqueryValue
+from circuits.sql.source import CorrelatedSqlError
+from circuits.types.functions import call
 
-__all__ = ["add_condition_keys", "is_membership", "join_scalar", "plan_semijoin"]
+__all__ = [
+    "add_condition_keys",
+    "is_membership",
+    "join_scalar",
+    "plan_semijoin",
+    "read_membership",
+    "read_scalar",
+]
 
 # For each comparison: the function for ANY, and its negation for ALL.
 COMPARISONS: Final[dict[type[exp.Expr], tuple[str, str]]] = {
@@ -61,7 +100,6 @@ COMPARISONS: Final[dict[type[exp.Expr], tuple[str, str]]] = {
     exp.NEQ: ("ne", "eq"),
 }
 HOW_TO_CORRELATE: Final = "correlate it by conditions of its WHERE, joined by AND"
-HOW_TO_SELECT_ONE_VALUE: Final = "select one aggregate, as max(x), or join the subquery in FROM"
 
 RowCount = typing.Literal["one", "at most one"]
 
@@ -146,11 +184,11 @@ def _plan_comparison(
     left = [node.this]
     if isinstance(node.this, exp.Tuple):
         builder.source.allow_arguments(node.this, "expressions")
-        if is_all or negated or function != "eq":
+        if function != "eq":
             raise builder.source.unsupported(
                 node.this,
-                "a negated comparison of rows",
-                "use NOT EXISTS with a condition per column",
+                "this comparison of rows with a subquery",
+                "use EXISTS with a condition per column; IN and = ANY compare rows",
             )
         left = node.this.expressions
     if len(left) != len(inner.outputs):
@@ -182,18 +220,95 @@ def _build_semijoin(
     parts = [_number_side_by_side(part, width) for part in inner.correlated_conditions]
     parts += conditions
     if any(is_correlated(part) for part in parts):
-        raise builder.source.unsupported(
+        raise builder.source.correlated(
             node, "a condition that spans three queries", "compare columns of the two nearest"
         )
     return Semijoin(builder.plan, inner.plan, _conjoin(clause, node, parts), anti)
 
 
 def join_scalar(builder: SelectBuilder, node: exp.Expr) -> tuple[PlanNode, Expression]:
-    """Return the builder's plan joined to a scalar subquery, and the value of the subquery.
+    """Return the builder's plan joined to a scalar subquery, and the value of the subquery."""
+    try:
+        return _join_simple_scalar(builder, node)
+    except CorrelatedSqlError:
+        return _read_correlated_scalar(builder, node).join(builder.plan, _unchanged)
+
+
+def read_scalar(builder: SelectBuilder, node: exp.Expr) -> SubqueryValue:
+    """Return the value of a scalar subquery, to be joined to the groups of the builder's rows."""
+    environment = builder.environment.without_outer_scope(builder.scope)
+    alone = SelectBuilder(environment, ONE_ROW)
+    try:
+        plan, value = _join_simple_scalar(alone, node)
+    except CorrelatedSqlError:
+        return _read_correlated_scalar(builder, node)
+    return _ScalarValue(plan, value, (), always_has_row=True)
+
+
+def _unchanged(expression: Expression) -> Expression:
+    return expression
+
+
+@dataclass(frozen=True)
+class _ScalarValue:
+    """A scalar subquery: at most one row for each of the values that it names.
+
+    Args:
+        plan: The columns of the values, then the value of the subquery.
+        value: The value of the subquery, over the plan.
+        outer_values: The values, over the plan of the enclosing query.
+        always_has_row: True if there is always a row.
+    """
+
+    plan: PlanNode
+    value: Expression
+    outer_values: tuple[Expression, ...]
+    always_has_row: bool
+
+    @property
+    def type(self) -> pa.DataType:
+        return self.value.type
+
+    def join(
+        self, plan: PlanNode, rewrite: Callable[[Expression], Expression]
+    ) -> tuple[PlanNode, Expression]:
+        width = len(plan.fields)
+        outer_values = [rewrite(value) for value in self.outer_values]
+        links = links_between(outer_values, columns(self.plan)[: len(outer_values)], width)
+        value = shift_columns(self.value, width)
+        if self.always_has_row:
+            return filter_all(CrossJoin((plan, self.plan)), links), value
+        return OuterJoin(plan, self.plan, _conjunction(links)), value
+
+
+def _read_correlated_scalar(builder: SelectBuilder, node: exp.Expr) -> _ScalarValue:
+    query = _strip_parentheses(node)
+    correlated = plan_correlated_query(builder, query)
+    width = correlated.width
+    _check_one_column(builder, node, len(correlated.plan.fields) - width)
+    plan, always_has_row = _with_single_row(correlated.plan, width)
+    return _ScalarValue(plan, columns(plan)[width], correlated.outer_values, always_has_row)
+
+
+def _with_single_row(plan: PlanNode, keys: int) -> tuple[PlanNode, bool]:
+    """Return a plan that fails if the first columns are not unique, and if no key lacks a row."""
+    row_count = _count_rows(plan, keys)
+    if row_count is None:
+        names = tuple(field.name for field in plan.fields[:keys])
+        return SingleRow(plan, keys, names), False
+    return plan, row_count == "one" and not keys
+
+
+def _check_one_column(builder: SelectBuilder, node: exp.Expr, count: int) -> None:
+    if count != 1:
+        raise builder.source.error(node, f"a scalar subquery has one column, not {count}")
+
+
+def _join_simple_scalar(builder: SelectBuilder, node: exp.Expr) -> tuple[PlanNode, Expression]:
+    """Join a scalar subquery that is not correlated, or is a single aggregate.
 
     Raises:
-        UnsupportedSqlError: The subquery can have several rows; or it is correlated, and is not a
-            single aggregate over equalities with outer columns.
+        CorrelatedSqlError: It is correlated in another form.
     """
     source = builder.source
     query = _strip_parentheses(node)
@@ -207,38 +322,212 @@ def join_scalar(builder: SelectBuilder, node: exp.Expr) -> tuple[PlanNode, Expre
             return _join_aggregate(builder, clause, query)
     if not isinstance(query, exp.Query):
         raise source.unsupported(node, f"{query.key.upper()} as a value")
-    inner = _read_subquery(builder, query)
-    if inner.correlated_conditions or any(map(is_correlated, inner.outputs)):
-        raise source.unsupported(
-            node,
-            "a correlated scalar subquery other than a single aggregate",
-            HOW_TO_SELECT_ONE_VALUE,
-        )
-    if len(inner.outputs) != 1:
-        raise source.error(node, f"a scalar subquery has one column, not {len(inner.outputs)}")
-    row_count = _count_rows(inner.plan)
-    if row_count is None:
-        raise source.unsupported(
-            node, "a scalar subquery that can have several rows", HOW_TO_SELECT_ONE_VALUE
-        )
+    inner = _read_subquery(builder, query, may_correlate=False)
+    _check_one_column(builder, node, len(inner.outputs))
     value = _number_side_by_side(inner.outputs[0], builder.width)
-    if row_count == "one":
-        return CrossJoin((builder.plan, inner.plan)), value
-    return OuterJoin(builder.plan, inner.plan, Literal(True, pa.bool_())), value
+    plan, always_has_row = _with_single_row(inner.plan, 0)
+    if always_has_row:
+        return CrossJoin((builder.plan, plan)), value
+    return OuterJoin(builder.plan, plan, Literal(True, pa.bool_())), value
 
 
-def _count_rows(plan: PlanNode) -> RowCount | None:
-    """Return whether a plan always has one row, or at most one; None if it can have several."""
-    if isinstance(plan, Map | Window):
-        return _count_rows(plan.input)
+def read_membership(builder: SelectBuilder, clause: Clause, node: exp.Expr) -> SubqueryValue:
+    """Return the truth value of EXISTS, IN, or a comparison with ANY or ALL of a subquery.
+
+    Args:
+        builder: The rows of the enclosing query.
+        clause: The clause of the condition, which reads the compared value.
+        node: The condition.
+    """
+    source = builder.source
+    if isinstance(node, exp.Exists):
+        source.allow_arguments(node, "this")
+        return _Membership(_read_subquery(builder, node.this, exists=True), (), False)
+    is_all, function = False, "eq"
+    if isinstance(node, exp.In):
+        source.allow_arguments(node, "this", "query", "expressions")
+        query = _subquery_of_in(node)
+        assert query is not None
+    else:
+        source.allow_arguments(node, "this", "expression")
+        quantifier = node.args["expression"]
+        source.allow_arguments(quantifier, "this")
+        query, is_all = quantifier.this, isinstance(quantifier, exp.All)
+        function = COMPARISONS[type(node)][is_all]
+    if not isinstance(_strip_parentheses(query), exp.Query | exp.Values):
+        raise source.unsupported(query, "ANY or ALL of a list", "use IN")
+    inner = _read_subquery(builder, query)
+    left = [node.this]
+    if isinstance(node.this, exp.Tuple):
+        source.allow_arguments(node.this, "expressions")
+        if function != "eq":
+            raise source.unsupported(
+                node.this,
+                "this comparison of rows with a subquery",
+                "use EXISTS with a condition per column; IN and = ANY compare rows",
+            )
+        left = node.this.expressions
+    if len(left) != len(inner.outputs):
+        raise source.error(
+            query, f"the subquery has {len(inner.outputs)} columns, {len(left)} are compared"
+        )
+    values = [clause.read(part) for part in left]
+    if any(map(is_correlated, values)):
+        raise source.correlated(node, "a condition that spans three queries")
+    values = [shift_columns(value, FIRST_OUTER_COLUMN) for value in values]
+    comparisons = tuple(
+        clause.call(node, function, value, output)
+        for value, output in zip(values, inner.outputs, strict=True)
+    )
+    return _Membership(inner, comparisons, is_all)
+
+
+@dataclass(frozen=True)
+class _Membership:
+    """EXISTS without ``comparisons``; with them, ANY, or with ``negated`` its negation.
+
+    Columns of the enclosing query, and placeholders of its aggregates, are numbered from
+    ``FIRST_OUTER_COLUMN`` on.
+    """
+
+    inner: _Subquery
+    comparisons: tuple[Expression, ...]
+    negated: bool
+
+    @property
+    def type(self) -> pa.DataType:
+        return pa.bool_()
+
+    def join(
+        self, plan: PlanNode, rewrite: Callable[[Expression], Expression]
+    ) -> tuple[PlanNode, Expression]:
+        width = len(plan.fields)
+
+        def place(column: Column) -> Expression:
+            if column.index >= FIRST_OUTER_COLUMN:
+                return rewrite(Column(column.index - FIRST_OUTER_COLUMN, column.type))
+            return Column(column.index + width, column.type)
+
+        inner = self.inner.plan
+        links = [substitute(part, place) for part in self.inner.correlated_conditions]
+        comparisons = [substitute(part, place) for part in self.comparisons]
+        joined, value = _join_flag(plan, inner, [*links, *comparisons], width)
+        unknown, can_be_unknown = [], False
+        for comparison in comparisons:
+            assert isinstance(comparison, Call)
+            nulls = [
+                call("is_null", side)
+                for side in comparison.arguments
+                if _is_nullable_side(plan, inner, side, width)
+            ]
+            can_be_unknown = can_be_unknown or bool(nulls)
+            unknown.append(call("or", comparison, *nulls) if nulls else comparison)
+        if can_be_unknown:
+            joined, is_unknown = _join_flag(joined, inner, [*links, *unknown], width)
+            null, false = Literal(None, pa.bool_()), Literal(False, pa.bool_())
+            value = call("case", value, Literal(True, pa.bool_()), is_unknown, null, false)
+        return joined, call("not", value) if self.negated else value
+
+
+def _is_nullable_side(plan: PlanNode, inner: PlanNode, side: Expression, width: int) -> bool:
+    """Return whether a side of a comparison can be NULL."""
+    used = columns_of(side)
+    if all(column < width for column in used):
+        return is_nullable(plan, side)
+    if all(column >= width for column in used):
+        return is_nullable(inner, shift_columns(side, -width))
+    return True
+
+
+def _join_flag(
+    plan: PlanNode, inner: PlanNode, conditions: Sequence[Expression], inner_start: int
+) -> tuple[PlanNode, Expression]:
+    """Join a flag to each row: whether a row of ``inner`` fulfils the conditions.
+
+    Args:
+        plan: The rows.
+        inner: The rows of the subquery.
+        conditions: Over the first columns of ``plan``, and those of ``inner`` from
+            ``inner_start`` on.
+        inner_start: The number of the first column of ``inner`` in the conditions.
+    """
+    width = len(plan.fields)
+    true = Literal(True, pa.bool_())
+    pairs: list[tuple[str, Expression, Expression]] = []
+    filters: list[Expression] = []
+    others = False
+    for part in conjuncts(conditions):
+        if all(column >= inner_start for column in columns_of(part)):
+            filters.append(shift_columns(part, -inner_start))
+        elif pair := _split_equality(part, inner_start):
+            pairs.append(pair)
+        else:
+            others = True
+    if not others:
+        sides = tuple(dict.fromkeys(side for _, _, side in pairs))
+        names = tuple(f"key_{number}" for number in range(len(sides)))
+        marked = Map(filter_all(inner, filters), (*sides, true), (*names, "found"))
+        links = [
+            call(function, left, Column(width + sides.index(side), side.type))
+            for function, left, side in pairs
+        ]
+        plan = OuterJoin(plan, Distinct(marked), _conjunction(links))
+        return plan, _is_found(width + len(sides))
+    used = sorted({c for part in conditions for c in columns_of(part) if c < inner_start})
+    keys = [columns(plan)[column] for column in used]
+    names = tuple(plan.fields[column].name for column in used)
+    rows: PlanNode = Distinct(Map(plan, tuple(keys), names)) if keys else ONE_ROW
+
+    def place(column: Column) -> Column:
+        if column.index < inner_start:
+            return Column(used.index(column.index), column.type)
+        return Column(column.index - inner_start + len(used), column.type)
+
+    predicate = _conjunction([substitute(part, place) for part in conditions])
+    matching = Semijoin(rows, inner, predicate)
+    marked = Map(matching, (*columns(matching), true), (*names, "found"))
+    links = links_between(keys, columns(matching), width)
+    return OuterJoin(plan, marked, _conjunction(links)), _is_found(width + len(used))
+
+
+def _is_found(index: int) -> Expression:
+    return call("not", call("is_null", Column(index, pa.bool_())))
+
+
+def _split_equality(part: Expression, width: int) -> tuple[str, Expression, Expression] | None:
+    """Return the function, the left and the inner side of an equality; None if it is another."""
+    if not (isinstance(part, Call) and part.function in ("eq", "same")):
+        return None
+    for left, inner in (part.arguments, part.arguments[::-1]):
+        inner_columns = columns_of(inner)
+        is_inner = bool(inner_columns) and all(column >= width for column in inner_columns)
+        if is_inner and all(column < width for column in columns_of(left)):
+            return part.function, left, shift_columns(inner, -width)
+    return None
+
+
+def _count_rows(plan: PlanNode, keys: int = 0) -> RowCount | None:
+    """Return whether a plan always has one row, or at most one; None if it can have several.
+
+    With ``keys``, the number of rows is that for each value of the first columns.
+    """
+    own_keys = tuple(range(keys))
+    if isinstance(plan, Window):
+        return _count_rows(plan.input, keys)
+    if isinstance(plan, Map):
+        if plan.expressions[:keys] != columns(plan.input)[:keys]:
+            return None
+        return _count_rows(plan.input, keys)
     if isinstance(plan, Filter):
-        return "at most one" if _count_rows(plan.input) else None
+        return "at most one" if _count_rows(plan.input, keys) else None
     if isinstance(plan, Aggregate):
-        return None if plan.keys else "one"
+        return "one" if plan.keys == own_keys else None
+    if isinstance(plan, Union) and is_padded_aggregate(plan, keys):
+        return "one"
     if isinstance(plan, TopK):
-        limits_to_one = not plan.keys and plan.limit is not None and plan.limit <= 1
-        return "at most one" if limits_to_one or _count_rows(plan.input) else None
-    if isinstance(plan, Values) and len(plan.rows) == 1:
+        limits_to_one = plan.keys == own_keys and plan.limit is not None and plan.limit <= 1
+        return "at most one" if limits_to_one or _count_rows(plan.input, keys) else None
+    if isinstance(plan, Values) and len(plan.rows) == 1 and not keys:
         return "one"
     return None
 
@@ -273,7 +562,7 @@ def _join_aggregate(
     conditions = [grouping.rewrite_over_groups(query, condition) for condition in conditions]
     parts = [_number_side_by_side(condition, width) for condition in conditions]
     if any(map(is_correlated, parts)):
-        raise source.unsupported(query, "a condition that spans three queries", HOW_TO_CORRELATE)
+        raise source.correlated(query, "a condition that spans three queries", HOW_TO_CORRELATE)
     return OuterJoin(builder.plan, plan, _conjoin(clause, query, parts)), value
 
 
@@ -291,7 +580,7 @@ def add_condition_keys(grouping: Grouping, node: exp.Expr, condition: Expression
             is_all_outer = bool(outer_columns) and all(map(is_outer_column, outer_columns))
             if is_all_outer and not is_correlated(inner):
                 return Call(condition.function, (grouping.add_key(inner), outer), condition.type)
-    raise grouping.source.unsupported(
+    raise grouping.source.correlated(
         node,
         "a correlated condition below an aggregate that does not equate an inner with an outer "
         "value",
@@ -299,26 +588,58 @@ def add_condition_keys(grouping: Grouping, node: exp.Expr, condition: Expression
     )
 
 
-def _read_subquery(builder: SelectBuilder, query: exp.Expr, exists: bool = False) -> _Subquery:
+def _read_subquery(
+    builder: SelectBuilder, query: exp.Expr, *, exists: bool = False, may_correlate: bool = True
+) -> _Subquery:
+    """Return a subquery, with its correlated conditions.
+
+    Raises:
+        CorrelatedSqlError: It is correlated, and ``may_correlate`` is False.
+    """
+    try:
+        subquery = _read_simple_subquery(builder, query, exists)
+        is_free = not subquery.correlated_conditions
+        if may_correlate or (is_free and not any(map(is_correlated, subquery.outputs))):
+            return subquery
+        raise builder.source.correlated(query, "a correlated scalar subquery")
+    except CorrelatedSqlError:
+        if not may_correlate:
+            raise
+    correlated = plan_correlated_query(builder, _strip_parentheses(query))
+    plan = correlated.derived.plan
+    keys = columns(plan)[: correlated.width]
+    outer = [shift_columns(value, FIRST_OUTER_COLUMN) for value in correlated.outer_values]
+    conditions = tuple(call("same", *pair) for pair in zip(outer, keys, strict=True))
+    return _Subquery(plan, columns(plan)[correlated.width :], conditions)
+
+
+def _read_simple_subquery(builder: SelectBuilder, query: exp.Expr, exists: bool) -> _Subquery:
+    """Return a subquery whose correlated conditions are those of its WHERE.
+
+    Raises:
+        CorrelatedSqlError: It is correlated in another form.
+    """
     query = _strip_parentheses(query)
     environment = builder.environment
     if not isinstance(query, exp.Select):
         environment = environment.without_outer_scope(builder.scope)
-        plan = environment.queries.plan_query(environment, query)
+        plan = environment.queries.plan_query(environment, query).plan
         return _Subquery(plan, columns(plan))
     selection = builder.queries.read_selection(environment, query, builder.scope)
     if not selection.correlated_conditions and not any(map(is_correlated, selection.outputs)):
-        plan = builder.queries.finish_selection(selection)
+        plan = builder.queries.finish_selection(selection).plan
         return _Subquery(plan, columns(plan))
     for name in ("qualify", "limit", "offset"):
         part = query.args.get(name)
         if part is None or (exists and name == "limit" and _is_positive_limit(part)):
             continue
-        raise builder.source.unsupported(
+        raise builder.source.correlated(
             part, f"{name.upper()} in a correlated subquery", HOW_TO_CORRELATE, word=name
         )
     distinct = query.args.get("distinct")
     if distinct is not None:
+        if distinct.args.get("on"):
+            raise builder.source.correlated(query, "DISTINCT ON in a correlated subquery")
         builder.source.allow_arguments(distinct)
     # DISTINCT and ORDER BY do not change whether there is a row.
     return _Subquery(selection.plan, selection.outputs, selection.correlated_conditions)
@@ -343,6 +664,13 @@ def _number_side_by_side(expression: Expression, width: int) -> Expression:
         return Column(column.index + width, column.type)
 
     return substitute(expression, renumber)
+
+
+def _conjunction(parts: Sequence[Expression]) -> Expression:
+    """Return the conjunction of conditions; TRUE if there are none."""
+    if not parts:
+        return Literal(True, pa.bool_())
+    return parts[0] if len(parts) == 1 else call("and", *parts)
 
 
 def _conjoin(clause: Clause, node: exp.Expr, parts: Sequence[Expression]) -> Expression:

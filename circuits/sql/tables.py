@@ -9,19 +9,31 @@ To support another kind of FROM item, write its reader and add it to ``FROM_ITEM
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
+import pyarrow as pa
 from sqlglot import exp
 
-from circuits.plan.expressions import Column, Expression, substitute
-from circuits.plan.nodes import CrossJoin, Filter, Map, OuterJoin, PlanNode, Semijoin, columns
+from circuits.plan.expressions import Column, Expression, Literal, substitute
+from circuits.plan.nodes import (
+    CrossJoin,
+    Filter,
+    Map,
+    OuterJoin,
+    PlanNode,
+    Semijoin,
+    Union,
+    columns,
+)
 from circuits.sql.asof_joins import AsofJoin, join_asof, read_match, version_of
 from circuits.sql.clause import call_function
-from circuits.sql.conditions import restrict
+from circuits.sql.conditions import has_query, restrict
+from circuits.sql.decorrelation import filter_all, links_between, plan_correlated_query
 from circuits.sql.environment import (
     NO_RANKS,
+    DerivedTable,
     Environment,
     RankRanges,
     check_rank_names,
@@ -29,15 +41,23 @@ from circuits.sql.environment import (
 )
 from circuits.sql.grouping import ONE_ROW
 from circuits.sql.parsing import IS_COMMA, NAME_IN_TEXT
-from circuits.sql.scope import Scope, ScopeColumn, is_correlated, scope_columns_of
+from circuits.sql.pivots import apply_pivots
+from circuits.sql.scope import (
+    Scope,
+    ScopeColumn,
+    is_correlated,
+    scope_columns_of,
+    shift_columns,
+)
 from circuits.sql.select_builder import SelectBuilder
+from circuits.sql.source import CorrelatedSqlError
 from circuits.sql.unnesting import is_table_function, read_table_function
-from circuits.sql.values import read_values
 from circuits.sql.window_tables import is_window_table, read_window_table
 from circuits.types import functions
 
 __all__ = ["read_from_clause"]
 
+TRUE: Final = Literal(True, pa.bool_())
 JOIN_ARGUMENTS: Final = ("on", "side", "kind", "using", "method", "match_condition")
 # The kind of a join by the side and kind in the text.
 JOIN_KINDS: Final = {
@@ -58,10 +78,14 @@ JOIN_KINDS: Final = {
 
 
 class _NamedTable(NamedTuple):
-    """A table, query or VALUES in FROM, and the name that qualifies its columns."""
+    """A table, query or VALUES in FROM, and the name that qualifies its columns.
 
-    plan: PlanNode
+    A correlated query has the ``outer_values`` of its domain, over the items to its left.
+    """
+
+    derived: DerivedTable
     name: str
+    outer_values: tuple[Expression, ...] = ()
 
 
 class _UsingColumn(NamedTuple):
@@ -92,7 +116,7 @@ def read_from_clause(
     if clause is None:
         if joins:
             raise source.error(joins[0], "a join without FROM")
-        return SelectBuilder(environment, ONE_ROW, (), parent)
+        return _FromReader(environment, parent, ranks_by_table).start()
     source.allow_arguments(clause, "this")
     builder = _FromReader(environment, parent, ranks_by_table).read(clause.this, joins)
     for view in node.args.get("laterals") or ():
@@ -111,22 +135,54 @@ class _FromReader:
         parent: Scope | None,
         ranks_by_table: Mapping[int, RankRanges],
     ) -> None:
-        self.environment = environment
+        self.environment = replace(environment, domain=None)
         self.source = environment.source
+        self.domain = environment.domain
         self.parent = parent
         self.ranks_by_table = ranks_by_table
 
+    def start(self) -> SelectBuilder:
+        """Return the rows before the first table: one row, or those of the domain."""
+        if self.domain is None:
+            return SelectBuilder(self.environment, ONE_ROW, (), self.parent)
+        builder = SelectBuilder(self.environment, self.domain.plan, (), self.parent)
+        builder.domain = self.domain
+        builder.domain_columns = columns(self.domain.plan)
+        return builder
+
     def read(self, first: exp.Expr, joins: list[exp.Join]) -> SelectBuilder:
-        """Return the cross join of the items that commas separate; an item may contain joins."""
-        items = [self._read_joined_item(first)]
+        """Return the cross join of the items that commas separate; an item may contain joins.
+
+        A correlated item is joined with all items before it, and so are all items of a correlated
+        SELECT.
+        """
+        has_comma, is_merged = False, self.domain is not None
+        items = [self._read_joined_item(first, [])]
         for join in joins:
             if is_table_function(join.this):
-                items = [self._unnest(self._cross(items, first), join)]
-            elif self._is_comma(join):
-                items.append(self._read_joined_item(join.this))
+                has_comma = has_comma or bool(join.meta.get(IS_COMMA))
+                is_merged = is_merged or has_comma
+                items = [self._unnest(self._merge(items, first), join)]
+                continue
+            is_comma = self._is_comma(join)
+            has_comma = has_comma or is_comma
+            if not is_comma and is_merged and has_comma and join.side in ("RIGHT", "FULL"):
+                raise self.source.unsupported(
+                    join.this,
+                    f"a {join.side} JOIN after a comma in a FROM with a correlated query",
+                    "put the join in parentheses, or in a query in FROM",
+                )
+            right = self._read_joined_item(join.this, items)
+            if is_merged or right.links:
+                is_merged = True
+                items = [self._merge(items, join.this)]
+            if not is_comma:
+                items[-1] = self._join(items[-1], join, right)
+            elif is_merged:
+                items[-1] = self._cross(items[-1], right, join.this)
             else:
-                items[-1] = self._join(items[-1], join)
-        return self._cross(items, first)
+                items.append(right)
+        return self._merge(items, first)
 
     def _unnest(self, builder: SelectBuilder, join: exp.Join) -> SelectBuilder:
         """Apply UNNEST or a function that makes rows to the items before it."""
@@ -149,20 +205,26 @@ class _FromReader:
             restrict(builder, on, "JOIN ... ON")
         return builder
 
-    def _cross(self, items: list[SelectBuilder], first: exp.Expr) -> SelectBuilder:
-        """Return the cross join of items."""
+    def _merge(self, items: list[SelectBuilder], node: exp.Expr) -> SelectBuilder:
+        """Return the cross join of the items."""
         builder = items[0]
         for right in items[1:]:
-            self._check_distinct_names(builder, right, first)
-            plan = CrossJoin((builder.plan, right.plan))
-            builder.append_columns_of(right)
-            builder.plan = plan
+            builder = self._cross(builder, right, node)
+        return builder
+
+    def _cross(self, left: SelectBuilder, right: SelectBuilder, node: exp.Expr) -> SelectBuilder:
+        """Return the cross join of two items, in which a correlated item follows its left side."""
+        self._check_distinct_names(left, right, node)
+        builder = left.copy()
+        builder.append_columns_of(right)
+        links = links_between(*right.link_sides, offset=left.width)
+        builder.plan = filter_all(CrossJoin((left.plan, right.plan)), links)
         return builder
 
     def _is_comma(self, join: exp.Join) -> bool:
         """Return whether a join is a comma; sqlglot has one node for it and for a bare JOIN."""
         self.source.allow_arguments(join, "this", *JOIN_ARGUMENTS)
-        if any(join.args.get(name) for name in JOIN_ARGUMENTS):
+        if any(join.args.get(name) for name in JOIN_ARGUMENTS) or is_apply(join):
             return False
         if not join.meta.get(IS_COMMA):
             raise self.source.error(
@@ -170,22 +232,37 @@ class _FromReader:
             )
         return True
 
-    def _read_joined_item(self, node: exp.Expr) -> SelectBuilder:
-        """Read an item and the joins to it within the same parentheses."""
-        builder = self._read_item(node)
+    def _read_joined_item(self, node: exp.Expr, left: list[SelectBuilder]) -> SelectBuilder:
+        """Read an item and the joins to it within the same parentheses.
+
+        Args:
+            node: The item.
+            left: The items to its left, whose columns it may name.
+        """
+        builder = self._read_item(node, left)
         for join in node.args.get("joins") or []:
+            if is_table_function(join.this) and not join.meta.get(IS_COMMA):
+                builder = self._unnest(builder, join)
+                continue
             if self._is_comma(join):
                 raise self.source.unsupported(
                     join.this, "a comma in a bracketed join", "write CROSS JOIN"
                 )
-            builder = self._join(builder, join)
+            builder = self._join(builder, join, self._read_joined_item(join.this, [builder]))
         return builder
 
-    def _read_item(self, node: exp.Expr) -> SelectBuilder:
+    def _read_item(self, node: exp.Expr, left: list[SelectBuilder]) -> SelectBuilder:
         if is_table_function(node):
-            builder = SelectBuilder(self.environment, ONE_ROW, (), self.parent)
+            builder = self.start()
             read_table_function(builder, node)
             return builder
+        builder = self._read_unlinked_item(node, left)
+        if left or self.domain is None:
+            return builder
+        # The first item of a correlated SELECT is joined with the domain.
+        return self._cross(self.start(), builder, node)
+
+    def _read_unlinked_item(self, node: exp.Expr, left: list[SelectBuilder]) -> SelectBuilder:
         if isinstance(node, exp.Subquery) and not _is_query(node):
             return self._read_join_in_parentheses(node)
         source = self.source
@@ -202,38 +279,74 @@ class _FromReader:
                 "write a table, a query or VALUES",
                 word=str(node.meta.get(NAME_IN_TEXT, node.key)),
             )
-        table = reader(self, node)
-        plan = rename_columns(source, table.plan, names)
-        scope_columns = scope_columns_of(plan, table.name)
-        return SelectBuilder(self.environment, plan, scope_columns, self.parent)
+        table = reader(self, node, left)
+        derived = apply_pivots(self.environment, node, table.derived)
+        derived = rename_columns(source, derived, names)
+        width = derived.domain_width
+        scope_columns = scope_columns_of(derived.plan, table.name)
+        builder = SelectBuilder(self.environment, derived.plan, scope_columns[width:], self.parent)
+        builder.link_sides = table.outer_values, columns(derived.plan)[:width]
+        return builder
 
-    def read_table(self, node: exp.Table) -> _NamedTable:
+    def read_table(self, node: exp.Table, left: list[SelectBuilder]) -> _NamedTable:
         if is_window_table(node):
-            return _NamedTable(*read_window_table(self.environment, node, self.parent))
+            plan, name = read_window_table(self.environment, node, self.parent)
+            return _NamedTable(DerivedTable(plan), name)
         optional = [
             name
             for name, is_read in (("db", node.db), ("version", isinstance(node.parent, exp.Join)))
             if is_read
         ]
-        self.source.allow_arguments(node, "this", "alias", "joins", *optional)
+        self.source.allow_arguments(node, "this", "alias", "joins", "pivots", *optional)
         if node.db:
             raise self.source.unsupported(
                 node, f"the schema in table name {node.sql()!r}", "name the table alone"
             )
-        plan = self.environment.plan_table(node, self._ranks(node))
-        return _NamedTable(plan, node.alias or node.name)
+        derived = self.environment.plan_table(node, self._ranks(node))
+        outer_values: tuple[Expression, ...] = ()
+        if derived.domain is not None:  # a correlated WITH query
+            outer_values = self._left_side(left).scope.columns_of_domain(derived.domain, node)
+        return _NamedTable(derived, node.alias or node.name, outer_values)
 
-    def read_query(self, node: exp.Subquery) -> _NamedTable:
-        self.source.allow_arguments(node, "this", "alias", "joins")
-        environment = self.environment.without_outer_scope(self.parent)
-        ranks = self._ranks(node)
-        plan = environment.queries.plan_query(environment, node.this, ranks)
-        check_rank_names(self.source, node, plan, ranks)
-        return _NamedTable(plan, node.alias)
+    def read_query(self, node: exp.Subquery, left: list[SelectBuilder]) -> _NamedTable:
+        self.source.allow_arguments(node, "this", "alias", "joins", "pivots")
+        return self._read_query(node, node.this, left)
 
-    def read_values(self, node: exp.Values) -> _NamedTable:
+    def read_lateral(self, node: exp.Lateral, left: list[SelectBuilder]) -> _NamedTable:
+        self.source.allow_arguments(
+            node, "this", "alias", "joins", "cross_apply", "view", "outer", "ordinality"
+        )
+        if not isinstance(node.this, exp.Subquery):
+            raise self.source.unsupported(
+                node, "LATERAL before a function", "write LATERAL (SELECT ...)", "lateral"
+            )
+        self.source.allow_arguments(node.this, "this")
+        return self._read_query(node, node.this.this, left)
+
+    def read_values(self, node: exp.Values, left: list[SelectBuilder]) -> _NamedTable:
         self.source.allow_arguments(node, "expressions", "alias", "joins")
-        return _NamedTable(read_values(self.environment, node), node.alias)
+        return self._read_query(node, node, left)
+
+    def _read_query(
+        self, node: exp.Expr, query: exp.Expr, left: list[SelectBuilder]
+    ) -> _NamedTable:
+        """Read a query in FROM, which may name the columns of the items to its left."""
+        ranks = self._ranks(node)
+        left_side = self._left_side(left)
+        has_scope = bool(left) or self.parent is not None
+        environment = self.environment.without_outer_scope(left_side.scope if has_scope else None)
+        try:
+            derived = environment.queries.plan_query(environment, query, ranks)
+            check_rank_names(self.source, node, derived.plan, ranks)
+            return _NamedTable(derived, node.alias)
+        except CorrelatedSqlError:
+            if not left and self.domain is None:
+                raise
+        correlated = plan_correlated_query(left_side, query, ranks)
+        return _NamedTable(correlated.derived, node.alias, correlated.outer_values)
+
+    def _left_side(self, left: list[SelectBuilder]) -> SelectBuilder:
+        return self._merge(left, exp.Null()) if left else self.start()
 
     def _ranks(self, node: exp.Expr) -> RankRanges:
         return self.ranks_by_table.get(id(node), NO_RANKS)
@@ -241,7 +354,9 @@ class _FromReader:
     def _read_join_in_parentheses(self, node: exp.Subquery) -> SelectBuilder:
         """Read ``(a JOIN b ON ...)``; the tables keep their names unless there is an alias."""
         self.source.allow_arguments(node, "this", "alias", "joins")
-        builder = self._read_joined_item(node.this)
+        builder = self._read_joined_item(node.this, [])
+        if self.domain is not None:
+            builder.link_sides = self.start().domain_columns, builder.domain_columns
         alias = node.args.get("alias")
         if alias is None:
             return builder
@@ -262,15 +377,24 @@ class _FromReader:
                     node, f"two tables in FROM are called {column.table!r}; give one an alias"
                 )
 
-    def _join(self, left: SelectBuilder, join: exp.Join) -> SelectBuilder:
+    def _join(self, left: SelectBuilder, join: exp.Join, right: SelectBuilder) -> SelectBuilder:
         source = self.source
         kind = self._read_join_kind(join)
         version = version_of(source, join.this)
-        right = self._read_joined_item(join.this)
+        if kind in ("right", "full"):
+            if right.links and self.domain is None:
+                raise source.error(
+                    join.this, f"a {kind.upper()} JOIN with a query that names its left side"
+                )
+            if self.domain is not None and not right.links:
+                right = self._cross(self.start(), right, join.this)
+                right.link_sides = left.domain_columns, right.domain_columns
         self._check_distinct_names(left, right, join.this)
-        joined = SelectBuilder(self.environment, left.plan, left.scope_columns, self.parent)
-        joined.correlated_conditions = list(left.correlated_conditions)
+        joined = left.copy()
         joined.append_columns_of(right)
+        links = links_between(*right.link_sides, offset=left.width)
+        if kind in ("right", "full") and self.domain is not None:
+            joined.domain_columns = self._domain_columns_of_join(kind, left, right)
         using = self._read_using(join, left.scope_columns, right.scope_columns)
         equalities, merged_columns = self._merge_using(using, kind, joined.scope_columns)
         if version is not None or (join.args.get("method") or "").upper() == "ASOF":
@@ -278,8 +402,9 @@ class _FromReader:
         on = join.args.get("on")
         if kind == "cross" and (on or equalities):
             raise source.error(join.this, "CROSS JOIN with a condition; write JOIN")
-        if kind != "cross" and not on and not equalities:
+        if kind != "cross" and not on and not equalities and not is_apply(join):
             raise source.error(join.this, f"{kind.upper()} JOIN without ON or USING; add one")
+        equalities = [*links, *equalities]
         if kind in ("inner", "cross"):
             joined.plan = CrossJoin((left.plan, right.plan))
             for equality in equalities:
@@ -291,21 +416,81 @@ class _FromReader:
         if joined.correlated_conditions and (
             kind in ("right", "full") or right.correlated_conditions
         ):
-            raise source.unsupported(
+            raise source.correlated(
                 join.this, f"a correlated condition inside of a {kind} join", "use it in WHERE"
             )
-        clause = self.environment.clause(f"{kind.upper()} JOIN ... ON", joined.read_column)
-        parts = [*equalities, *([clause.read_condition(on)] if on is not None else [])]
-        predicate = parts[0] if len(parts) == 1 else functions.call("and", *parts)
-        if is_correlated(predicate):
-            raise source.unsupported(
-                on or join.this,
-                f"a column of the enclosing query in a {kind} join's condition",
-                "use it in WHERE",
-            )
-        joined.plan = _join_plans(kind, left.plan, right.plan, predicate)
+        name = f"{kind.upper()} JOIN ... ON"
+        if on is not None and has_query(on):
+            joined.plan = self._join_by_subqueries(kind, left, right, joined, equalities, on, name)
+        else:
+            clause = self.environment.clause(name, joined.read_column)
+            parts = [*equalities, *([clause.read_condition(on)] if on is not None else [])]
+            predicate = functions.call("and", *parts) if len(parts) > 1 else [*parts, TRUE][0]
+            if is_correlated(predicate):
+                raise source.correlated(
+                    on or join.this,
+                    f"a column of the enclosing query in a {kind} join's condition",
+                    "use it in WHERE",
+                )
+            joined.plan = _join_plans(kind, left.plan, right.plan, predicate)
         joined.scope_columns = left.scope_columns if kind in ("semi", "anti") else merged_columns
         return joined
+
+    def _domain_columns_of_join(
+        self, kind: str, left: SelectBuilder, right: SelectBuilder
+    ) -> tuple[Expression, ...]:
+        """Return the columns of the domain after a right or full join of rows that have it."""
+        right_columns = [shift_columns(column, left.width) for column in right.domain_columns]
+        if kind == "right":
+            return tuple(right_columns)
+        return tuple(
+            functions.call("coalesce", *pair)
+            for pair in zip(left.domain_columns, right_columns, strict=True)
+        )
+
+    def _join_by_subqueries(
+        self,
+        kind: str,
+        left: SelectBuilder,
+        right: SelectBuilder,
+        joined: SelectBuilder,
+        equalities: list[Expression],
+        on: exp.Expr,
+        name: str,
+    ) -> PlanNode:
+        """Return an outer, semi or anti join whose condition has subqueries.
+
+        The inner join has the matching rows. A row of a side is unmatched if no matching row has
+        the same values in its columns.
+        """
+        inner = joined.copy()
+        inner.plan = CrossJoin((left.plan, right.plan))
+        if self.domain is not None:
+            inner.domain_columns = left.domain_columns
+        fields = inner.plan.fields
+        inner.plan = filter_all(inner.plan, equalities)
+        restrict(inner, on, name)
+        if inner.correlated_conditions:
+            raise self.source.correlated(
+                on, f"a column of the enclosing query in a {kind} join's condition"
+            )
+        names = tuple(field.name for field in fields)
+        width = left.width
+        matches = Map(inner.plan, columns(inner.plan)[: len(fields)], names)
+        of_left, of_right = columns(matches)[:width], columns(matches)[width:]
+        if kind in ("semi", "anti"):
+            links = _same(columns(left.plan), of_left)
+            return Semijoin(left.plan, matches, links, anti=kind == "anti")
+        plans: list[PlanNode] = [matches]
+        nulls = [Literal(None, field.type) for field in fields]
+        if kind in ("left", "full"):
+            unmatched = Semijoin(left.plan, matches, _same(columns(left.plan), of_left), anti=True)
+            plans.append(Map(unmatched, (*columns(left.plan), *nulls[width:]), names))
+        if kind in ("right", "full"):
+            links = _same(columns(right.plan), of_right)
+            unmatched = Semijoin(right.plan, matches, links, anti=True)
+            plans.append(Map(unmatched, (*nulls[:width], *columns(right.plan)), names))
+        return Union(tuple(plans))
 
     def _join_asof(
         self,
@@ -321,13 +506,15 @@ class _FromReader:
         merged, columns_of_join = self._merge_using(using, kind, joined.scope_columns)
         clause = self.environment.clause("ASOF JOIN ... ON", joined.read_column)
         match = read_match(clause, join, left.width, merged, version, right.scope_columns)
-        if joined.correlated_conditions:
+        if joined.correlated_conditions or right.links:
             raise self.source.unsupported(join.this, "an ASOF join in a correlated subquery")
         joined.plan = join_asof(AsofJoin(left.plan, right.plan, match, is_left=kind == "left"))
         joined.scope_columns = columns_of_join
         return joined
 
     def _read_join_kind(self, join: exp.Join) -> str:
+        if is_apply(join):
+            return "cross" if join.this.args["cross_apply"] else "left"
         side, kind, method = (
             (join.args.get(name) or "").upper() for name in ("side", "kind", "method")
         )
@@ -417,11 +604,25 @@ class _FromReader:
 
 
 # The readers of the items of FROM. Joins in parentheses are read before.
-FROM_ITEM_READERS: Final[dict[type[exp.Expr], Callable[[_FromReader, Any], _NamedTable]]] = {
+FROM_ITEM_READERS: Final[
+    dict[type[exp.Expr], Callable[[_FromReader, Any, list[SelectBuilder]], _NamedTable]]
+] = {
+    exp.Lateral: _FromReader.read_lateral,
     exp.Table: _FromReader.read_table,
     exp.Subquery: _FromReader.read_query,
     exp.Values: _FromReader.read_values,
 }
+
+
+def _same(left: Sequence[Column], right: Sequence[Column]) -> Expression:
+    """Return the predicate of a semijoin by all columns of the left."""
+    parts = links_between(left, right, offset=len(left))
+    return functions.call("and", *parts) if len(parts) > 1 else [*parts, TRUE][0]
+
+
+def is_apply(join: exp.Join) -> bool:
+    """Return whether a join is CROSS APPLY or OUTER APPLY."""
+    return isinstance(join.this, exp.Lateral) and join.this.args.get("cross_apply") is not None
 
 
 def _join_plans(kind: str, left: PlanNode, right: PlanNode, predicate: Expression) -> PlanNode:

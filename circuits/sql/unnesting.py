@@ -297,7 +297,7 @@ def _unnest(
     if pa.types.is_map(value.type) and not source.is_spark:
         raise source.error(node, "UNNEST of a map; unnest map_entries() of it")
     if is_correlated(value):
-        raise source.unsupported(
+        raise source.correlated(
             node,
             "UNNEST of a column of the enclosing query in a subquery",
             "write it in FROM, after the table: FROM t, UNNEST(t.a)",

@@ -1,23 +1,38 @@
-"""VALUES: constant rows; the values of a column are cast to their common type."""
+"""VALUES: rows of constants, or of expressions over the columns of an enclosing query.
+
+The values of a column are cast to their common type. A correlated VALUES, as in ``LATERAL (VALUES
+(t.a), (t.b))``, is the union of one Map of the domain per row (`circuits.sql.decorrelation`).
+"""
 
 from __future__ import annotations
 
 from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
-from circuits.plan.nodes import Field, Map, PlanNode, Union, Values
+from circuits.plan.nodes import Field, Map, PlanNode, Union, Values, columns
 from circuits.sql.clause import Clause
-from circuits.sql.environment import Environment
+from circuits.sql.environment import DerivedTable, Environment
+from circuits.sql.scope import Scope
 from circuits.types import functions
 from circuits.types.arrow_types import is_nested
 
 __all__ = ["read_values"]
 
 
-def read_values(environment: Environment, node: exp.Values) -> PlanNode:
+def read_values(environment: Environment, node: exp.Values) -> DerivedTable:
     """Return the rows of VALUES; the columns are named col0, col1, ... as in DuckDB."""
-    source = environment.source
-    clause = environment.clause("VALUES", _refuse_column)
+    source, domain = environment.source, environment.domain
+
+    def read_column(clause: Clause, name: exp.Column) -> Expression:
+        parent = None if domain is None else domain.scope
+        own = () if domain is None else columns(domain.plan)
+        scope = Scope(source, (), parent, environment.unsupported_scope, domain, own)
+        value = scope.find(name)
+        if value is None:
+            raise source.error(name, f"column {name.sql()!r} in VALUES; write constants")
+        return value
+
+    clause = environment.clause("VALUES", read_column)
     rows: list[list[Expression]] = []
     for row in node.expressions:
         source.allow_arguments(row, "expressions")
@@ -26,29 +41,29 @@ def read_values(environment: Environment, node: exp.Values) -> PlanNode:
             raise source.error(
                 row, f"a row of {len(rows[-1])} values in VALUES of {len(rows[0])} columns"
             )
-    fields, constants, columns = [], [], []
+    fields: list[Field] = []
     for number, column in enumerate(zip(*rows, strict=True)):
         with source.errors_at(node):
             # coalesce casts a string literal beside dates to a date.
             type_ = functions.call("coalesce", *column).type
-            cast = [
-                value if value.type == type_ else functions.call("cast", value, type=type_)
-                for value in column
-            ]
-        for value in cast:
-            if not isinstance(value, Literal) and not is_nested(value.type):
-                raise source.unsupported(node, f"{value} in VALUES", "write constants")
-        columns.append(cast)
+            for row_values in rows:
+                if row_values[number].type != type_:
+                    row_values[number] = functions.call("cast", row_values[number], type=type_)
         fields.append(Field(f"col{number}", type_))
-        constants.append([value.value for value in cast if isinstance(value, Literal)])
-    if any(len(values) < len(rows) for values in constants):
+    if domain is not None:
+        return DerivedTable(_computed(domain.plan, rows, fields), domain=domain)
+    for value in (value for values in rows for value in values):
+        if not isinstance(value, Literal) and not is_nested(value.type):
+            raise source.unsupported(node, f"{value} in VALUES", "write constants")
+    constants = [tuple(v.value for v in values if isinstance(v, Literal)) for values in rows]
+    if any(len(values) < len(fields) for values in constants):
         # Lists, structs and maps are calls.
-        names = tuple(field.name for field in fields)
-        one_row = Values((), ((),))
-        computed = [Map(one_row, row, names) for row in zip(*columns, strict=True)]
-        return computed[0] if len(computed) == 1 else Union(tuple(computed))
-    return Values(tuple(fields), tuple(zip(*constants, strict=True)))
+        return DerivedTable(_computed(Values((), ((),)), rows, fields))
+    return DerivedTable(Values(tuple(fields), tuple(constants)))
 
 
-def _refuse_column(clause: Clause, node: exp.Column) -> Expression:
-    raise clause.source.error(node, f"column {node.sql()!r} in VALUES; write constants")
+def _computed(plan: PlanNode, rows: list[list[Expression]], fields: list[Field]) -> PlanNode:
+    """Return the rows of VALUES for each row of a plan, after its columns."""
+    names = tuple(field.name for field in (*plan.fields, *fields))
+    maps = [Map(plan, (*columns(plan), *values), names) for values in rows]
+    return maps[0] if len(maps) == 1 else Union(tuple(maps))

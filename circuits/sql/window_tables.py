@@ -24,7 +24,7 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression
 from circuits.plan.nodes import Map, PlanNode, columns
-from circuits.sql.environment import NO_RANKS, Environment
+from circuits.sql.environment import NO_RANKS, DerivedTable, Environment
 from circuits.sql.scope import Scope, scope_columns_of
 from circuits.sql.select_builder import SelectBuilder
 from circuits.sql.time_amounts import read_ticks, read_time
@@ -133,6 +133,13 @@ def _unpack(node: exp.Expr | None) -> list[exp.Expr]:
     return list(node.expressions) if isinstance(node, exp.Tuple) else [node]
 
 
+def _own_plan(environment: Environment, node: exp.Expr, derived: DerivedTable) -> PlanNode:
+    """Return the plan of rows that are not correlated."""
+    if derived.domain is not None:
+        raise environment.source.unsupported(node, "windows of a correlated WITH query")
+    return derived.plan
+
+
 def _read_data(
     environment: Environment, node: exp.Expr, parent: Scope | None
 ) -> tuple[PlanNode, str]:
@@ -146,11 +153,12 @@ def _read_data(
             raise source.unsupported(
                 node, f"the schema in table name {node.sql()!r}", "name the table alone"
             )
-        return environment.plan_table(node, NO_RANKS), node.name
+        return _own_plan(environment, node, environment.plan_table(node, NO_RANKS)), node.name
     if isinstance(node, exp.Subquery):
         source.allow_arguments(node, "this")
         inner = environment.without_outer_scope(parent)
-        return inner.queries.plan_query(inner, node.this, NO_RANKS), ""
+        derived = inner.queries.plan_query(inner, node.this, NO_RANKS)
+        return _own_plan(environment, node, derived), ""
     raise source.error(node, "the first argument of a window is a table, as TABLE t, or a query")
 
 

@@ -8,7 +8,7 @@ replaced by the columns of the results.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -121,7 +121,7 @@ class Windows:
 
         def register(call: _Call) -> Expression:
             if any(map(is_correlated, call.expressions)):
-                raise clause.source.unsupported(
+                raise clause.source.correlated(
                     node,
                     "a window function of columns of the enclosing query",
                     "name these columns in WHERE only",
@@ -141,7 +141,11 @@ class Windows:
                 )
 
     def plan(
-        self, plan: PlanNode, over_groups: Callable[[Expression], Expression], read: Collection[int]
+        self,
+        plan: PlanNode,
+        over_groups: Callable[[Expression], Expression],
+        read: Collection[int],
+        domain_columns: Sequence[Expression] = (),
     ) -> PlanNode:
         """Return the rows of a plan with the results of all calls behind their columns.
 
@@ -150,8 +154,11 @@ class Windows:
             over_groups: Returns an expression over the groups, if the rows are groups.
             read: The columns of the rows that other expressions read. All others are dropped, since
                 a window stores its rows.
+            domain_columns: The values of an enclosing query that the rows are for; further keys of
+                every partition.
         """
         calls = [call.map(over_groups) for call in self._calls]
+        calls = [replace(call, partition=(*domain_columns, *call.partition)) for call in calls]
         values: list[Expression] = [c for c in columns(plan) if c.index in read]
         names = [plan.fields[index].name for index in range(len(plan.fields)) if index in read]
         self._places = {c.index: place for place, c in enumerate(values) if isinstance(c, Column)}

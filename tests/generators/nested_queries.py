@@ -59,6 +59,13 @@ SELECT r.id, x FROM t AS r JOIN unnest(r.a) AS u(x) ON x > 1
 SELECT id, a, x FROM t, unnest(t.b) AS u(x) WHERE x = a[1]
 SELECT id, x FROM t, LATERAL (SELECT unnest(a) AS x)
 SELECT u.x, o.id FROM t, unnest(a) AS u(x) JOIN t AS o ON o.id = u.x
+SELECT id FROM t WHERE 2 IN (SELECT unnest(a))
+SELECT id, (SELECT sum(x + y) FROM unnest(t.a) AS u(x), unnest(t.b) AS v(y)) FROM t
+SELECT id, (SELECT count(x) FROM t AS o, unnest(t.a) AS u(x) WHERE x < o.id) FROM t
+SELECT id, (SELECT count(*) FROM (t o JOIN unnest([1, 2]) u(x) ON true) WHERE o.id < t.i) FROM t
+SELECT id, x, k FROM t, unnest(a) u(x), LATERAL (SELECT max(o.i) AS k FROM t o WHERE o.id <= x)
+SELECT id, (SELECT max(x[1]) FROM (VALUES ([t.i]), ([t.id])) AS v(x)) FROM t
+SELECT a, count(*) FROM t GROUP BY a HAVING EXISTS (SELECT 1 FROM t AS o WHERE o.b = t.a)
 SELECT id, unnest(a) AS x FROM t WHERE id > 1
 SELECT id, unnest(a) + 1 AS x, unnest(w) AS y FROM t
 SELECT DISTINCT unnest(a) AS x FROM t

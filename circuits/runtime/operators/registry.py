@@ -31,6 +31,7 @@ from circuits.plan.nodes import (
     Union,
     Values,
 )
+from circuits.plan.single_row import SingleRow
 from circuits.plan.time_windows import HoppingWindows, LatestTime, SessionBound
 from circuits.plan.unnest import Unnest
 from circuits.plan.window import Window
@@ -54,6 +55,7 @@ from circuits.runtime.operators.partial_aggregate import (
 from circuits.runtime.operators.recursive_distinct import RecursiveBagOperator, RecursiveSetOperator
 from circuits.runtime.operators.recursive_min_max import RecursiveMinMaxOperator
 from circuits.runtime.operators.session_bound import SessionBoundOperator
+from circuits.runtime.operators.single_row import SingleRowOperator
 from circuits.runtime.operators.temporal_filter import TemporalFilterOperator
 from circuits.runtime.operators.top_k import TopKOperator
 from circuits.runtime.operators.unnest import UnnestOperator
@@ -195,6 +197,7 @@ _FACTORIES: dict[type[PlanNode], OperatorFactory] = {
     Aggregate: lambda plan, context: AggregateOperator(plan, context.codecs),
     TopK: lambda plan, context: TopKOperator(plan, context.codecs),
     TemporalFilter: lambda plan, context: TemporalFilterOperator(plan, context.codecs),
+    SingleRow: lambda plan, context: SingleRowOperator(plan, context.codecs),
     Window: lambda plan, context: WindowOperator(plan, context.codecs),
     PartialAggregate: lambda plan, context: PartialAggregateOperator(plan, context.codecs),
     FinalAggregate: lambda plan, context: FinalAggregateOperator(plan, context.codecs),

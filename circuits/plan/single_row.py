@@ -1,0 +1,40 @@
+"""SingleRow: rows of which each group has at most one, as a scalar subquery needs them.
+
+The rows pass unchanged. A step in which a group gets a second row fails, and its error names the
+group. A second row can also be a duplicate: its weight counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from circuits.plan.node import UnaryNode
+
+__all__ = ["SingleRow"]
+
+
+@dataclass(frozen=True)
+class SingleRow(UnaryNode):
+    """The rows of the input; an error if several have the same values in the first columns.
+
+    Attributes:
+        keys: The number of columns, from the first, that are the key of a group.
+        names: The names of these columns, for the error.
+    """
+
+    keys: int
+    names: tuple[str, ...] = ()
+
+    def key(self) -> tuple[object, ...]:
+        return self.keys, self.names
+
+    def label(self) -> str:
+        names = ", ".join(self.names)
+        return "at most one row" + (f" per {names}" if names else "")
+
+    @property
+    def partitioning(self) -> tuple[int, ...]:
+        return tuple(range(self.keys))
+
+    def _may_be_null(self, column: int) -> bool:
+        return self.input.is_nullable(column)
