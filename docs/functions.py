@@ -1,18 +1,18 @@
-"""Generates the page of functions from the function table, with the result of every example.
+"""Generates the pages of functions from the function table, with the result of every example.
 
 ::
 
-    python -m docs.functions           # write docs/reference/functions.md
-    python -m docs.functions --check   # exit status 1 if the page differs from the table
+    python -m docs.functions           # write the pages in docs/reference
+    python -m docs.functions --check   # exit status 1 if a page differs from the table
 
 Every function of `circuits.types.functions.table` has an example here; a function without one is an
-error. The engine computes the results when the page is written.
+error. The engine computes the results when the pages are written.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,9 +20,43 @@ from circuits import compile_sql
 from circuits.types.functions import FUNCTIONS
 from docs.function_examples import MORE_EXAMPLES
 
-__all__ = ["EXAMPLES", "page", "result_of"]
+__all__ = ["EXAMPLES", "pages", "result_of"]
 
-PAGE: Final = Path(__file__).parent / "reference" / "functions.md"
+REFERENCE: Final = Path(__file__).parent / "reference"
+
+#: The sections of the second page, in their order.
+NESTED: Final = (
+    "Lists",
+    "Lists in dialect spark",
+    "Structs and maps",
+    "JSON",
+    "JSON in dialect spark",
+)
+
+#: The sections of the first page, in their order.
+SCALAR: Final = (
+    "Logic and NULL",
+    "Comparison",
+    "Types",
+    "Checks and masks",
+    "Errors",
+    "Numbers",
+    "Rounding",
+    "Trigonometry and logarithms",
+    "Bits and whole numbers",
+    "Division with errors (dialect spark)",
+    "Formatted numbers",
+    "Strings",
+    "Parts of strings",
+    "Regular expressions",
+    "Distances of strings",
+    "Encodings",
+    "Hashes",
+    "Dates and times",
+    "Fields of dates and intervals",
+    "Moved and made dates",
+    "Formatted dates",
+)
 
 INTRODUCTION: Final = """\
 # Functions
@@ -38,11 +72,20 @@ Datalog, call the function by its name:
 `y = lower(x)`. The letters `a`, `b`, `c` in the descriptions are the first, second and third
 argument.
 
-How casts round, and which strings they accept: [Types, values and casts](values.md). How long the
+[Functions of lists, structs, maps and JSON](nested-functions.md) are on a page of their own. How
+casts round, and which strings they accept: [Types, values and casts](values.md). How long the
 strings that functions return may be: [Bad rows](../how-to/bad-rows.md#maximum-lengths).
 """
 
-#: The sections of the page, each with an example in SQL for each of its functions.
+NESTED_INTRODUCTION: Final = """\
+# Functions of lists, structs, maps and JSON
+
+This page is generated as the page [Functions](functions.md), which says how to read it. How columns
+of these types are declared, and how one row becomes several:
+[Lists, structs, maps and JSON](sql.md#lists-structs-maps-and-json).
+"""
+
+#: The sections of the pages, each with an example in SQL for each of its functions.
 EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
     "Logic and NULL": {
         "and": "true AND NULL",
@@ -220,16 +263,17 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
 
 
 def main() -> int:
-    """Write the page, or compare it with the function table."""
-    text = page()
+    """Write the pages, or compare them with the function table."""
+    texts = pages()
     if "--check" in sys.argv:
-        return int(PAGE.read_text() != text)
-    PAGE.write_text(text)
+        return int(any((REFERENCE / name).read_text() != text for name, text in texts.items()))
+    for name, text in texts.items():
+        (REFERENCE / name).write_text(text)
     return 0
 
 
-def page() -> str:
-    """Return the page as Markdown.
+def pages() -> dict[str, str]:
+    """Return the pages as Markdown, by the names of their files.
 
     Raises:
         ValueError: A function has no example, or an example has no function.
@@ -240,8 +284,18 @@ def page() -> str:
         raise ValueError(
             f"EXAMPLES in docs/functions.py: missing: {sorted(missing)}; unknown: {sorted(unknown)}"
         )
-    lines = [INTRODUCTION]
-    for title, examples in EXAMPLES.items():
+    if sorted(EXAMPLES) != sorted((*SCALAR, *NESTED)):
+        raise ValueError("SCALAR and NESTED in docs/functions.py: name each section once")
+    return {
+        "functions.md": _page(INTRODUCTION, SCALAR),
+        "nested-functions.md": _page(NESTED_INTRODUCTION, NESTED),
+    }
+
+
+def _page(introduction: str, titles: Sequence[str]) -> str:
+    lines = [introduction]
+    for title in titles:
+        examples = EXAMPLES[title]
         lines += [f"## {title}", "", "| function | description | example | result |"]
         lines += ["| --- | --- | --- | --- |"]
         dialect = "spark" if title.endswith("dialect spark") else "duckdb"

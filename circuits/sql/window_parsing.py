@@ -3,7 +3,7 @@
 ============================================== ==============================================
 ``TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), ...))``  a Table of the call ``TUMBLE(t, ts, ...)``
 ``TUMBLE(t, ts, ...)`` in FROM                   the same
-``TABLE t PARTITION BY k``                       a Tuple of the table and the keys
+``TABLE t PARTITION BY k``, ``t PARTITION BY k`` a Tuple of the table and the keys
 ``SIZE => INTERVAL '1' HOUR``                    a Kwarg
 ``window(ts, '1 hour')``, ``window.start``       a call, a column: WINDOW is no keyword there
 ============================================== ==============================================
@@ -75,7 +75,8 @@ def _parse_argument(parser: Any) -> exp.Expr | None:
         kwarg = exp.Kwarg(this=exp.Var(this=name.text.upper()), expression=value)
         kwarg.meta.update(start=name.start, end=name.end, line=name.line, col=name.col)
         return kwarg
-    if parser._match(TokenType.TABLE):
+    is_partitioned = following is not None and following.token_type == TokenType.PARTITION_BY
+    if parser._match(TokenType.TABLE) or is_partitioned:
         is_query = parser._curr.token_type == TokenType.L_PAREN
         table = parser._parse_table() if is_query else parser._parse_table_parts()
         if not parser._match(TokenType.PARTITION_BY):
@@ -98,9 +99,29 @@ def _parse_argument(parser: Any) -> exp.Expr | None:
 
 
 def _is_key_after_comma(parser: Any) -> bool:
-    """Return whether a comma and a further key follow, not a comma and the next argument."""
+    """Return whether a comma and a further key follow, not a comma and the next argument.
+
+    A time and a gap follow the keys, so a key has at least two arguments behind it.
+    """
     if parser._curr.token_type != TokenType.COMMA or parser._next is None:
         return False
     behind = parser._tokens[parser._index + 2 : parser._index + 3]
     is_named = bool(behind) and behind[0].token_type == TokenType.FARROW
-    return not is_named and parser._next.text.upper() != "DESCRIPTOR"
+    if is_named or parser._next.text.upper() == "DESCRIPTOR":
+        return False
+    return _count_arguments(parser._tokens[parser._index + 1 :]) > 2
+
+
+def _count_arguments(tokens: list[Token]) -> int:
+    """Return the number of arguments up to the parenthesis that closes the call."""
+    depth, commas = 0, 0
+    for token in tokens:
+        if token.token_type in (TokenType.R_PAREN, TokenType.R_BRACKET):
+            depth -= 1
+        elif token.token_type in (TokenType.L_PAREN, TokenType.L_BRACKET):
+            depth += 1
+        elif token.token_type == TokenType.COMMA and depth == 0:
+            commas += 1
+        if depth < 0:
+            break
+    return commas + 1

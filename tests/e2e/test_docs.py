@@ -132,17 +132,18 @@ def test_every_page_is_in_the_navigation():
     assert sorted(pages) == sorted(IN_SITE)
 
 
-def test_the_page_of_functions_is_that_of_the_function_table():
-    page = DOCS / "reference" / "functions.md"
+def test_the_pages_of_functions_are_those_of_the_function_table():
+    for name, text in functions.pages().items():
+        page = DOCS / "reference" / name
 
-    assert page.read_text() == functions.page(), "run `python -m docs.functions`"
+        assert page.read_text() == text, "run `python -m docs.functions`"
 
 
 def test_a_function_without_an_example_is_an_error(monkeypatch):
     monkeypatch.setattr(functions, "FUNCTIONS", {**functions.FUNCTIONS, "new": "a new function"})
 
     with pytest.raises(ValueError, match=r"missing: \['new'\]"):
-        functions.page()
+        functions.pages()
 
 
 def test_no_page_names_an_address_outside():

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -38,9 +38,6 @@ from circuits.errors import SchemaError
 from circuits.types.codecs.arrow_buffers import NULL, BoolArray, Int64Array, bitmap_of
 from dbsp_wcoj.values.interner import ABSENT, Interner
 
-if TYPE_CHECKING:
-    from circuits.types.codecs.codec import Codec
-
 __all__ = ["Lists", "Nested", "list_array", "list_parts", "ranks", "struct_array"]
 
 WORD_BYTES: Final = 8
@@ -48,6 +45,19 @@ _INT32_MAX: Final = 2**31 - 1
 # No key of a value is an extreme of int64, because NULL has these.
 _LEAST: Final = NULL + 1
 _GREATEST: Final = -NULL - 2
+
+
+class PartCodec(Protocol):
+    """The codec of the parts of a value: of elements, of one field, of keys or of values."""
+
+    @property
+    def ordered(self) -> bool: ...
+    @property
+    def space(self) -> Hashable: ...
+    def encode(self, array: pa.Array) -> Int64Array: ...
+    def find(self, array: pa.Array) -> Int64Array: ...
+    def decode(self, codes: Int64Array) -> pa.Array: ...
+    def sort_keys(self, codes: Int64Array) -> tuple[list[Int64Array], bool]: ...
 
 
 @dataclass(frozen=True)
@@ -62,7 +72,7 @@ class Nested:
 
     type: pa.DataType
     dictionary: Interner
-    parts: tuple[Codec, ...]
+    parts: tuple[PartCodec, ...]
     exact: bool = False
     ordered: bool = False
 

@@ -88,8 +88,10 @@ WRONG = [
     ),
     ("SELECT ntile(0) OVER (ORDER BY a) AS n FROM t", 1, 14, "write a whole number from 1 on"),
     ("SELECT lag() OVER (ORDER BY a) AS n FROM t", 1, 12, "something is missing"),
-    ("SELECT a::INT[] AS n FROM t", 1, 8, "a int64 cannot be cast to list"),
-    ("SELECT CAST(a AS struct(x INT)) AS n FROM t", 1, 13, "a int64 cannot be cast to struct"),
+    ("SELECT t.a FROM t ASOF JOIN s ON t.a = s.a", 1, 29, "without a comparison of times"),
+    ("SELECT a::INT[] AS n FROM t", 1, 8, "cannot be cast to list<item: int32>; build it"),
+    ("SELECT CAST(c AS struct(x INT)) AS n FROM t", 1, 13, "read a JSON text by from_json()"),
+    ("SELECT {'x': a}[2] AS n FROM t", 1, 14, "no field 2; the struct has: x"),
 ]
 
 
@@ -109,6 +111,10 @@ def test_an_error_names_what_is_wrong_and_its_place(text, line, column, words):
 UNSUPPORTED = [
     ("SELECT a FROM t TABLESAMPLE 10%", "10", "TABLESAMPLE"),
     ("SELECT a FROM t USING SAMPLE 3", "SAMPLE", "TABLESAMPLE"),
+    ("SELECT x FROM t LEFT JOIN unnest([a]) q(x) ON x = a", "x = a", "write ON TRUE"),
+    ("SELECT * FROM json_each('[1]')", "json_each", "json_each() in FROM"),
+    ("SELECT t.a FROM t ASOF RIGHT JOIN s ON t.a >= s.a", "ASOF", "ASOF RIGHT JOIN"),
+    ("SELECT t.a FROM t ASOF JOIN s ON t.a <> s.a", "t.a <>", "condition of an ASOF join"),
     ("SELECT t.a FROM t POSITIONAL JOIN s", "POSITIONAL", "POSITIONAL JOIN"),
     ("SELECT a FROM main.t", "main", "name the table alone"),
     ("WITH RECURSIVE q AS (SELECT n + 1 AS n FROM q) SELECT n FROM q", "q", "without a UNION"),
@@ -159,6 +165,8 @@ UNSUPPORTED = [
     ("SELECT f // a AS n FROM t", "f //", "trunc(a / b)"),
     ("SELECT md6(c) AS n FROM t", "md6", "did you mean mod or md5"),
     ("SELECT c[1] AS n FROM t", "c[", "a subscript"),
+    ("SELECT [1, 2][1:2:2] AS n", "2] AS", "STEP in SLICE"),
+    ("SELECT count(unnest([a])) AS n FROM t", "unnest", "unnest() or explode() in an aggregate"),
     ("SELECT c GLOB 'a' AS n FROM t", "c GLOB", "operator GLOB"),
     ("SELECT CAST(a AS HUGEINT) AS n FROM t", "a AS", "type HUGEINT"),
     ("SELECT INTERVAL 1 MONTH AS n", "INTERVAL", "add it to a date"),
@@ -187,6 +195,10 @@ WORDS_OF_THE_TEXT = [
     ("SELECT c GLOB ('a') AS n FROM t", "c GLOB", "operator GLOB in SELECT"),
     ("SELECT d AT TIME ZONE 'UTC' AS n FROM t", "d AT", "AT TIME ZONE of date32"),
     ("SELECT max(a) WITHIN GROUP (ORDER BY b) AS n FROM t", "a)", "WITHIN GROUP of max()"),
+    ("SELECT row(a, c) AS n FROM t", "row(", "a struct without names"),
+    ("SELECT a::HUGEINT[] AS n FROM t", "a::", "type HUGEINT is"),
+    ("SELECT CAST(a AS struct(x HugeInt)) AS n FROM t", "x HugeInt", "type HugeInt is"),
+    ("SELECT a FROM Glob('x') r(a)", "Glob", "Glob() in FROM"),
 ]
 
 

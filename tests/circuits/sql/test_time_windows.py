@@ -126,6 +126,16 @@ VIEWS = {
            GROUP BY k, window_start, window_end""",
         SESSION_ORACLE,
     ),
+    "session table without descriptors": (
+        """SELECT k, window_start, window_end, count(*), sum(v)
+           FROM SESSION(e PARTITION BY k, ts, INTERVAL '5' SECOND) GROUP BY ALL""",
+        SESSION_ORACLE,
+    ),
+    "session table of several keys without descriptors": (
+        """SELECT k, window_start, window_end, count(*), sum(v)
+           FROM SESSION(TABLE e PARTITION BY k, k, ts, INTERVAL '5' SECOND) GROUP BY ALL""",
+        SESSION_ORACLE,
+    ),
     "session with keys as a descriptor": (
         """SELECT w.k, w.window_start, w.window_end, count(*), sum(v)
            FROM TABLE(SESSION(TABLE e, DESCRIPTOR(ts), DESCRIPTOR(k), INTERVAL '5' SECOND)) AS w
