@@ -489,8 +489,6 @@ def _reverse(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
     if is_nested(value.type):
         return clause.call(node, "list_reverse", value)
     _refuse_bytes(clause, node, value)
-    if is_nested(value.type):
-        return clause.call(node, "reverse", value)
     return clause.call(node, "reverse", *coerce(clause, node, [value], "t"))
 
 
