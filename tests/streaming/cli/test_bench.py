@@ -259,7 +259,7 @@ def test_a_default_size_that_the_rows_do_not_allow_is_left_out_with_its_reason()
 
     assert (status, errors) == (0, "")
     assert "Steps of 10,000 rows are left out: 300 rows are too few for a step of 10,000" in out
-    assert "Steps of 100 rows: 1 step instead of 2, for at most half" in out
+    assert "Steps of 100 rows: 1 step instead of 2, for the steps take at most half" in out
     remarks = json.loads(run("--rows", 300, *QUICK, "--json")[1])["remarks"]
     assert len(remarks) == 2 and all(remark in out for remark in remarks)
 
