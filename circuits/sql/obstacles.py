@@ -95,7 +95,7 @@ def find_obstacles(
     ...     "CREATE TABLE t (a INT); CREATE VIEW v AS SELECT frob(a) AS b FROM t WHERE zz = 1", {}
     ... ):
     ...     print(obstacle.line, obstacle.column, obstacle.message.split(";")[0])
-    1 50 function frob() is not supported
+    1 49 function frob() is not supported
     1 75 unknown column 'zz'
     """
     obstacles: dict[tuple[int, int], Obstacle] = {}

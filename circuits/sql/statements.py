@@ -55,7 +55,7 @@ def declared_by(text: str, dialect: str = "duckdb") -> Declarations:
 
     >>> declared_by("CREATE TABLE e (src BIGINT NOT NULL, dst BIGINT); SELECT src FROM e").inputs
     {'e': TableDeclaration(name='e', fields=(Field(name='src', type=DataType(int64), \
-nullable=False), Field(name='dst', type=DataType(int64), nullable=True)), keys=())}
+nullable=False), Field(name='dst', type=DataType(int64), nullable=True)), keys=(), lateness=None)}
     """
     source = SqlSource(text, dialect)
     return read_declarations((source, tree) for tree in source.parse())
