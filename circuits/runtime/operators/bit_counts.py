@@ -36,7 +36,9 @@ class BitCounts:
     >>> from circuits.types.codecs.codec import Codecs
     >>> bits = BitCounts(Codecs().codec(pa.int64()), "bit_xor")
     >>> digits = bits.split(np.array([[5, 6]]), np.array([1, 1]))
-    >>> sums = Digits(np.zeros(len(digits.digits), np.int64), digits.digits, digits.amounts)
+    >>> digits.digits.tolist(), digits.amounts.tolist()
+    ([0, 1, 2, 2], [1, 1, 1, 1])
+    >>> sums = Digits(np.array([0, 0, 0]), np.array([0, 1, 2]), np.array([1, 1, 2]))
     >>> bits.codes(sums, np.array([2]), np.array([True])).tolist()
     [3]
     """

@@ -318,6 +318,8 @@ def _to_number(text: str, pattern: str) -> Decimal | None:
     digits = match[2].replace(",", "") if match else ""
     if match is None or len(digits) > slots or len(match[3] or "") > len(fraction):
         raise ValueError(f"{text!r} does not match the format {pattern!r}")
+    if not digits and not match[3]:
+        raise ValueError(f"{text!r} does not match the format {pattern!r}")
     if "," in match[2] and "," not in whole:
         raise ValueError(f"{text!r} does not match the format {pattern!r}")
     try:
