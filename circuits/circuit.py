@@ -723,7 +723,7 @@ columns 'nmae'; the relation needs name, age and may have weight
             check_input(name, self.inputs)
             if name not in checked:
                 raise no_event_time_error(name)
-            advanced[name] = checked[name].decode_watermark(value)
+            advanced[name] = checked[name].encode_watermark(value)
         schemas = self.spec.schemas
         for name, table in tables_of(tables, schemas).items():
             row_count += table.num_rows

@@ -9,4 +9,4 @@ __all__ = ["SqlNotice"]
 
 
 class SqlNotice(UserWarning):
-    """A part of a text in SQL has no effect, such as the connector of a table."""
+    """A part of a text in SQL has no effect, such as CHECK in CREATE TABLE."""

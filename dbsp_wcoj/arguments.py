@@ -23,7 +23,7 @@ def check_type(name: str, value: object, kinds: type | tuple[type, ...], what: s
     Args:
         name: The name of the argument.
         value: The argument.
-        kinds: The types that it may have; a bool is not an int.
+        kinds: The types that it may have. If this is `int` alone, a bool is not accepted.
         what: A description of a valid value, for the message.
 
     Raises:

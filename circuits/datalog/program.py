@@ -73,7 +73,7 @@ class Pattern(Term):
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall(Term):
-    """A call of a function: ``x + 1`` is ``add(x, 1)``. In a head also of an aggregate."""
+    """A call of a function, or in a head of an aggregate; ``x + 1`` is ``add(x, 1)``."""
 
     function: str
     arguments: tuple[Term, ...]
@@ -86,6 +86,7 @@ class Equation(SyntaxNode):
     ``left == right`` only compares; it is a `Comparison`.
     """
 
+    #: The operator if both sides are compared.
     op: ClassVar[str] = "=="
 
     left: Term
@@ -96,8 +97,8 @@ class Equation(SyntaxNode):
 class Condition(SyntaxNode):
     """A function that must be true, as ``starts_with(name, "A")``.
 
-    The parser makes an atom of it. `circuits.datalog.safety` makes it a condition if its name is
-    that of a function, but not of a relation.
+    To the parser it is an atom. `circuits.datalog.safety` replaces an atom by a condition if its
+    name is that of a function, but not of a relation.
     """
 
     term: FunctionCall

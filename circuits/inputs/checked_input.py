@@ -11,9 +11,8 @@ insertions; deletions that a strict input does not allow are rejected; rows befo
 are deleted, or are not inserted at all. A row is late if it is before the watermark that the input
 had before the step, so rows of one step never make each other late.
 
-Invariant: the trace of the relation (its rows, sorted in one or more column orders), which joins
-share, contains the relation as it was before the step, in the orders that the options need. The
-watermark is the only other state of the options.
+Invariant: the trace of the relation, which joins share, is the relation before the step, sorted in
+each column order that the options need. The watermark is the only other state of the options.
 """
 
 from __future__ import annotations
@@ -57,8 +56,8 @@ class CheckedDelta:
         delta: The delta of the relation.
         rejected: The rows that were left out.
         watermark: The watermark after the step; None if there is none yet.
-        published: With ``on_expiry="keep"``, the delta without the deletions of expired rows, from
-            which the published results are computed. None if it equals ``delta``.
+        published: With ``on_expiry="keep"``, the delta as if no row expired: the published results
+            are computed from it. None if it equals ``delta``.
     """
 
     delta: ZSet
@@ -140,25 +139,25 @@ class CheckedInput:
         watermark = event_time.watermark_after_all(times if weights is None else times[weights > 0])
         return ZSet.from_columns(codes, weights), watermark
 
-    def decode_watermark(self, value: Any) -> int:
-        """Return the watermark of the input, in codes, for a watermark of its source.
+    def encode_watermark(self, value: Any) -> int:
+        """Return the watermark of the input, as a code, for a watermark of its source.
 
         Raises:
             InputOptionsError: The input has no event time, or the value is of another type.
         """
         if self._event_time is None:
             raise no_event_time_error(self._schema.relation)
-        return self._event_time.decode_watermark(value)
+        return self._event_time.encode_watermark(value)
 
     def prepare(
-        self, rows: ZSet | None, watermark: int | None, advanced: int | None
+        self, rows: ZSet | None, watermark: int | None, proposed: int | None
     ) -> CheckedDelta:
         """Compute the delta of the relation; nothing changes.
 
         Args:
             rows: The rows or events that `read` returned; None for no rows.
             watermark: The watermark before the step; None if there is none yet.
-            advanced: The watermark that the rows and the source give. It is ignored if it is
+            proposed: The watermark that the rows and the source give. It is ignored if it is
                 earlier than ``watermark``.
 
         Raises:
@@ -177,19 +176,19 @@ class CheckedInput:
         if self._event_time is None:
             return CheckedDelta(changes, tuple(rejected), None)
         event_time = self._event_time
-        after = max((w for w in (watermark, advanced) if w is not None), default=None)
-        if after is None or after == watermark:
-            return CheckedDelta(changes, tuple(rejected), after)
+        advanced = max((w for w in (watermark, proposed) if w is not None), default=None)
+        if advanced is None or advanced == watermark:
+            return CheckedDelta(changes, tuple(rejected), advanced)
         if not event_time.has_expiry:
-            return CheckedDelta(changes, tuple(rejected), after)
-        before = None if watermark is None else event_time.expiry_limit(watermark)
-        limit = event_time.expiry_limit(after)
+            return CheckedDelta(changes, tuple(rejected), advanced)
+        previous_limit = None if watermark is None else event_time.expiry_limit(watermark)
+        limit = event_time.expiry_limit(advanced)
         delta = _select_rows(changes, ~late_mask(changes.row_array[event_time.time_column], limit))
-        expired = event_time.expired(self.trace, before, limit)
+        expired = event_time.expired(self.trace, previous_limit, limit)
         if len(expired):
             delta = delta - expired
         published = changes if event_time.keeps_results and delta is not changes else None
-        return CheckedDelta(delta, tuple(rejected), after, published)
+        return CheckedDelta(delta, tuple(rejected), advanced, published)
 
     def decode_rejected(self, rejected: RejectedCodes, watermark: int | None) -> RejectedRows:
         """Decode rejected rows, with a message.
@@ -215,8 +214,9 @@ class CheckedInput:
             message += " (any more)" if retain is not None else ""
         elif rejected.reason == MISSING:
             existing = int(rejected.existing[0]) if rejected.existing is not None else 0
+            deletions = existing - weight  # the weight is the shortage, which is negative
             message = (
-                f"cannot delete row {first} {existing - weight} times, because the input is strict "
+                f"cannot delete row {first} {deletions} times, because the input is strict "
                 f"and the row's weight is {existing}"
             )
             message += "" if is_single else f" ({len(table)} such rows)"
@@ -230,7 +230,7 @@ class CheckedInput:
             longer = "increase the lateness" if is_lateness else "retain rows longer"
             message = (
                 f"{count} with {span.column!r} before {event_time.format_time(watermark)}, "
-                f"the greatest time or watermark of earlier steps less {span.duration_text}: "
+                f"the greatest time or watermark of earlier steps minus {span.duration_text}: "
                 f"{first}; {longer} to accept later ones"
             )
         return RejectedRows(rejected.reason, f"input {relation!r}: {message}", table)

@@ -133,7 +133,7 @@ class EventTimeBound:
         latest = int(times.max(initial=NULL))
         return None if latest == NULL else self.watermark_after(latest)
 
-    def decode_watermark(self, value: Any) -> int:
+    def encode_watermark(self, value: Any) -> int:
         """Return the watermark of the input, as a code, for a watermark of its source.
 
         Raises:

@@ -81,6 +81,7 @@ def add_temporal_filter(builder: SelectBuilder, node: exp.Expr, name: str) -> No
     except UnsupportedSqlError:
         raise
     except SqlError as error:
+        # A timestamp without a time zone compares only with ``now()`` without one.
         try:
             condition = builder.clause(name, read_now=_time_reader(_LOCAL)).read_condition(node)
         except SqlError:
@@ -95,13 +96,12 @@ def add_temporal_filter(builder: SelectBuilder, node: exp.Expr, name: str) -> No
 def _add_comparison(builder: SelectBuilder, node: exp.Expr, condition: Expression) -> None:
     match condition:
         case Call(function, (value, bound)) if function in _FLIPPED:
-            if NOW_COLUMN in columns_of(value):
+            if NOW_COLUMN in columns_of(value):  # move it to the right
                 function, value, bound = _FLIPPED[function], bound, value
         case _:
             raise builder.source.unsupported(node, "now() in such a condition", _ADVICE)
     if NOW_COLUMN in columns_of(value):
         raise builder.source.unsupported(node, "now() on both sides of a comparison", _ADVICE)
-    argument = monotone_argument(bound)
     if adds_months_to_times(bound):
         raise builder.source.unsupported(
             node,
@@ -109,7 +109,7 @@ def _add_comparison(builder: SelectBuilder, node: exp.Expr, condition: Expressio
             "the sum can decrease at the end of a month: truncate first, as in "
             "date_trunc('day', now()) - INTERVAL '1 month', or use days",
         )
-    if argument is None:
+    if monotone_argument(bound) is None:
         raise builder.source.unsupported(
             node, "a function of now() that can decrease, or that reads other values,", _ADVICE
         )
@@ -121,10 +121,11 @@ def _add_comparison(builder: SelectBuilder, node: exp.Expr, condition: Expressio
         )
     if not (pa.types.is_timestamp(value.type) or pa.types.is_date(value.type)):
         raise builder.source.unsupported(
-            node, f"a comparison of now() as a value of type {value.type}", _ADVICE
+            node, f"a comparison of now() with a value of type {value.type}", _ADVICE
         )
     if value.type != bound.type:
         value = builder.clause("WHERE").call(node, "cast", value, type=bound.type)
+    # In a TemporalFilter, the time is column 0 of the bound.
     bound = substitute(bound, lambda column: Column(0, column.type))
     for comparison in _COMPARISONS[function]:
         builder.plan = TemporalFilter(builder.plan, value, comparison, bound)

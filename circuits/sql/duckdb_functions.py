@@ -1,4 +1,4 @@
-"""The functions of DuckDB by name (`circuits.sql.named_functions`), of all dialects but Spark.
+"""The functions of all dialects but Spark, with DuckDB's names (`circuits.sql.named_functions`).
 
 Names whose meaning sqlglot's classes already give (``substring``, ``date_trunc``...) are not here.
 """
@@ -57,21 +57,21 @@ def _typeof(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expres
     if len(arguments) != 1:
         raise count_error(clause, node, "1")
     (value,) = arguments
-    of, written = value.type, node.expressions[0]
-    if isinstance(written, exp.Literal) and arrow.is_integer(of):
+    value_type, argument = value.type, node.expressions[0]
+    if isinstance(argument, exp.Literal) and arrow.is_integer(value_type):
         small = isinstance(value, Literal) and abs(value.value) < 2**31
         return string_literal("INTEGER" if small else "BIGINT")
-    if not isinstance(written, exp.Column | exp.Cast | exp.Literal) and (
-        arrow.is_integer(of) or arrow.is_decimal(of)
+    if not isinstance(argument, exp.Column | exp.Cast | exp.Literal) and (
+        arrow.is_integer(value_type) or arrow.is_decimal(value_type)
     ):
         raise clause.source.unsupported(
             node, "typeof() of a computation", "take a column, a literal or a CAST"
         )
-    if arrow.is_decimal(of):
-        return string_literal(f"DECIMAL({of.precision},{of.scale})")
-    if arrow.is_timestamp(of) and of.tz is not None:
+    if arrow.is_decimal(value_type):
+        return string_literal(f"DECIMAL({value_type.precision},{value_type.scale})")
+    if arrow.is_timestamp(value_type) and value_type.tz is not None:
         return string_literal("TIMESTAMP WITH TIME ZONE")
-    return string_literal(_TYPE_NAMES.get(str(of), str(of)))
+    return string_literal(_TYPE_NAMES.get(str(value_type), str(value_type)))
 
 
 def _hex(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
@@ -105,7 +105,7 @@ def _printf(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expres
 
 
 def _epoch_ms(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
-    """Read ``epoch_ms``: a moment to milliseconds, or milliseconds to a moment."""
+    """Read ``epoch_ms``: from a timestamp to milliseconds, or back."""
     if arrow.is_integer(value.type):
         micros = clause.call(node, "multiply", value, integer_literal(1000))
         return clause.call(node, "moment_of_micros", micros)
@@ -114,13 +114,13 @@ def _epoch_ms(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
     )
 
 
-def _to_interval(unit: int) -> Builder:
-    """Read ``to_seconds``...: a number of units as an interval."""
+def _to_interval(micros: int) -> Builder:
+    """Read ``to_seconds``...: a number of units of ``micros`` each, as an interval."""
 
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         if len(arguments) != 1:
             raise count_error(clause, node, "1")
-        return clause.call(node, "duration_of_micros", arguments[0], integer_literal(unit))
+        return clause.call(node, "duration_of_micros", arguments[0], integer_literal(micros))
 
     return build
 
@@ -240,4 +240,4 @@ _BUILDERS: Final[dict[str, Builder]] = {
     "error": named("raise_error"),
     "try": fixed(1, lambda clause, node, value: clause.call(node, "try", value)),
 }
-READERS_BY_NAME: Final[dict[str, Reader]] = as_readers(False, _BUILDERS)
+READERS_BY_NAME: Final[dict[str, Reader]] = as_readers(spark=False, table=_BUILDERS)

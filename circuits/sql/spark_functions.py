@@ -30,6 +30,7 @@ from circuits.sql.named_functions import (
     literal_text,
     named,
 )
+from circuits.types.arrow_types import is_nested
 
 __all__ = ["BUILDERS", "DATE_ADD", "DATE_DIFF", "READERS_BY_NAME", "is_spark_int", "shift"]
 
@@ -485,6 +486,8 @@ def _refuse_bytes(clause: Clause, node: exp.Expr, value: Expression) -> None:
 
 
 def _reverse(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+    if is_nested(value.type):
+        return clause.call(node, "list_reverse", value)
     _refuse_bytes(clause, node, value)
     return clause.call(node, "reverse", *coerce(clause, node, [value], "t"))
 
@@ -809,4 +812,4 @@ BUILDERS: Final[dict[str, Builder]] = {
 DATE_ADD: Final = _date_add("add")
 DATE_DIFF: Final = _date_diff
 
-READERS_BY_NAME: Final[dict[str, Reader]] = as_readers(True, BUILDERS)
+READERS_BY_NAME: Final[dict[str, Reader]] = as_readers(spark=True, table=BUILDERS)

@@ -78,6 +78,9 @@ def _nested_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
             source.allow_arguments(part, "this", "kind")
             fields.append((part.name, arrow_type(source, part.args["kind"])))
         return pa.struct(fields)
+    text = str(node.meta.get(NAME_IN_TEXT, ""))
+    if text.endswith("]") and len(parts) == 1:
+        parts[0].meta.setdefault(NAME_IN_TEXT, text.rpartition("[")[0].strip())
     types = [arrow_type(source, part) for part in parts if isinstance(part, exp.DataType)]
     if len(types) != (2 if kind == exp.DType.MAP else 1):
         raise source.unsupported(

@@ -35,7 +35,7 @@ from dbsp_wcoj.zset import Int64Array, ZSet, sort_scratch
 __all__ = ["ALL_VALUES", "Merge", "Ranges", "Run", "first_values", "value_ranges"]
 
 UNLIMITED_FUEL: Final = 2**62
-# Runs of at most this many rows together are merged by a single call.
+# Runs with at most this many rows in total are merged by a single call.
 MAX_FOLDED_ROWS: Final = 1024
 
 # `Run.find_damage` compares this many numbers at a time, to bound its memory.
@@ -67,7 +67,7 @@ class Run:
             order: A permutation of the columns.
 
         Complexity:
-            O(n) for each byte of the columns whose order changes.
+            O(n) in the Z-set's own order, else O(n) for each byte of the sort key.
         """
         rows = zset.row_array
         observer = current_observer() if OBSERVERS else None
@@ -141,8 +141,8 @@ class Run:
         """Return the run that consists of the words of `to_words`, without a copy.
 
         Args:
-            words: A contiguous int64 array. It must be writable, because the kernels are compiled
-                for writable arrays (a private memory map of a file is), but nobody may write to it.
+            words: A contiguous int64 array. Nobody may write to it, but it must be writable, as a
+                private memory map of a file is: the kernels are compiled for writable arrays.
 
         Raises:
             DbspWcojError: The header does not fit the number of words. The contents of the
@@ -197,7 +197,7 @@ class Run:
                 starts = buffer[position : position + nodes + 1]
                 children = header[entry + run_layout.LEVEL_HEADER_WORDS + run_layout.LEVEL_NODES]
                 if starts[0] != 0 or starts[-1] != children or _has_descent(starts, None):
-                    return f"the offsets of level {level} do not lead through level {level + 1}"
+                    return f"the offsets of level {level} do not fit level {level + 1}"
         return self._find_directory_damage(header)
 
     def _find_directory_damage(self, header: Sequence[int]) -> str:
@@ -209,7 +209,7 @@ class Run:
         if not 0 <= header[run_layout.DIRECTORY_SHIFT] < 64 or size < 2 or nodes < 1:
             return f"a directory of {size} entries with shift {header[run_layout.DIRECTORY_SHIFT]}"
         if entries[0] != 0 or entries[-1] > nodes or (entries[1:] < entries[:-1]).any():
-            return "the directory does not lead through level 0"
+            return "the directory does not fit level 0"
         return ""
 
     def to_words(self) -> Int64Array:
@@ -296,7 +296,7 @@ class Merge:
             done = continue_merge(older.buffer, newer.buffer, self._out, self._state, fuel)
         finally:
             if observer is not None:
-                # An open merge counts when it is complete.
+                # A merge reports its rows once, when it is complete.
                 observer.end_phase(older.rows + newer.rows if done else 0)
         if not done:
             return None
@@ -349,26 +349,26 @@ def _find_header_damage(words: Int64Array) -> str:
     size = len(words)
     if size <= run_layout.LEVEL_HEADERS or not 1 <= words[run_layout.ARITY] <= size:
         return "there is no header"
-    first = _header_words(int(words[run_layout.ARITY]))
-    if size < first:
-        return f"the header has {first} words"
-    header = words[:first].tolist()
+    header_size = _header_words(int(words[run_layout.ARITY]))
+    if size < header_size:
+        return f"the header has {header_size} words"
+    header = words[:header_size].tolist()
     if header[run_layout.ROWS] < 0 or header[run_layout.MAX_ABS_WEIGHT] < 0:
         return f"rows {header[run_layout.ROWS]}, largest weight {header[run_layout.MAX_ABS_WEIGHT]}"
     nodes = [
         header[k + run_layout.LEVEL_NODES]
-        for k in range(run_layout.LEVEL_HEADERS, first, run_layout.LEVEL_HEADER_WORDS)
+        for k in range(run_layout.LEVEL_HEADERS, header_size, run_layout.LEVEL_HEADER_WORDS)
     ]
     if nodes != sorted(nodes) or nodes[-1] != header[run_layout.ROWS]:
         return f"levels of {nodes} nodes for {header[run_layout.ROWS]} rows"
     for _, start, length in _sections(header)[1:]:
-        if start < first or length < 0 or start + length > size:
+        if start < header_size or length < 0 or start + length > size:
             return f"a section of {length} words at word {start}"
     return ""
 
 
 def _has_descent(numbers: Int64Array, starts: Int64Array | None) -> bool:
-    """Return whether a number, unless at a position in ``starts``, is at most its predecessor."""
+    """Return whether a number is at most its predecessor, except those at ``starts``."""
     for begin in range(0, len(numbers), CHECK_CHUNK_NUMBERS):
         part = numbers[begin : begin + CHECK_CHUNK_NUMBERS + 1]
         falls = part[1:] <= part[:-1]
@@ -386,7 +386,7 @@ def _reserve_merge(older: Run, newer: Run) -> Int64Array:
 
 
 def _reserve(arity: int, rows: int) -> Int64Array:
-    """Allocate a buffer for a run; its header is 0, because unused words are written to files."""
+    """Allocate a buffer for a run, with a header of zeros: files get its unused words, too."""
     buffer: Int64Array = np.empty(run_words(arity, rows), np.int64)
     buffer[: _header_words(arity)] = 0
     return buffer
@@ -397,9 +397,9 @@ def value_ranges(run: Run, parts: int) -> Ranges:
 
     The ranges split between values of the run's first column, never within the rows of one value.
     """
-    values, rows = first_values(run)
+    values, positions = first_values(run)
     even_splits = np.linspace(0, run.rows, parts + 1)[1:-1]
-    splits = np.unique(np.searchsorted(rows[:-1], even_splits, side="left"))
+    splits = np.unique(np.searchsorted(positions[:-1], even_splits, side="left"))
     lows = [int(values[split]) for split in splits if 0 < split < len(values)]
     (lowest, highest) = ALL_VALUES[0]
     bounds = [lowest, *lows, highest + 1]
@@ -422,11 +422,11 @@ def first_values(run: Run) -> tuple[Int64Array, Int64Array]:
     buffer = run.buffer
     nodes = int(buffer[run_layout.LEVEL_HEADERS + run_layout.LEVEL_NODES])
     first = int(buffer[run_layout.LEVEL_HEADERS + run_layout.LEVEL_VALUES])
-    rows = np.arange(nodes + 1)
+    positions = np.arange(nodes + 1)
     for level in range(int(buffer[run_layout.ARITY]) - 1):
         entry = run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * level
         offsets = int(buffer[entry + run_layout.LEVEL_OFFSETS])
         size = int(buffer[entry + run_layout.LEVEL_NODES])
         starts = buffer[offsets : offsets + size + 1]
-        rows = starts if level == 0 else starts[rows]
-    return buffer[first : first + nodes], rows
+        positions = starts if level == 0 else starts[positions]
+    return buffer[first : first + nodes], positions

@@ -1,8 +1,8 @@
 """Run a declared sub-command, and report its errors.
 
 Help must appear at once, but the work of a sub-command imports Spark, Arrow and numba, which takes
-seconds. Therefore a module without such imports declares the arguments of a sub-command, and the
-function of the same name that does the work is imported when it is called.
+seconds. Therefore a module without such imports declares a sub-command as a function with its
+arguments. A call imports another function of this name, which does the work.
 
 An error that the user can fix is one line on standard error, and an exit status. Only ``--debug``
 shows the traceback. The exit status tells what happened:
@@ -157,7 +157,7 @@ def error_message(error: Exception) -> str:
     lines = str(error).splitlines()
     if isinstance(error, OSError) and error.strerror and isinstance(error.filename, str):
         lines = [f"{error.filename}: {error.strerror}"]
-    if lines and lines[-1].strip() == "^":  # it points into the line above: useless in one line
+    if lines and lines[-1].strip() == "^":  # a caret under the line above: drop both
         lines = lines[:-2] or lines
     notes = "; ".join(getattr(error, "__notes__", []))
     return " ".join(" ".join(lines).split()) + (f" ({notes})" if notes else "")

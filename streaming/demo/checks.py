@@ -64,11 +64,11 @@ class Checks:
         if position in self.moments:
             self._recount(position, actual, totals)
         if self.oracle is not None:
-            for total, expected in self.oracle.at(position).items():
-                self._compare("oracle", position, total, actual[total], expected)
+            for name, expected in self.oracle.at(position).items():
+                self._compare("oracle", position, name, actual[name], expected)
         if position == len(self.stream):
-            for total, expected in self.published.items():
-                self._compare("published figure", position, total, actual[total], expected)
+            for name, expected in self.published.items():
+                self._compare("published figure", position, name, actual[name], expected)
 
     @property
     def total(self) -> int:
@@ -77,19 +77,19 @@ class Checks:
 
     def _recount(self, position: int, actual: Mapping[str, int], totals: Totals) -> None:
         expected = recount(*self.stream.live_after(position))
-        for total, value in actual.items():
-            self._compare("recount", position, total, value, getattr(expected, total))
+        for name, value in actual.items():
+            self._compare("recount", position, name, value, getattr(expected, name))
         for view in PER_NODE:
             counts = totals.per_node(view)
             self._compare_nodes(position, view, counts, getattr(expected, view))
         self.recounts += 1
 
     def _compare(
-        self, against: str, position: int, total: str, actual: object, expected: object
+        self, against: str, position: int, name: str, actual: object, expected: object
     ) -> None:
         self.compared[against] = self.compared.get(against, 0) + 1
         if actual != expected:
-            self.differences.append(Difference(against, position, total, actual, expected))
+            self.differences.append(Difference(against, position, name, actual, expected))
 
     def _compare_nodes(
         self,
@@ -99,7 +99,7 @@ class Checks:
         expected: tuple[Integers, Integers],
     ) -> None:
         if all(np.array_equal(a, b) for a, b in zip(actual, expected, strict=True)):
-            self._compare("recount", position, view, True, True)
+            self._compare("recount", position, view, True, True)  # counts one comparison
             return
         actual_counts, expected_counts = (
             {int(k): int(v) for k, v in zip(*counts, strict=True)} for counts in (actual, expected)
@@ -118,7 +118,7 @@ class Checks:
         )
 
 
-def choose_moments(cuts: Integers, moments: int) -> frozenset[int]:
-    """Choose a number of evenly spaced cuts, and the last one."""
-    steps = np.arange(1, moments + 1) * (len(cuts) - 1) // (moments + 1)
-    return frozenset(int(cuts[i]) for i in (*steps, len(cuts) - 1))
+def choose_moments(cuts: Integers, count: int) -> frozenset[int]:
+    """Choose ``count`` evenly spaced ends of micro-batches (``cuts``), and the last one."""
+    indices = np.arange(1, count + 1) * (len(cuts) - 1) // (count + 1)
+    return frozenset(int(cuts[i]) for i in (*indices, len(cuts) - 1))

@@ -1,11 +1,11 @@
-"""Cell versions: the state of a distributed circuit's cells, in the manifest of one version.
+"""Cell versions: the part of a distributed circuit's manifest that describes its cells.
 
 A distributed circuit is divided into stages, and each stage into cells, which run on Spark's
 executors (`streaming.distributed`). Each cell has a manifest, written by the task that wrote the
-cell's files. The manifests are kept as bytes: a task compares them byte by byte with the version
-that it has in memory. A step without rows for a cell leaves its manifest unchanged. The grid layout
-(`streaming.distributed.planning.grid_layout`) is kept with the manifests, because later rows must
-go to the same cells.
+cell's files. The manifests are kept as bytes: an executor that still has the cell in memory loads
+nothing if the bytes are the same. A step without rows for a cell leaves its manifest unchanged. The
+grid layout (`streaming.distributed.planning.grid_layout`) is kept with the manifests, because later
+rows must go to the same cells.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ class CellVersions:
             KeyError, TypeError, ValueError: A member is missing or has an invalid value.
         """
         manifests = {}
-        for name, manifest_bytes in parse_items(body["manifests"]):
+        for name, text in parse_items(body["manifests"]):
             stage, cell = (parse_count(int(number)) for number in name.split("."))
-            manifests[stage, cell] = parse_text(manifest_bytes).encode()
-        cells = parse_count(body["count"])
-        if not 1 <= cells <= MAX_CELLS:
-            raise ValueError(f"{cells} cells; a number from 1 to {MAX_CELLS} is possible")
-        return CellVersions(cells, body["layout"], manifests)
+            manifests[stage, cell] = parse_text(text).encode()
+        count = parse_count(body["count"])
+        if not 1 <= count <= MAX_CELLS:
+            raise ValueError(f"{count} cells; a number from 1 to {MAX_CELLS} is possible")
+        return CellVersions(count, body["layout"], manifests)

@@ -1,15 +1,16 @@
-"""Prefix totals: counts and exact sums of a column over the rows before any row of a partition.
+"""Prefix totals: counts and exact sums of columns over the rows of a partition before a given row.
 
 ::
 
-    totals(Z)[partition, slot, row] = Z[row] * number of the slot for the row
+    totals(Z)[partition, slot, row] = Z[row] * amount(slot, row)
 
-    slot          number
-    digit d of x  digit d of x, see `exact_sum`
-    count of x    1 where x is not NULL
+    slot                       amount
+    digit d of the sum of x    digit d of the row's x, see `exact_sum`
+    count of x                 1 if the row's x is not NULL, else 0
 
-The numbers are weights of a trace, sorted by partition, slot and row. Runs store running sums of
-their weights, so the total before a row is one search per run (`dbsp_wcoj.storage.row_ranges`).
+The products are the weights of a trace, sorted by partition, slot and row. Runs store running sums
+of their weights, so the total before a row is one search per run (`dbsp_wcoj.storage.row_ranges`).
+Each column has `DIGITS` slots, the last of which is its count.
 
 Cost: O(digits) rows of state per row; O(slots log N) per read.
 """
@@ -32,8 +33,8 @@ from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
 __all__ = ["PrefixTotals"]
 
-_COUNT: Final = DIGITS - 1  # no number has this digit
-_INTEGER_DIGITS: Final = 3  # of a 64-bit integer
+_COUNT: Final = DIGITS - 1  # the slot of the count; no sum has this digit
+_INTEGER_DIGITS: Final = 3  # digits of a 64-bit integer
 
 
 class PrefixTotals:
@@ -55,9 +56,9 @@ class PrefixTotals:
             for column, is_summed in columns.items()
         }
         self.trace = Trace(order.width + 1)
-        keys = order.keys
+        # In the trace, the slot stands behind the key columns, and moves the others by one.
         self.coded_columns: Mapping[int, Codec] = {
-            column + (column >= keys): codec for column, codec in order.coded_columns.items()
+            column + (column >= order.keys): codec for column, codec in order.coded_columns.items()
         }
 
     def prepare(self, stored: ZSet, codes: Int64Array) -> TraceStep | None:
@@ -67,47 +68,50 @@ class PrefixTotals:
             stored: The change of the rows, in the layout of the trace of rows.
             codes: The same rows in the columns of the input.
         """
-        keys, weights = self._order.keys, stored.weight_array
+        key_count, weights = self._order.keys, stored.weight_array
         parts: list[tuple[Int64Array, Int64Array, Int64Array]] = []
-        for number, (column, exact) in enumerate(self._sums.items()):
+        for position, (column, exact) in enumerate(self._sums.items()):
             present = np.flatnonzero(codes[column] != NULL)
-            slot = number * DIGITS
-            parts.append((present, np.full(len(present), slot + _COUNT), weights[present]))
+            first_slot = position * DIGITS
+            parts.append((present, np.full(len(present), first_slot + _COUNT), weights[present]))
             if exact is not None:
                 digits = exact.split(codes[column, present], weights[present])
-                parts.append((present[digits.sum_indices], slot + digits.digits, digits.amounts))
+                parts.append(
+                    (present[digits.sum_indices], first_slot + digits.digits, digits.amounts)
+                )
         if not parts:
             return None
-        row, slots, amounts = (np.concatenate(part) for part in zip(*parts, strict=True))
-        rows = stored.row_array[:, row]
+        indices, slots, amounts = (np.concatenate(part) for part in zip(*parts, strict=True))
+        rows = stored.row_array[:, indices]
         change = consolidated_rows(
-            np.concatenate((rows[:keys], slots[np.newaxis], rows[keys:])), amounts
+            np.concatenate((rows[:key_count], slots[np.newaxis], rows[key_count:])), amounts
         )
         return self.trace.prepare(change) if len(change) else None
 
     def before(
         self, rows: Int64Array, old: Int64Array, new: Int64Array, step: TraceStep | None
     ) -> tuple[Totals, Totals]:
-        """Return the totals over the rows before some rows, without and with a step.
+        """Return the totals before given rows, without and with a staged step.
 
         Args:
-            rows: The rows in the layout of the trace of rows.
-            old: The number of rows before each of them in its partition, without the step.
+            rows: The given rows, in the layout of the trace of rows.
+            old: For each of them, the number of rows before it in its partition, without the step.
             new: The same with the step.
             step: The staged step.
         """
         totals = Totals(old), Totals(new)
-        keys, n = self._order.keys, rows.shape[1]
+        key_count, n = self._order.keys, rows.shape[1]
         ranges = RowRanges(self.trace, step)
-        for number, (column, exact) in enumerate(self._sums.items()):
+        for position, (column, exact) in enumerate(self._sums.items()):
             digits = [] if exact is None else range(_digits_of(exact))
-            slots = [number * DIGITS + digit for digit in (*digits, _COUNT)]
-            row = np.tile(rows, len(slots))
+            slots = [position * DIGITS + digit for digit in (*digits, _COUNT)]
+            tiled_rows = np.tile(rows, len(slots))
             slot_row = np.repeat(slots, n)[np.newaxis]
-            bottom = ranges.seek(np.concatenate((row[:keys], slot_row)))
-            here = ranges.seek(np.concatenate((row[:keys], slot_row, row[keys:])))
+            slot_keys = np.concatenate((tiled_rows[:key_count], slot_row))
+            start = ranges.seek(slot_keys)
+            end = ranges.seek(np.concatenate((slot_keys, tiled_rows[key_count:])))
             for result, amounts in zip(
-                totals, (here.old - bottom.old, here.new - bottom.new), strict=True
+                totals, (end.old - start.old, end.new - start.new), strict=True
             ):
                 by_slot = amounts.reshape(len(slots), n)
                 result.counts[column] = by_slot[-1]

@@ -233,9 +233,20 @@ def _cast_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed
         raise argument_error(name, arguments, "it needs the target type, as type=...")
     source, target = plain(arguments[0].type), plain(of)
     if not _is_allowed(source, target):
-        fix = "cast their parts" if is_nested(source) else "cast to string first"
+        fix = _cast_advice(source, target)
         raise FunctionError(f"a {arguments[0].type} cannot be cast to {of}; {fix}")
     return arguments, of
+
+
+def _cast_advice(source: pa.DataType, target: pa.DataType) -> str:
+    """Say what to write instead of a cast that does not exist."""
+    if is_nested(source):
+        return "cast their parts"
+    if is_nested(target):
+        if is_text(source):
+            return "read a JSON text by from_json()"
+        return "build it of its parts, as [a, b] or {'name': a}"
+    return "cast to string first"
 
 
 def _is_allowed(source: pa.DataType, target: pa.DataType) -> bool:

@@ -25,8 +25,8 @@ def _join(arguments: Sequence[Values], of: pa.DataType) -> Values:
     if not parts:
         return pc.if_else(pc.is_valid(separator), pa.scalar("", of), pa.scalar(None, of))
     rows = row_count(arguments)
-    separators = len(parts) * upper_bound(separator, rows)
-    if separators + sum(upper_bound(part, rows) for part in parts) > MAX_STRING_BYTES:
+    separator_bytes = len(parts) * upper_bound(separator, rows)
+    if separator_bytes + sum(upper_bound(part, rows) for part in parts) > MAX_STRING_BYTES:
         lengths = [byte_lengths(part, rows) for part in parts]
         lengths.append(len(parts) * byte_lengths(separator, rows))
         check_lengths(np.sum(lengths, axis=0))
@@ -37,7 +37,7 @@ def _join(arguments: Sequence[Values], of: pa.DataType) -> Values:
 FUNCTIONS = (
     Function(
         "concat_ws",
-        "the other arguments that are not NULL, joined by a",
+        "the other arguments that are not NULL, with a between them",
         Signature("t|t*", pa.string()),
         _join,
     ),

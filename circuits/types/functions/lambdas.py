@@ -8,10 +8,11 @@
     list_forall(a, body, …)        true if the body is true for all elements
     list_reduce(a, body, start, …) start, replaced by the body's value for each element in turn
 
-The body is a literal whose value is an expression: over the element as column 0, its position as
-column 1, and the arguments after the body from column 2 on. So a rule that replaces columns of the
-row replaces these arguments, and leaves the body alone. The evaluator computes the body over the
-elements of all lists at once (`circuits.runtime.evaluation`).
+The body is a literal whose value is an expression. Its columns 0 and 1 are the element and its
+position; in `list_reduce`, the value so far and the element. From column 2 on, they are the
+arguments ``…``: the columns of the row that the body reads. A rewrite rule that replaces columns of
+the row replaces these arguments; it does not look into the body. The evaluator computes the body
+for the elements of all lists at once (`circuits.runtime.evaluation`).
 """
 
 from __future__ import annotations
@@ -53,9 +54,8 @@ def lambda_call(
     Args:
         name: The function.
         values: The list.
-        body: The expression, with the parameters as columns of these numbers; all other columns
-            are those of the row.
-        parameters: The numbers of the columns that stand for the parameters.
+        body: The expression. Its columns are the parameters of the lambda and columns of the row.
+        parameters: The numbers of the columns that stand for the parameters of the lambda.
         start: The first value of `list_reduce`.
 
     Raises:
@@ -88,23 +88,27 @@ def lambda_call(
     return Call(name, (values, Literal(body, pa.null()), *others), result)
 
 
-def apply_lambda(name: str, lists: Lists, values: pa.Array, of: pa.DataType) -> pa.Array:
+def apply_lambda(name: str, lists: Lists, values: pa.Array, result_type: pa.DataType) -> pa.Array:
     """Return the results of a function, from the values of its body for all elements."""
     if name == "list_transform":
-        made = values if values.type == of.value_type else pc.cast(values, of.value_type)
-        return list_array(of, lists.counts, [made], lists.valid)
-    true = pc.fill_null(values, False).to_numpy(zero_copy_only=False)
+        element_type = result_type.value_type
+        elements = values if values.type == element_type else pc.cast(values, element_type)
+        return list_array(result_type, lists.counts, [elements], lists.valid)
+    is_true = pc.fill_null(values, False).to_numpy(zero_copy_only=False)
     if name == "list_filter":
-        counts = np.bincount(lists.rows[true], minlength=len(lists.counts))
-        return list_array(of, counts, [lists.values.filter(pa.array(true))], lists.valid)
-    deciding = name == "list_exists"
-    unknown = values.is_null().to_numpy(zero_copy_only=False)
-    hits = true if deciding else ~true & ~unknown
-    found = np.bincount(lists.rows[hits], minlength=len(lists.counts)) > 0
-    undecided = ~found & (np.bincount(lists.rows[unknown], minlength=len(lists.counts)) > 0)
+        counts = np.bincount(lists.rows[is_true], minlength=len(lists.counts))
+        elements = lists.values.filter(pa.array(is_true))
+        return list_array(result_type, counts, [elements], lists.valid)
+    # One true element decides list_exists, one false element list_forall.
+    is_exists = name == "list_exists"
+    is_null = values.is_null().to_numpy(zero_copy_only=False)
+    decides = is_true if is_exists else ~is_true & ~is_null
+    is_decided = np.bincount(lists.rows[decides], minlength=len(lists.counts)) > 0
+    has_null = np.bincount(lists.rows[is_null], minlength=len(lists.counts)) > 0
+    is_unknown = ~is_decided & has_null
     if lists.valid is not None:
-        undecided |= ~lists.valid
-    return pa.array(found == deciding, mask=undecided)
+        is_unknown |= ~lists.valid
+    return pa.array(is_decided == is_exists, mask=is_unknown)
 
 
 def _rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:

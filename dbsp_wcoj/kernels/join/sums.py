@@ -4,7 +4,8 @@
     last variable c, two atoms:    sum over c of a(c) * b(c)   `dbsp_wcoj.kernels.join.intersect`
     last two variables v and c:    sum over v of w(v) * (sum over c of a(v, c) * b(v, c))
 
-An atom is the sum of its runs, so a sum over two atoms is the sum over all pairs of their runs.
+Here w(v) is the product of the weights of the atoms whose last variable is ``v``. An atom is the
+sum of its runs, so a sum over two atoms is the sum over all pairs of their runs.
 
 If one of the two lists does not depend on ``v``, its values are marked once in a bitmap, and each
 other list is scanned against the bitmap: one load and one test per value, no branch. A triangle
@@ -60,6 +61,7 @@ MAX_SCAN_RATIO = 32
 
 # Not literals, because numba compiles a function again for each literal argument.
 ZERO = np.int64(0)
+# Where a cell has the bounds of a list: this word and the next one.
 FROM_CURSOR = np.int64(POSITION)
 WHOLE_LIST = np.int64(LOW)
 # The proposer of a level whose cursors are not set.
@@ -68,7 +70,7 @@ NO_PROPOSER = np.int64(-1)
 
 @subroutine
 def update_bitmap(bitmap, values, first, last, lowest, is_erasing):
-    """Set or erase the values ``[first, last)`` in the bitmap, whose first bit is ``lowest``."""
+    """Set or erase the values at positions ``[first, last)``; bit 0 stands for ``lowest``."""
     for position in range(first, last):
         bit = load(values, position) - lowest
         word = bit >> 6
@@ -80,7 +82,10 @@ def update_bitmap(bitmap, values, first, last, lowest, is_erasing):
 
 @subroutine
 def count_in_bitmap(bitmap, lowest, highest, values, first, last):
-    """Return how many values of ``[first, last)`` are in a bitmap of ``lowest`` to ``highest``."""
+    """Return how many values at positions ``[first, last)`` are in the bitmap.
+
+    The bitmap covers the values from ``lowest`` to ``highest``.
+    """
     if load(values, first) < lowest:
         first = seek(values, first, last, lowest)
     if first < last and load(values, last - 1) > highest:
@@ -96,7 +101,8 @@ def count_in_bitmap(bitmap, lowest, highest, values, first, last):
 def multiply_lists(run_a, values_a, i, end_a, run_b, values_b, j, end_b, bitmap, lowest, highest):
     """Return the sum over the common values of two lists of the product of their weights.
 
-    ``bitmap`` contains the first list, from ``lowest`` on, or is 0.
+    ``bitmap`` contains the first list, from ``lowest`` on, or is 0. A run whose ``WEIGHT_SUMS`` is
+    0 has the same weight in all rows.
     """
     if load(run_a, run_layout.WEIGHT_SUMS) == 0 and load(run_b, run_layout.WEIGHT_SUMS) == 0:
         if bitmap != 0 and end_b - j <= MAX_SCAN_RATIO * (end_a - i):
@@ -120,7 +126,8 @@ def choose_marked(program, state, cells, block, inner_block, count):
     """Return the cell of the list to mark in the bitmap, or 0.
 
     The list belongs to an atom of the innermost level that does not contain the variable of the
-    level before. It is the longest one whose weights are all equal.
+    level before. Of the first such atom that has any, it is the longest list whose weights are all
+    equal. ``count`` is the number of extensions of the level before.
     """
     if count < MIN_MARKED_USES:
         return np.int64(0)
@@ -128,12 +135,13 @@ def choose_marked(program, state, cells, block, inner_block, count):
     for index in range(load(program, inner_block + PARTICIPANTS)):
         participant = inner_block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * index
         atom = load(program, participant)
-        is_moving = False
+        depends_on_level = False
         for other in range(load(program, block + PARTICIPANTS)):
-            is_moving |= load(program, block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * other) == atom
-        if is_moving:
+            other_atom = load(program, block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * other)
+            depends_on_level |= other_atom == atom
+        if depends_on_level:
             continue
-        longest = np.int64(0)
+        longest_cell = np.int64(0)
         length = np.int64(MIN_MARKED_VALUES - 1)
         for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
             cell = cells + CELL_BYTES * (slot * max_depth + load(program, participant + 1))
@@ -142,10 +150,10 @@ def choose_marked(program, state, cells, block, inner_block, count):
                 values = load(cell, VALUES)
                 value_span = np.uint64(load(values, last - 1)) - np.uint64(load(values, first))
                 if value_span < np.uint64(BITMAP_BITS - 1):
-                    longest = cell
+                    longest_cell = cell
                     length = last - first
-        if longest != 0:
-            return longest
+        if longest_cell != 0:
+            return longest_cell
     return np.int64(0)
 
 
@@ -166,7 +174,8 @@ def sum_pairs(
     """Return the sum over the extensions of ``level`` and of the innermost level after it.
 
     The summand is the product of the weights of the atoms that are complete at these two levels.
-    The cursors of ``level`` are set; ``bitmap`` is all zero before and after.
+    The cursors of ``level`` are set; ``bitmap`` is all zero before and after. ``least_value`` and
+    ``greatest_value`` are not used: all kernels of sums have the same parameters.
     """
     block = load(program, load(program, BLOCKS) + level)
     inner_block = load(program, load(program, BLOCKS) + level + 1)
@@ -238,9 +247,9 @@ def sum_last(
 ):
     """Like `sum_pairs`, for the innermost level, where two atoms meet at their leaves.
 
-    If nothing restricts the cursors, they are not set and ``proposer`` is `NO_PROPOSER`.
+    If ``proposer`` is `NO_PROPOSER`, the cursors are not set, and the lists are read whole.
     """
-    first = WHOLE_LIST if proposer == NO_PROPOSER else FROM_CURSOR
+    bounds = WHOLE_LIST if proposer == NO_PROPOSER else FROM_CURSOR
     max_depth = load(program, MAX_ATOM_DEPTH)
     participant = load(program, load(program, BLOCKS) + level) + PARTICIPANTS + 1
     left, left_depth = load(program, participant), load(program, participant + 1)
@@ -251,7 +260,7 @@ def sum_last(
     right_count = np.int64(0)
     for slot in range(load(state, FIRST_SLOT + left), load(state, FIRST_SLOT + left + 1)):
         a = cells + CELL_BYTES * (slot * max_depth + left_depth)
-        i, end_a = load(a, first), load(a, first + 1)
+        i, end_a = load(a, bounds), load(a, bounds + 1)
         if i >= end_a:
             continue
         run_a, values_a = load(a, RUN), load(a, VALUES)
@@ -259,7 +268,7 @@ def sum_last(
         right_count = np.int64(0)
         for other in range(load(state, FIRST_SLOT + right), load(state, FIRST_SLOT + right + 1)):
             b = cells + CELL_BYTES * (other * max_depth + right_depth)
-            j, end_b = load(b, first), load(b, first + 1)
+            j, end_b = load(b, bounds), load(b, bounds + 1)
             if j >= end_b:
                 continue
             right_count += end_b - j

@@ -19,16 +19,18 @@ from dbsp_wcoj.kernels.storage.sort import insertion_sort_rows, is_prefix
 from dbsp_wcoj.kernels.storage.spine import TAIL_ROWS, add_to_tail, is_full
 from dbsp_wcoj.kernels.storage.trie import build_run, words_of_run
 
-# arena[...]: address and length of the buffer, the first free word, and then for each column order:
-MEMORY = 0
-MEMORY_WORDS = 1
-FREE = 2
+# arena[...]
+MEMORY = 0  # address of the buffer
+MEMORY_WORDS = 1  # its length in words
+FREE = 2  # position of its first free word
 ARITY = 3
-ORDERS = 4
-FIRST_ORDER = 5
-TABLE = 0  # address of the table of its spine
+ORDERS = 4  # number of column orders
+FIRST_ORDER = 5  # one entry for each column order
+
+# entry[...]
+TABLE = 0  # address of the spine's table
 RUN = 1  # address of the newest run that was built
-COLUMNS = 2  # then the columns in its order
+COLUMNS = 2  # the columns in this order
 
 
 @subroutine
@@ -56,18 +58,18 @@ def build_runs(arena, columns, weights):
     """
     arity, rows = columns.shape
     words = words_of_run(arity, rows)
-    free = load(arena, MEMORY) + 8 * load(arena, FREE)
+    free_address = load(arena, MEMORY) + 8 * load(arena, FREE)
     for index in range(load(arena, ORDERS)):
         entry = order_entry(arena, index)
         order = carray(pointer_to_words(entry + 8 * COLUMNS), (arity,))
-        run = carray(pointer_to_words(free), (words,))
-        store(entry, RUN, free)
-        if is_prefix(order):
+        run = carray(pointer_to_words(free_address), (words,))
+        store(entry, RUN, free_address)
+        if is_prefix(order):  # the rows are sorted in this order already
             build_run(columns, order, weights, run)
         else:
             sorted_columns, sorted_weights = insertion_sort_rows(columns, weights, order)
             build_run(sorted_columns, order, sorted_weights, run)
-        free += 8 * words
+        free_address += 8 * words
     return words * load(arena, ORDERS)
 
 
@@ -77,7 +79,7 @@ def add_runs(arena, used_words):
 
     Args:
         arena: Address.
-        used_words: Words in use behind the word ``FREE``, which does not count them yet.
+        used_words: The words that the newest runs use, if ``FREE`` does not count them yet.
 
     Returns:
         Whether a spine must settle (`dbsp_wcoj.kernels.storage.spine.is_full`).
@@ -86,8 +88,8 @@ def add_runs(arena, used_words):
     for index in range(load(arena, ORDERS)):
         entry = order_entry(arena, index)
         table = load(entry, TABLE)
-        free = load(arena, MEMORY) + 8 * (load(arena, FREE) + used_words)
-        used_words += add_to_tail(table, load(entry, RUN), free)
+        free_address = load(arena, MEMORY) + 8 * (load(arena, FREE) + used_words)
+        used_words += add_to_tail(table, load(entry, RUN), free_address)
         must_settle |= is_full(table)
     store(arena, FREE, load(arena, FREE) + used_words)
     return must_settle

@@ -1,6 +1,6 @@
 """Positions of rows in runs, and the rows between two positions.
 
-A position is the number of rows of a run that are less than a key: a row, or its first columns. The
+A key is a row, or its first columns; its position in a run is the number of rows before it. The
 running weight sums of a run turn two positions into the weight of all rows between them, so the
 rank of a row in a trace costs one search per run and needs no other index.
 """
@@ -47,43 +47,44 @@ def seek_rows(runs, keys, after, arity, positions, weights):
     for r in range(runs.shape[0]):
         run = runs[r]
         for i in range(n):
-            first = np.int64(0)
-            last = load(run, LEVEL_HEADERS + LEVEL_NODES)
+            node = np.int64(0)
+            end = load(run, LEVEL_HEADERS + LEVEL_NODES)
             level = 0
             while level < depth:
                 entry = LEVEL_HEADERS + LEVEL_HEADER_WORDS * level
-                values = run + (load(run, entry + LEVEL_VALUES) << 3)
+                values = run + (load(run, entry + LEVEL_VALUES) << 3)  # an address
                 value = keys[level, i]
                 if level == 0:
-                    first = root_seek(run, first, last, value)
+                    node = root_seek(run, node, end, value)
                 else:
-                    first = seek(values, first, last, value)
-                if first >= last or load(values, first) != value:
+                    node = seek(values, node, end, value)
+                if node >= end or load(values, node) != value:
                     break
                 if level == depth - 1:
-                    first += 1 if after[i] else 0
+                    node += 1 if after[i] else 0
                     break
                 offsets = load(run, entry + LEVEL_OFFSETS)
-                last = load(run, offsets + first + 1)
-                first = load(run, offsets + first)
+                end = load(run, offsets + node + 1)
+                node = load(run, offsets + node)
                 level += 1
+            # Down to the first leaf at or after the node.
             while level < arity - 1:
                 entry = LEVEL_HEADERS + LEVEL_HEADER_WORDS * level
-                first = load(run, load(run, entry + LEVEL_OFFSETS) + first)
+                node = load(run, load(run, entry + LEVEL_OFFSETS) + node)
                 level += 1
-            positions[r, i] = first
-            weights[r, i] = weight_before(run, first)
+            positions[r, i] = node
+            weights[r, i] = weight_before(run, node)
 
 
 @kernel
 def read_ranges(runs, starts, stops, ranges, rows, weights, run_numbers):
-    """Write the rows between positions, range after range, run after run.
+    """Write the rows between positions: run after run, and in each run range after range.
 
     Args:
         runs: Addresses of runs of one column order.
         starts: The first position of each range in each run, shape ``(runs, n)``.
         stops: The position behind its last row.
-        ranges: Result: the number of the range of each row.
+        ranges: Result: the index of the range of each row.
         rows: Result, shape ``(arity, rows)``.
         weights: Result: the weight of each row in its run.
         run_numbers: Result: the index of the run of each row.

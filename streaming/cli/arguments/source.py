@@ -14,9 +14,9 @@ select     SQL expressions for the columns of the relation: ``timestamp AS ts, v
 feed       the format of the changes: debezium, delta, upsert, ...
            (`streaming.sources.change_feeds`)
 keys       the primary key: a row replaces the row with the same values in these columns
-sequence   with keys: the column whose greatest value is the last change of a key in a micro-batch
+sequence   with keys: the column that orders the changes of a key in a micro-batch
 strict     ``true``: the deletion of a row that does not exist is an error
-retain     ``COLUMN LENGTH``: delete rows when they are older, as in ``ts 7 days``
+retain     ``COLUMN LENGTH``: how long rows are kept, by event time, as in ``ts 7 days``
 on_expiry  with retain: ``retract`` deletes the results of expired rows (the default), ``keep``
            keeps published results
 lateness   ``COLUMN LENGTH``: how late rows may be; later rows are rejected, as in ``ts 5 minutes``
@@ -69,6 +69,7 @@ __all__ = [
 ]
 
 WEIGHT: Final = "weight"
+#: The column of a stream that orders changes if no other is named.
 SEQUENCE: Final = "sequence"
 SETTINGS: Final = (
     *("format", "schema", "select", "feed", "keys", "sequence", "strict", "retain", "on_expiry"),
@@ -379,7 +380,7 @@ class SourceArgument:
     def lacks_order(self, schema: pa.Schema | None) -> bool:
         """Return whether the relation has keys, but the order of its changes is not known.
 
-        Before Spark starts, the order may not be known.
+        An order that only Spark can find is not known.
 
         Args:
             schema: The columns of the relation; None if only Spark knows them.
@@ -460,7 +461,7 @@ def _rename_columns(source: SourceArgument, table: pa.Table, declared: pa.Schema
 
 
 def read_plain_rows(source: SourceArgument) -> pa.Table:
-    """Read all rows of a relation without input options, as measurements need them.
+    """Read all rows of a relation for a measurement, which allows no input options.
 
     Raises:
         EventsError: The relation has keys, retention or ``strict``, or its files cannot be read.

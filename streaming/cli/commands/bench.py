@@ -95,16 +95,18 @@ def bench(
     tables = read_tables(source or [], rows=rows, skew=skew, seed=seed)
     step_plan = _plan_steps(tables, batch, steps, seed)
     schemas = {name: table.schema for name, table in tables.items()}
-    circuits = {one: compile_query(query, schemas, formula=text) for one, text in formulas.items()}
-    for one, circuit in circuits.items():
-        if formulas[one] not in ALL_FORMULAS:
-            _check_applies(one, CustomFormula.parse(formulas[one]).atoms, circuit)
-    remarks = console(stderr=True)
-    prepare_kernels(remarks)
+    circuits = {
+        name: compile_query(query, schemas, formula=text) for name, text in formulas.items()
+    }
+    for name, circuit in circuits.items():
+        if formulas[name] not in ALL_FORMULAS:
+            _check_applies(name, CustomFormula.parse(formulas[name]).atoms, circuit)
+    stderr = console(stderr=True)
+    prepare_kernels(stderr)
     limits = RepetitionLimits(
         precision / 100, max_repetitions, max_seconds / (len(formulas) * len(step_plan.streams))
     )
-    measurements = _compare(circuits, step_plan.streams, limits, remarks)
+    measurements = _compare(circuits, step_plan.streams, limits, stderr)
     document = add_environment(
         {
             "query": read_query(query).text,
@@ -123,7 +125,10 @@ def bench(
                 }
                 for name in formulas
             },
-            "results": [result_of(name, size, one) for (name, size), one in measurements.items()],
+            "results": [
+                result_of(name, size, measurement)
+                for (name, size), measurement in measurements.items()
+            ],
         }
     )
     if json:
@@ -136,7 +141,7 @@ def bench(
         draw(document, plot)
     if not json:
         for path in [*(export or []), *([] if plot is None else [plot])]:
-            remarks.print(f"Wrote {path}", style="note", soft_wrap=True, markup=False)
+            stderr.print(f"Wrote {path}", style="note", soft_wrap=True, markup=False)
 
 
 def _read_formula(value: str) -> tuple[str, str]:
@@ -211,8 +216,8 @@ def _infeasibility_reason(tables: Mapping[str, pa.Table], size: int) -> str | No
     total = sum(table.num_rows for table in tables.values())
     if int(MAX_STREAMED_SHARE * total) < size:
         return (
-            f"{total:,} rows are too few for a step of {size:,}, for at most half of them are "
-            "streamed: give more rows, or a smaller --batch"
+            f"{total:,} rows are too few for a step of {size:,}, for the steps take at most "
+            "half of them: give more rows, or a smaller --batch"
         )
     if not any(round(size * table.num_rows / total) for table in tables.values()):
         return (
@@ -232,12 +237,12 @@ def _plan_remarks(
     if inserts < steps:
         remarks.append(
             f"Steps of {plural(size, 'row')}: {plural(inserts, 'step')} instead of {steps:,}, for "
-            "at most half of the rows are streamed."
+            "the steps take at most half of the rows."
         )
     if round(stream.batch) != size:
         remarks.append(
-            f"Steps of {plural(size, 'row')} have {amount(stream.batch)} rows, because the share "
-            "of each relation is a whole number."
+            f"Steps of {plural(size, 'row')} have {amount(stream.batch)} rows, because each "
+            "relation gives a whole number of rows."
         )
     unchanged = [name for name in tables if not any(name in step for step in stream.steps)]
     if unchanged:
@@ -252,7 +257,7 @@ def _compare(
     circuits: Mapping[str, Circuit],
     streams: Mapping[int, Stream],
     limits: RepetitionLimits,
-    remarks: Console,
+    stderr: Console,
 ) -> _Results:
     """Measure each formula with steps of each size.
 
@@ -264,9 +269,9 @@ def _compare(
     progress = Progress(
         TextColumn("{task.description:<20}"),
         BarColumn(bar_width=40),
-        console=remarks,
+        console=stderr,
         transient=True,
-        disable=not remarks.is_terminal,
+        disable=not stderr.is_terminal,
     )
     with progress:
         task = progress.add_task("", total=len(circuits) * len(streams))
@@ -386,7 +391,9 @@ def _show(measurements: _Results, step_plan: _StepPlan, limits: RepetitionLimits
         table.add_column(name, justify="right", style="note")
     for size in step_plan.streams:
         measurements_of_size = {
-            name: measurement for (name, rows), measurement in measurements.items() if rows == size
+            name: measurement
+            for (name, step_rows), measurement in measurements.items()
+            if step_rows == size
         }
         best = min(measurements_of_size.values(), key=lambda measurement: measurement.median)
         for number, (name, measurement) in enumerate(measurements_of_size.items()):

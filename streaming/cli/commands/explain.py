@@ -1,4 +1,4 @@
-"""The sub-command ``explain``: print the plan of views, and run it if the rows are given."""
+"""The sub-command ``explain``: print the plan of views; ``--analyze`` first runs a step."""
 
 from __future__ import annotations
 
@@ -117,6 +117,7 @@ def _to_json(circuit: Circuit) -> dict[str, Any]:
     drawing = Drawing.of(circuit)
     boxes = drawing.picture["boxes"]
     totals = drawing.operator_totals(circuit)
+    # The boxes of the views follow those of the operators, and have no totals.
     operators = [
         {"name": box["name"], "kind": box["kind"], "what": box["label"], "rows": rows, "ms": ms}
         for box, (rows, ms) in zip(boxes, totals, strict=False)
@@ -130,6 +131,7 @@ def _to_json(circuit: Circuit) -> dict[str, Any]:
 
 def _style(text: str) -> Text:
     styled = Text(text)
+    # A line of one word is the name of a view; #1 is the number of an operator.
     styled.highlight_regex(r"(?m)^(?![# ]|formula|AGM|arrangements|└|├|│)\S+$", "name")
     styled.highlight_regex(r"[└├│]─*", "note")
     styled.highlight_regex(r"\[rows [^\]]*\]|\(drawn above\)", "note")

@@ -10,11 +10,11 @@ A cell is one part of the grid over which a join is distributed; it runs on one 
 
 A grid is chosen from the first rows (`grid_planning.grid_from_counts`), and later rows may have
 other heavy values. Before each micro-batch the driver compares the loads; it has the manifests
-anyway. If a join is uneven, the driver counts the values in the arrangements and plans a grid: the
-rows that changed since the query started weigh as much as all stored rows. If that grid differs
-from the current one, the rows of the stage are repartitioned (`streaming.distributed.stage_cells`)
-into new files beside the old ones. The new grid and cells become the state with the commit of the
-micro-batch; a crash before the commit changes nothing.
+anyway. If a join is uneven, the driver counts the values in the arrangements and plans a grid from
+the stored rows and the rows that changed since the query started (`shares.weigh_atoms`). If that
+grid differs from the current one, the rows of the stage are repartitioned into new files beside the
+old ones (`streaming.distributed.stage_cells`). The new grid and cells become the state with the
+commit of the micro-batch; a crash before the commit changes nothing.
 
 Repartitioning costs time in proportion to the rows of the stage. Therefore a stage is examined
 again only when its rows have doubled, and a stage with more than `MAX_MOVED_BYTES` is left to
@@ -65,9 +65,10 @@ Manifests = Mapping[int, bytes]
 
 
 def count_loads(stage: Stage, manifests: Manifests) -> list[int]:
-    """Count the rows of each cell of a stage, by cell number; a row counts in one column order.
+    """Count the rows of each cell of a stage, by cell number.
 
-    For a join only the rows of its atoms count. A deleted row counts until its runs are merged.
+    A row that is stored in several column orders counts once. For a join only the rows of its atoms
+    count. A deleted row counts until its runs are merged.
     """
     return [
         sum(
@@ -93,9 +94,9 @@ class LoadBalance:
 
     def note(self, stage: Stage, rows: pa.Table) -> None:
         """Record the rows of a micro-batch, as `stage_rows.pack_relations` returns them."""
-        numbers = np.bincount(rows.column(RELATION).to_numpy(), minlength=len(stage.relations))
-        for relation, number in zip(stage.relations, numbers.tolist(), strict=True):
-            self.changed_rows[relation.name] += number
+        counts = np.bincount(rows.column(RELATION).to_numpy(), minlength=len(stage.relations))
+        for relation, count in zip(stage.relations, counts.tolist(), strict=True):
+            self.changed_rows[relation.name] += count
 
     def is_due(self, stage: Stage, manifests: Manifests) -> bool:
         """Return whether a join is uneven, and its rows have doubled since it was last examined."""
@@ -117,7 +118,7 @@ class LoadBalance:
             grid: Their grid.
             manifests: The manifest of each cell.
             max_cells: The maximum number of cells.
-            batch_id: The micro-batch that follows.
+            batch_id: The next micro-batch, whose commit contains the new grid and cells.
 
         Returns:
             The new grid and manifests, or the given ones.
@@ -150,26 +151,29 @@ class LoadBalance:
         ):
             return grid, dict(manifests)
 
-        def choose_grid(whole: OperatorState) -> Grid:
-            counts = count_in_tables(stage, merge_relations(stage, whole))
+        # The counts in the arrangements are approximate, those in the tables are exact.
+        def choose_grid(state: OperatorState) -> Grid:
+            counts = count_in_tables(stage, merge_relations(stage, state))
             other = grid_from_counts(stage, max_cells, counts, rates=self.changed_rows)
             return grid if _is_same_placement(other, grid) else other
 
-        new, moved = cells.repartition(
+        new_grid, new_manifests = cells.repartition(
             grid,
             choose_grid,
             manifests,
             batch_id=batch_id,
             steps=max(manifest.steps for manifest in manifest_of_cell.values()),
         )
-        log.info("stage %d was repartitioned to a new grid of %d cells", stage.number, new.cells)
-        return new, moved
+        log.info(
+            "stage %d was repartitioned to a new grid of %d cells", stage.number, new_grid.cells
+        )
+        return new_grid, new_manifests
 
 
 def _is_same_placement(one: Grid, other: Grid) -> bool:
     """Return whether both grids assign every row to the same cells."""
-    spread = [
-        {(h.variable, h.parts, value) for h in grid.heavy for value in h.hashes}
+    heavy_values, other_heavy_values = (
+        {(heavy.variable, heavy.parts, value) for heavy in grid.heavy for value in heavy.hashes}
         for grid in (one, other)
-    ]
-    return one.shares.parts == other.shares.parts and spread[0] == spread[1]
+    )
+    return one.shares.parts == other.shares.parts and heavy_values == other_heavy_values

@@ -280,7 +280,7 @@ def test_a_row_is_late_by_the_rows_of_earlier_steps_only():
         circuit = Circuit(circuit.spec)
         circuit.restore(snapshot)
     assert messages[0] == messages[1]
-    assert "before 90, the greatest time or watermark of earlier steps less 10" in messages[0]
+    assert "before 90, the greatest time or watermark of earlier steps minus 10" in messages[0]
 
 
 def test_a_watermark_expires_kept_rows_unseen():

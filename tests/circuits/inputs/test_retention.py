@@ -143,7 +143,7 @@ def test_late_and_untimed_rows_are_refused_and_told():
     late, untimed = step.rejected["r"]
     assert (late.reason, bag_of(late.table)) == ("late", {(0, NOON - 9 * DAY): 1})
     assert "with 't' before 2024-02-22 12:00:00, the greatest time or watermark of" in late.message
-    assert "of earlier steps less 7 days" in late.message
+    assert "of earlier steps minus 7 days" in late.message
     assert "retain rows longer to accept later ones" in late.message
     assert (untimed.reason, bag_of(untimed.table)) == ("untimed", {(1, None): 1})
     assert bag_of(step.outputs["view"]) == {(2, NOON): 1}

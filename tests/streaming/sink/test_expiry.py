@@ -63,7 +63,7 @@ def test_rows_of_a_table_stay_or_go_with_their_retention(tmp_path, on_expiry, le
     letters = pq.read_table(tmp_path / "state" / "dead_letters").to_pylist()
     assert [letter["batch_id"] for letter in letters] == [3]
     assert (
-        "before 1970-01-15 00:00:00, the greatest time or watermark of earlier steps less"
+        "before 1970-01-15 00:00:00, the greatest time or watermark of earlier steps minus"
         in (letters[0]["reason"])
     )
     running.close()
