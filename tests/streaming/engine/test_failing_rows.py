@@ -175,7 +175,12 @@ def test_where_rows_may_fail_the_micro_batch_a_limit_ends_the_query_at_once(monk
     circuit = matching()
     steps = []
     prepare = circuit.prepare
-    monkeypatch.setattr(circuit, "prepare", lambda *given: steps.append(given) or prepare(*given))
+
+    def count_and_prepare(*given, **options):
+        steps.append(given)
+        return prepare(*given, **options)
+
+    monkeypatch.setattr(circuit, "prepare", count_and_prepare)
     with pytest.raises(StepLimitError, match="view 'view'"):
         prepare_batch(
             circuit,
