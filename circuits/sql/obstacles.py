@@ -33,7 +33,7 @@ from circuits.errors import SqlError, UnsupportedSqlError
 from circuits.plan.nodes import Field
 from circuits.sql.declarations import read_declarations
 from circuits.sql.source import SqlSource
-from circuits.sql.statements import StatementPlanner
+from circuits.sql.statements import StatementPlanner, names_itself, order_statements
 from dbsp_wcoj.text_position import point_at
 
 __all__ = ["Obstacle", "find_obstacles"]
@@ -131,12 +131,19 @@ def find_obstacles(
         report(source.error_at(0, "the text has no statement; write a SELECT"), "statement 1")
     planner = StatementPlanner(relations, name)
     damaged = _declare(planner, statements, report)
-    for number, statement in enumerate(statements):
-        is_last = number + 1 == len(statements)
-        tables = {table.name.casefold() for table in statement.tree.find_all(exp.Table)}
-        statement.is_replaced = bool(tables & damaged)
-        if not _plan(planner, statement, report, is_last=is_last) or statement.is_replaced:
-            damaged.add(statement.name.casefold())
+    trees = [statement.tree for statement in statements]
+    recursive_views = {name for part in statements for name in part.source.recursive_views}
+    for numbers in order_statements(recursive_views, trees):
+        own = [statements[number] for number in numbers]
+        for statement in own:
+            tables = {table.name.casefold() for table in statement.tree.find_all(exp.Table)}
+            statement.is_replaced = bool(tables & damaged)
+        if len(own) > 1 or names_itself(own[0].source, own[0].tree):
+            is_planned = _plan_cycle(planner, own, report)
+        else:
+            is_planned = _plan(planner, own[0], report, is_last=numbers[0] + 1 == len(trees))
+        if not is_planned or any(statement.is_replaced for statement in own):
+            damaged.update(statement.name.casefold() for statement in own)
     if not obstacles and not planner.plans:
         report(source.error_at(0, "the text has no view; add a SELECT or a CREATE VIEW"), name)
     return sorted(obstacles.values(), key=lambda obstacle: (obstacle.line, obstacle.column))
@@ -184,6 +191,16 @@ def _declare(planner: StatementPlanner, statements: list[_Statement], report: Re
         report(error, "the tables")
         damaged.update(statement.name.casefold() for statement in statements)
     return damaged
+
+
+def _plan_cycle(planner: StatementPlanner, statements: list[_Statement], report: Report) -> bool:
+    """Plan views that name each other, and report the first obstacle; return if it has a plan."""
+    try:
+        planner.plan_cycle(statements[0].source, [statement.tree for statement in statements])
+    except SqlError as error:
+        report(error, statements[0].name)
+        return False
+    return True
 
 
 def _plan(

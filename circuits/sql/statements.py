@@ -7,7 +7,7 @@ declaration, and its values are cast to their types. `circuits.sql.declarations`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -31,7 +31,7 @@ from circuits.sql.readers import READERS
 from circuits.sql.select_builder import QueryReader
 from circuits.sql.source import SqlSource
 
-__all__ = ["StatementPlanner", "declared_by", "plan_sql"]
+__all__ = ["StatementPlanner", "declared_by", "names_itself", "order_statements", "plan_sql"]
 
 # What to do instead of a statement that is not supported, by its first word.
 ADVICE: Final = {
@@ -111,8 +111,8 @@ def plan_sql(
         for table in planner.declarations.inputs:
             if not allow_tables:
                 raise source.error_at(0, f"a query cannot declare table {table!r}; drop it")
-        for numbers in _order_statements(source, trees):
-            if len(numbers) > 1 or _names_itself(source, trees[numbers[0]]):
+        for numbers in order_statements(source.recursive_views, trees):
+            if len(numbers) > 1 or names_itself(source, trees[numbers[0]]):
                 planner.plan_cycle(source, [trees[number] for number in numbers])
                 continue
             (number,) = numbers
@@ -225,10 +225,16 @@ def _view_name(tree: exp.Expr) -> str:
     return table.name.casefold() if table is not None else ""
 
 
-def _order_statements(source: SqlSource, trees: list[exp.Expr]) -> list[tuple[int, ...]]:
+def order_statements(
+    recursive_views: Collection[str], trees: Sequence[exp.Expr]
+) -> list[tuple[int, ...]]:
     """Return the numbers of the statements, each after the views that it names.
 
     Views that name each other are together in one tuple.
+
+    Args:
+        recursive_views: The views that may name themselves.
+        trees: The statements.
     """
     numbers: dict[str, int] = {}
     for number, tree in enumerate(trees):
@@ -238,7 +244,7 @@ def _order_statements(source: SqlSource, trees: list[exp.Expr]) -> list[tuple[in
         key: frozenset(
             other
             for other in numbers
-            if (other != key or key in source.recursive_views) and _reads_view(trees[number], other)
+            if (other != key or key in recursive_views) and _reads_view(trees[number], other)
         )
         for key, number in numbers.items()
     }
@@ -252,7 +258,8 @@ def _reads_view(tree: exp.Expr, name: str) -> bool:
     return name not in ctes and names_table(query_, name)
 
 
-def _names_itself(source: SqlSource, tree: exp.Expr) -> bool:
+def names_itself(source: SqlSource, tree: exp.Expr) -> bool:
+    """Return whether a statement is a recursive view that names itself."""
     name = _view_name(tree)
     return name in source.recursive_views and _reads_view(tree, name)
 

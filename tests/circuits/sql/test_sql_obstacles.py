@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
 from circuits.errors import SqlError
@@ -69,3 +70,18 @@ def test_a_condition_in_a_subquery_is_replaced_alone():
     relations = {"e": (Field("a", RELATIONS["t"][0].type),)}
     text = "SELECT a FROM e WHERE a IN (SELECT a FROM e WHERE xx = 1 AND frob(a) = 2) AND yy = 3"
     assert [column for _, column, _ in places(text, relations)] == [51, 62, 79]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CREATE VIEW v AS SELECT a FROM w; CREATE VIEW w AS SELECT a FROM t",
+        "CREATE RECURSIVE VIEW r AS SELECT a FROM t UNION SELECT a + 1 FROM r WHERE a < 5",
+    ],
+)
+def test_views_before_those_that_they_read_and_recursive_views_are_no_obstacles(text):
+    relations = {"t": (Field("a", pa.int64()),)}
+    assert plan_sql(text, relations)
+    assert find_obstacles(text, relations) == []
+    (obstacle,) = find_obstacles(text.replace("FROM t", "FROM t WHERE zz = 1"), relations)
+    assert "unknown column 'zz'" in obstacle.message
