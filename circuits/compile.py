@@ -183,8 +183,10 @@ def _with_declared_options(
     given: Mapping[str, InputOptions] | None, declarations: Declarations
 ) -> dict[str, InputOptions]:
     """Return the options of all inputs: those that are given, or those that are declared."""
+    if given is not None:
+        check_type("input_options", given, Mapping, '{"name of the input": InputOptions(...)}')
     options = dict(given or {})
-    names = {name.casefold() for name in options}
+    names = {name.casefold() for name in options if isinstance(name, str)}
     for table in declarations.inputs.values():
         if table.options and table.name.casefold() not in names:
             options[table.name] = table.options

@@ -21,6 +21,7 @@ from circuits import (
     Circuit,
     InputOptions,
     InputOptionsError,
+    Lateness,
     Retention,
     Schema,
     SchemaError,
@@ -256,6 +257,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         ),
         {"keys": ("a",), "sequence": None},
     ),
+    "Lateness": (Lateness, {"column": "a", "duration": "7 days"}),
     "Retention": (Retention, {"column": "a", "duration": "7 days", "days": 0, "seconds": 0}),
     "Retention of a circuit": (
         lambda column, duration: circuit(
@@ -414,6 +416,6 @@ def test_every_public_function_is_given_nonsense() -> None:
         "Snapshot",
     }
     made_inside |= {"State", "StateStep", "Stats", "Views", "CircuitSpec", "incrementalize"}
-    made_inside |= {"CircuitOptions", "__version__"}
+    made_inside |= {"CircuitOptions", "SqlNotice", "__version__"}
     assert public - errors - given - made_inside == {"Formula", "generic_join_chunks", "warm_up"}
     assert isinstance(Formula.collapsed, Formula)
