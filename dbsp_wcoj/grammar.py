@@ -1,4 +1,4 @@
-"""What the grammars of queries and of Datalog have in common, and their syntax faults.
+"""The common part of the grammars of queries and of Datalog, and their syntax errors.
 
 Conjunctive queries (`dbsp_wcoj.query`) and Datalog (`circuits.datalog.grammar`) have the same
 variables, quoted strings, relation names and comparison operators::

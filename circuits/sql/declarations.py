@@ -102,7 +102,7 @@ class TableDeclaration:
 
 @dataclass(frozen=True)
 class Declarations:
-    """What a text declares besides the plans of its views.
+    """The declarations of a text: tables, sinks and temporary views.
 
     Attributes:
         tables: Every CREATE TABLE, by its name.

@@ -79,7 +79,7 @@ READ_BY_PARENT: Final[dict[type[exp.Expr], tuple[str, ...]]] = {
     exp.Var: ("this",),
 }
 
-# What to write instead of CREATE with another object.
+# Advice for CREATE with another object.
 REFUSED_OBJECTS: Final = {
     **dict.fromkeys(
         ("SOURCE", "STREAM"), "write CREATE TABLE with its columns; the caller passes the rows"
@@ -144,7 +144,7 @@ class SqlSource:
 
     @property
     def is_spark(self) -> bool:
-        """Whether Spark 4's rules apply where they differ from DuckDB's."""
+        """True if Spark 4's rules apply where they differ from DuckDB's."""
         return is_spark(self.dialect)
 
     def forget_reads(self) -> None:

@@ -33,7 +33,7 @@ from circuits.sql.source import SqlSource
 
 __all__ = ["StatementPlanner", "declared_by", "names_itself", "order_statements", "plan_sql"]
 
-# What to do instead of a statement that is not supported, by its first word.
+# Advice for a statement that is not supported, by its first word.
 ADVICE: Final = {
     "SET": "pass options to compile_sql, or leave it out",
     "DROP": "leave it out: a text has the views that it creates",

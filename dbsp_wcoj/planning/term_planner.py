@@ -53,7 +53,7 @@ class TermPlanner:
     def resolve_factors(
         self, term: DeltaTerm
     ) -> tuple[list[RelationOrPartial], list[tuple[str, ...]]]:
-        """What each factor reads, a relation or a partial delta; and each factor's variables."""
+        """Return the source of each factor, a relation or a partial delta, and its variables."""
         sources: list[RelationOrPartial] = []
         columns: list[tuple[str, ...]] = []
         for factor in term.factors:

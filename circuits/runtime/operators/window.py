@@ -205,7 +205,7 @@ class WindowOperator:
         totals_step: TraceStep | None,
         groups_step: TraceStep | None,
     ) -> tuple[Totals | None, Totals | None]:
-        """What the calls read of the rows before each segment, without and with the step."""
+        """Return the totals over the rows before each segment, without and with the step."""
         reach = self._reach
         assert reach is not None
         if not (reach.from_start or reach.first_row):

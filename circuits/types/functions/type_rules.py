@@ -292,7 +292,7 @@ _AGGREGATES: Final[dict[str, Callable[[pa.DataType], pa.DataType | None]]] = {
     "string_agg": lambda argument: pa.string() if arrow.is_string(argument) else None,
     "list": lambda argument: pa.list_(argument),
 }
-# What a function takes, if not numbers.
+# The arguments of functions that do not take numbers, for messages.
 _TAKES: Final = {
     "bit_and": "integers",
     "bit_or": "integers",
