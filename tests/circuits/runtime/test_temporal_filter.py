@@ -191,7 +191,7 @@ def test_the_time_is_needed_only_by_views_that_read_it():
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("SELECT now()", r"line 1, column 8: now\(\) in SELECT"),
+        ("SELECT now()", r"line 1, column 8: function now\(\) in SELECT"),
         ("SELECT id FROM r GROUP BY id, now()", r"now\(\) in GROUP BY"),
         ("SELECT id FROM r WHERE ts > now() OR id = 1", "in such a condition"),
         ("SELECT id FROM r WHERE ts <> now()", "in such a condition"),
