@@ -31,6 +31,7 @@ from circuits.runtime.operators.partial_aggregate import (
     PartialAggregateOperator,
 )
 from circuits.runtime.operators.top_k import TopKOperator
+from circuits.runtime.operators.window import WindowOperator
 from circuits.runtime.operators.values import ValuesOperator
 from circuits.schema import Schema
 from circuits.sql import plan_sql
@@ -59,6 +60,7 @@ EVERY = {
     RowIdEncodeOperator,
     PartialAggregateOperator,
     TopKOperator,
+    WindowOperator,
     FinalAggregateOperator,
     UnionOperator,
     RowIdDecodeOperator,
