@@ -158,10 +158,10 @@ SELECT id, array_join(w, ','), array_join(w, ',', 'N') FROM t
 SELECT id, array_max(a), array_min(a), array_union(a, b), array_except(a, b) FROM t
 SELECT id, array_intersect(a, b), arrays_overlap(a, b), flatten(n) FROM t
 SELECT id, array_remove(a, 2), array_append(a, 9), array_prepend(a, 9), array_compact(a) FROM t
-SELECT id, array_repeat(id, 2), reverse(a), array(), array(1, NULL), array('a', t) FROM t
+SELECT id, array_repeat(id, 2), reverse(a), size(array()), array(1, NULL), array('a', t) FROM t
 SELECT id, sequence(1, i), sequence(i, 4), sequence(1, 10, 3), sequence(4, 1) FROM t
 SELECT id, split(t, ','), split(t, '[a]'), map_keys(m), map_values(m), map_entries(m) FROM t
-SELECT id, map_contains_key(m, 'k'), map_concat(m, map('zz', 5)), map() FROM t
+SELECT id, map_contains_key(m, 'k'), map_concat(m, map('zz', 5)), size(map()) FROM t
 SELECT id, map_from_arrays(array('q'), array(id)), map('a', id, 'b', 0) FROM t
 SELECT id, map_from_entries(array(struct(1, 'a'))), named_struct('x', id), struct(id, t) FROM t
 SELECT id, transform(a, x -> x + 1), transform(a, (x, k) -> k + i), filter(a, x -> x > 1) FROM t

@@ -31,8 +31,8 @@ from circuits.runtime.operators.partial_aggregate import (
     PartialAggregateOperator,
 )
 from circuits.runtime.operators.top_k import TopKOperator
-from circuits.runtime.operators.window import WindowOperator
 from circuits.runtime.operators.values import ValuesOperator
+from circuits.runtime.operators.window import WindowOperator
 from circuits.schema import Schema
 from circuits.sql import plan_sql
 from circuits.types.codecs.codec import NULL, Codecs
