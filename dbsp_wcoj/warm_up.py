@@ -8,7 +8,7 @@ compile them.
 numba compiles for the argument types of a call, including the layout of arrays. So the warm-up
 calls the same functions as a step. Only the kernels of `dbsp_wcoj.kernels.values.digits` are called
 directly, because the functions that use them are in the package `circuits`. Kernels that only a
-profiler runs are left out.
+profiler runs, and those of Spark's hash functions, are left out.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from dbsp_wcoj.kernels.values.digits import split_numbers, sum_to_floats, sum_to
 from dbsp_wcoj.storage.nearest import NearestRows
 from dbsp_wcoj.storage.parallel_sort import ParallelSort
 from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
+from dbsp_wcoj.storage.row_ranges import RowRanges
 from dbsp_wcoj.storage.run import Merge, Run
 from dbsp_wcoj.storage.trace import Trace, build_run
 from dbsp_wcoj.values.interner import Interner
@@ -86,6 +87,9 @@ def _warm_up_groups() -> None:
     rows = ZSet.from_rows([(1, 2), (1, 3)])
     trace.update(rows)
     prefix_lookup(trace, np.array([[1]]), limit=1, step=trace.prepare(rows))
+    ranges = RowRanges(trace)
+    keys = np.array([[1]])
+    ranges.read(ranges.seek(keys), ranges.seek(keys, after=True))
     # Sums of groups: the number 5 of weight 1, split into digits and summed again.
     one = np.ones(1, np.int64)
     digits = np.empty((3, 8), np.int64)

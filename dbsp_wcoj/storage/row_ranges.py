@@ -81,7 +81,7 @@ class RowRanges:
                 one for each.
         """
         depth, n = keys.shape
-        is_after = np.broadcast_to(np.asarray(after), (n,))
+        is_after = np.array(np.broadcast_to(after, (n,)))  # a copy that kernels may write to
         if depth == 0:
             keys = np.where(is_after, np.int64(2**63 - 1), np.int64(-(2**63)))[np.newaxis]
         positions = np.empty((len(self._runs), n), np.int64)

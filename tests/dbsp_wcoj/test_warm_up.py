@@ -57,7 +57,9 @@ def kernels():
 def test_every_kernel_is_compiled_by_the_warm_up_and_for_one_signature(kernels):
     warm, _ = kernels
     assert {"join.join", "intern.intern", "prefix_lookup.look_up_prefixes"} <= warm.keys()
-    steps = {name: found for name, found in warm.items() if name != "progress_board.watch_levels"}
+    # Few queries call the hash functions of Spark, and no step needs the profiler's kernel.
+    rare = ("progress_board.watch_levels", "spark_hashes.")
+    steps = {name: found for name, found in warm.items() if not name.startswith(rare)}
     assert [name for name, found in steps.items() if len(found) != 1] == []
 
 

@@ -63,7 +63,7 @@ class OrderGroups:
         nonzero = np.flatnonzero(change)
         if not len(nonzero):
             return None
-        return self.trace.prepare(ZSet(groups[:, nonzero], change[nonzero]))
+        return self.trace.prepare(ZSet(np.ascontiguousarray(groups[:, nonzero]), change[nonzero]))
 
     def before(self, rows: Int64Array, step: TraceStep | None) -> tuple[Int64Array, Int64Array]:
         """Return the numbers of groups before those of some rows, without and with a step."""

@@ -150,7 +150,7 @@ class WindowOperator:
             negative = np.minimum(after, 0) - np.minimum(before, 0)
             changed = np.flatnonzero(negative)
             if len(changed):
-                rows = ZSet(stored.row_array[:, changed], negative[changed])
+                rows = ZSet(np.ascontiguousarray(stored.row_array[:, changed]), negative[changed])
                 negative_step = self._negative.prepare(rows)
                 staged.append(negative_step)
                 has_negative = True
