@@ -30,7 +30,7 @@ from circuits.errors import SchemaError
 from circuits.inputs.tables import INDEX, ArrowArray, ArrowStream, Rows, table_of
 from circuits.phases import DECODE
 from circuits.plan.nodes import Field
-from circuits.types.codecs.codec import Codecs
+from circuits.types.codecs.codec import NULL, Codecs
 from circuits.types.ddl import field_of, schema_of_ddl
 from circuits.types.safe_cast import lossless
 from dbsp_wcoj import ZSet
@@ -132,12 +132,16 @@ columns: name; the relation needs name, age and may have weight
         fields = [pa.field(f.name, f.type, f.nullable) for f in self.fields]
         return pa.schema([*fields, (WEIGHT, pa.int64())])
 
-    def to_zset(self, table: Rows, codecs: Codecs) -> ZSet:
+    def to_zset(
+        self, table: Rows, codecs: Codecs, *, read: Collection[int] | None = None
+    ) -> ZSet:
         """Encode a table of rows, with or without weights.
 
         Args:
             table: Rows of any kind that `circuits.inputs.tables` supports.
             codecs: The codecs, which assign the codes.
+            read: The columns that are read. Other columns are checked, but values that need a
+                dictionary, such as texts, are encoded as NULL. By default, all columns are read.
 
         Raises:
             SchemaError: Columns are missing or surplus, have a type that cannot be cast without
@@ -148,7 +152,7 @@ columns: name; the relation needs name, age and may have weight
             O(bytes), plus the time to sort the codes.
         """
         table = table_of(self.relation, table, self.arrow)
-        codes, weights = self.to_codes(table, codecs)
+        codes, weights = self.to_codes(table, codecs, read=read)
         if not self.fields:
             if weights is None:
                 return ZSet.scalar(table.num_rows)
@@ -156,9 +160,11 @@ columns: name; the relation needs name, age and may have weight
         return ZSet.from_columns(codes, weights)
 
     def to_codes(
-        self, table: Rows, codecs: Codecs
+        self, table: Rows, codecs: Codecs, *, read: Collection[int] | None = None
     ) -> tuple[list[npt.NDArray[np.int64]], npt.NDArray[np.int64] | None]:
         """The codes of every column, in the order of the rows, and the weights if there are any.
+
+        ``read`` is as for `to_zset`.
 
         Raises:
             SchemaError: As `to_zset`.
@@ -167,7 +173,7 @@ columns: name; the relation needs name, age and may have weight
         self.check_columns(table)
         arrays = [self._column(table, field) for field in self.fields]
         weights = self.weights(table)
-        return self._encode(arrays, codecs), weights
+        return self._encode(arrays, codecs, read), weights
 
     def check_columns(self, table: pa.Table, besides: Collection[str] = ()) -> None:
         """Reject surplus and repeated columns.
@@ -228,7 +234,9 @@ columns: name; the relation needs name, age and may have weight
             )
         return column
 
-    def _encode(self, arrays: list[pa.ChunkedArray], codecs: Codecs) -> list[npt.NDArray[np.int64]]:
+    def _encode(
+        self, arrays: list[pa.ChunkedArray], codecs: Codecs, read: Collection[int] | None
+    ) -> list[npt.NDArray[np.int64]]:
         """The codes of all columns. Columns without a dictionary are first, as these can fail."""
         pairs = [
             (codecs.codec(field.type), array)
@@ -237,6 +245,9 @@ columns: name; the relation needs name, age and may have weight
         codes = [np.empty(0, np.int64)] * len(pairs)
         for place in sorted(range(len(pairs)), key=lambda place: not pairs[place][0].ordered):
             codec, array = pairs[place]
+            if read is not None and place not in read and not codec.ordered:
+                codes[place] = np.full(len(array), NULL)
+                continue
             try:
                 codes[place] = codec.encode(array)
             except SchemaError as error:
