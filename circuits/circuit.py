@@ -728,7 +728,7 @@ columns 'nmae'; the relation needs name, age and may have weight
         for name, table in tables_of(tables, schemas).items():
             row_count += table.num_rows
             if name not in checked:
-                given[name] = self.inputs[name].to_zset(
+                given[name] = self.inputs[name].encode_table(
                     table, codecs, read=self.graph.read_columns(name)
                 )
                 continue

@@ -132,16 +132,12 @@ columns: name; the relation needs name, age and may have weight
         fields = [pa.field(f.name, f.type, f.nullable) for f in self.fields]
         return pa.schema([*fields, (WEIGHT, pa.int64())])
 
-    def to_zset(
-        self, table: Rows, codecs: Codecs, *, read: Collection[int] | None = None
-    ) -> ZSet:
-        """Encode a table of rows, with or without weights.
+    def to_zset(self, table: Rows, codecs: Codecs) -> ZSet:
+        """Encode rows, with or without weights.
 
         Args:
             table: Rows of any kind that `circuits.inputs.tables` supports.
             codecs: The codecs, which assign the codes.
-            read: The columns that are read. Other columns are checked, but values that need a
-                dictionary, such as texts, are encoded as NULL. By default, all columns are read.
 
         Raises:
             SchemaError: Columns are missing or surplus, have a type that cannot be cast without
@@ -151,7 +147,22 @@ columns: name; the relation needs name, age and may have weight
         Complexity:
             O(bytes), plus the time to sort the codes.
         """
-        table = table_of(self.relation, table, self.arrow)
+        return self.encode_table(table_of(self.relation, table, self.arrow), codecs)
+
+    def encode_table(
+        self, table: pa.Table, codecs: Codecs, *, read: Collection[int] | None = None
+    ) -> ZSet:
+        """Encode a table that `circuits.inputs.tables.table_of` has validated.
+
+        Args:
+            table: The rows.
+            codecs: The codecs, which assign the codes.
+            read: The columns that are read. Other columns are checked, but values that need a
+                dictionary, such as texts, are encoded as NULL. By default, all columns are read.
+
+        Raises:
+            SchemaError, WeightError, WeightOverflowError: As `to_zset`.
+        """
         codes, weights = self.to_codes(table, codecs, read=read)
         if not self.fields:
             if weights is None:
@@ -160,16 +171,15 @@ columns: name; the relation needs name, age and may have weight
         return ZSet.from_columns(codes, weights)
 
     def to_codes(
-        self, table: Rows, codecs: Codecs, *, read: Collection[int] | None = None
+        self, table: pa.Table, codecs: Codecs, *, read: Collection[int] | None = None
     ) -> tuple[list[npt.NDArray[np.int64]], npt.NDArray[np.int64] | None]:
         """The codes of every column, in the order of the rows, and the weights if there are any.
 
-        ``read`` is as for `to_zset`.
+        The arguments are as for `encode_table`.
 
         Raises:
             SchemaError: As `to_zset`.
         """
-        table = table_of(self.relation, table, self.arrow)
         self.check_columns(table)
         arrays = [self._column(table, field) for field in self.fields]
         weights = self.weights(table)

@@ -26,7 +26,7 @@ from circuits.types.codecs.codec import NULL, Codec
 from dbsp_wcoj.values.interner import ABSENT
 from dbsp_wcoj.zset import Int64Array
 
-__all__ = ["Truth", "truth"]
+__all__ = ["Truth", "compares_codes", "truth"]
 
 Mask = npt.NDArray[np.bool_]
 Codes = Int64Array | np.int64
@@ -83,6 +83,24 @@ def truth(predicate: Expression, batch: RowBatch) -> Truth:
                 if sides is not None:
                     return _compare(OPERATORS[function], *sides, batch.rows)
     return _evaluate_in_arrow(predicate, batch)
+
+
+def compares_codes(predicate: Expression, batch: RowBatch) -> bool:
+    """Return whether `truth` computes a predicate from codes alone, so that it cannot fail."""
+    if not isinstance(predicate, Call):
+        return False
+    arguments = predicate.arguments
+    match predicate.function:
+        case "and" | "or" | "not" | "is_true":
+            return all(compares_codes(argument, batch) for argument in arguments)
+        case "is_null":
+            return isinstance(arguments[0], Column)
+        case "same":
+            return _code_pair(arguments, batch, ordered=False) is not None
+        case function if function in OPERATORS:
+            ordered = function not in ("eq", "ne")
+            return _code_pair(arguments, batch, ordered=ordered) is not None
+    return False
 
 
 def _compare(compare: Callable[[Any, Any], Any], left: Codes, right: Codes, rows: int) -> Truth:

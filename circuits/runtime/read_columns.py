@@ -16,7 +16,9 @@ from circuits.runtime.graph_node import Node
 __all__ = ["read_columns"]
 
 
-def read_columns(nodes: Sequence[Node], published: Collection[int], position: int) -> frozenset[int]:
+def read_columns(
+    nodes: Sequence[Node], published: Collection[int], position: int
+) -> frozenset[int]:
     """Return the columns of one node that the nodes behind it read.
 
     Args:
