@@ -834,7 +834,7 @@ class CircuitStep(Staged):
     def digests(self) -> dict[str, int]:
         """A checksum of the rows of each input, independent of their order and chunks.
 
-        Texts of columns that no view reads are left out.
+        Columns that no view reads are left out.
 
         The checksum covers codes, so it can be compared with that of committed rows (a replay) of
         the same circuit, not of another circuit.

@@ -42,6 +42,7 @@ from dbsp_wcoj.zset import consolidated_rows
 __all__ = ["WEIGHT", "Schema", "SchemaLike", "arrow_schema", "arrow_schemas", "schemas_of"]
 
 WEIGHT: Final = "weight"
+_NO_CODES: Final = np.empty(0, np.int64)
 
 
 class ArrowSchema(Protocol):
@@ -157,8 +158,8 @@ columns: name; the relation needs name, age and may have weight
         Args:
             table: The rows.
             codecs: The codecs, which assign the codes.
-            read: The columns that are read. Other columns are checked, but values that need a
-                dictionary, such as texts, are encoded as NULL. By default, all columns are read.
+            read: The columns that are read. The values of other columns are checked, but encoded
+                as NULL, which saves the time to encode texts. By default, all columns are read.
 
         Raises:
             SchemaError, WeightError, WeightOverflowError: As `to_zset`.
@@ -252,16 +253,17 @@ columns: name; the relation needs name, age and may have weight
             (codecs.codec(field.type), array)
             for field, array in zip(self.fields, arrays, strict=True)
         ]
-        codes = [np.empty(0, np.int64)] * len(pairs)
+        codes = [_NO_CODES] * len(pairs)
         for place in sorted(range(len(pairs)), key=lambda place: not pairs[place][0].ordered):
             codec, array = pairs[place]
-            if read is not None and place not in read and not codec.ordered:
-                codes[place] = np.full(len(array), NULL)
-                continue
+            is_read = read is None or place in read
             try:
-                codes[place] = codec.encode(array)
+                # The encoding without a dictionary is also a check of the values.
+                codes[place] = codec.encode(array) if is_read or codec.ordered else _NO_CODES
             except SchemaError as error:
                 raise self._column_error(self.columns[place], error) from error
+            if not is_read:
+                codes[place] = np.full(len(array), NULL)
         return codes
 
     def weights(self, table: pa.Table) -> npt.NDArray[np.int64] | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from circuits.plan.expressions import Call, Column, Expression, Literal
 from circuits.runtime.evaluation import evaluate
 from circuits.runtime.row_batch import RowBatch, keeps_codes
-from circuits.types.codecs.codec import NULL, Codec
+from circuits.types.codecs.codec import NULL, Codec, Codecs
 from dbsp_wcoj.values.interner import ABSENT
 from dbsp_wcoj.zset import Int64Array
 
@@ -132,10 +132,18 @@ def _codes(side: Expression, codec: Codec, batch: RowBatch) -> Codes | None:
         return batch.codes(side.index)
     if not isinstance(side, Literal):
         return None
-    code = NULL if side.value is None else codec.code_of(side.value)
+    if side.value is None:
+        return np.int64(NULL)
+    code = _number_code(side) if codec.ordered else codec.code_of(side.value)
     if code is None and not codec.ordered:
         code = ABSENT  # no row has this value, so it differs from the value of every row
     return None if code is None else np.int64(code)
+
+
+@lru_cache(maxsize=4096)
+def _number_code(literal: Literal) -> int | None:
+    """Return the code of a literal whose type needs no dictionary."""
+    return Codecs().codec(literal.type).code_of(literal.value)
 
 
 def _without_casts(expression: Expression, batch: RowBatch) -> Expression:

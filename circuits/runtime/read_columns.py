@@ -1,8 +1,9 @@
 """Read columns: the columns of an input that the operators of a graph read.
 
-Texts of a column that no operator reads need no codes (`circuits.schema.Schema.to_zset`). Maps and
-filters read the columns of their expressions, and a filter passes all columns on. Every other
-operator is assumed to read all columns of its input.
+Values of a column that no operator reads need no codes (`circuits.schema.Schema.encode_table`), and
+rows that differ only in such columns are one row. Maps and filters read the columns of their
+expressions, and a filter passes all columns on. Every other operator is assumed to read all columns
+of its input.
 """
 
 from __future__ import annotations
