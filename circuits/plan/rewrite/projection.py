@@ -14,6 +14,7 @@ from math import gcd
 from typing import Final
 
 import pyarrow as pa
+from pyarrow import types
 
 from circuits.plan.expressions import (
     Call,
@@ -44,9 +45,6 @@ __all__ = ["push_filter", "push_projection"]
 # Copies of a filter or projection below a union. Without a limit, each filter above a chain of
 # unions that share their inputs would double the plan.
 MAX_PATHS: Final = 16
-
-# Types of times whose buckets have equal length; days of zones do not.
-_PANE_TYPES: Final = (pa.int64(), *map(pa.timestamp, ("s", "ms", "us", "ns")))
 
 
 def push_projection(
@@ -161,7 +159,7 @@ def _prune_rows(
     width = len(rows.fields)
     read = {column for e in outputs for column in columns_of(e)}
     kept = sorted(read.difference([width]) | plan.read_columns())
-    inputs = [columns(rows)[i] for i in kept]
+    inputs: list[Expression] = [columns(rows)[i] for i in kept]
     if isinstance(plan, HoppingWindows) and plan.time not in read:
         inputs[kept.index(plan.time)] = _pane(plan)
     if tuple(inputs) == columns(rows):
@@ -183,7 +181,7 @@ def _pane(plan: HoppingWindows) -> Expression:
     Sliding-Window Aggregates over Data Streams. SIGMOD Record 34(1), 2005.
     """
     time = columns(plan.input)[plan.time]
-    if time.type not in _PANE_TYPES:
+    if time.type != pa.int64() and not types.is_timestamp(time.type):
         return time
     size = gcd(plan.size, plan.slide)
     amounts = (Literal(size, pa.int64()), Literal(plan.offset % size, pa.int64()))

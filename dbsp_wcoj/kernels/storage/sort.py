@@ -181,7 +181,7 @@ def row_permutation(columns, order):
     keys, permutation = radix_sort(
         keys, np.empty(rows, np.uint64), np.arange(rows), np.empty(rows, np.int64), FIRST_BIT, bits
     )
-    start = np.int64(0)
+    start = 0
     for i in range(1, rows + 1):
         if i < rows and keys[i] == keys[start]:
             continue
