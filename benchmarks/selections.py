@@ -188,6 +188,7 @@ SECTIONS: Mapping[str, str] = {
     "formulas": "The six delta formulas",
     "circuits": "SQL views",
     "recursion": "A recursive view",
+    "nexmark": "Nexmark: streaming queries",
     "sink": "The durable sink",
     "scale": "Scale: HyperCube on Spark executors",
     "work": "Counted work",
