@@ -29,6 +29,7 @@ from circuits.options import CircuitOptions
 from circuits.plan.nodes import PlanNode
 from circuits.plan.structural_hash import PlanHasher
 from circuits.schema import Schema
+from circuits.user_functions import UserFunction
 
 __all__ = ["CircuitSpec", "SourceText"]
 
@@ -71,6 +72,8 @@ class CircuitSpec:
         schemas: The columns of each input relation.
         options: The options, as `CircuitOptions.resolve` returns them.
         source: The text that the plans were compiled from; None if there is none.
+        functions: The user-defined functions that the text can call, by lower-case name; those
+            that a plan calls are also in its nodes.
 
     Raises:
         CircuitError: ``outputs`` or ``materialize`` name an unknown view or input.
@@ -91,6 +94,7 @@ class CircuitSpec:
     schemas: Mapping[str, pa.Schema]
     options: CircuitOptions = field(default_factory=CircuitOptions)
     source: SourceText | None = field(default=None, compare=False)
+    functions: dict[str, UserFunction] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "plans", dict(self.plans))
