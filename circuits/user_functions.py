@@ -36,6 +36,7 @@ from circuits.types.codecs.codec import Codecs
 from circuits.types.ddl import field_of
 from circuits.types.functions.coercion import adapt, cast_to
 from circuits.types.functions.type_rules import common_type
+from dbsp_wcoj import ArgumentTypeError
 from dbsp_wcoj.arguments import check_type
 
 __all__ = [
@@ -157,7 +158,7 @@ class UserFunction:
         try:
             if isinstance(value, pa.Scalar):
                 return value.cast(self.returns)
-            return pa.scalar(value, self.returns)
+            return pa.array([value], self.returns)[0]  # pa.scalar() would truncate 0.5 to 0
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise FailedCall(
                 f"it returned {_shorten(repr(value))}, which is no value of type {self.returns}: "
@@ -255,7 +256,8 @@ def udf(
     >>> udf(str.upper, returns="string", parameters=["string"]).returns
     DataType(string)
     """
-    check_type("function", function, Callable, "a function of Python")
+    if not callable(function):
+        raise ArgumentTypeError(f"function is {function!r}: give a function of Python")
     check_type("vectorized", vectorized, bool, "True or False")
     check_type("call_on_null", call_on_null, bool, "True or False")
     check_type("version", version, str, "a text")
@@ -333,7 +335,11 @@ def _cast_argument(argument: Expression, type: pa.DataType) -> Expression:
     """Return an argument in the type of its parameter; only safe casts are implicit."""
     if argument.type == type:
         return argument
-    common = common_type([adapt([argument, Call("", (), type)])[0].type, type])
+    adapted = adapt([argument, Call("", (), type)])[0]
+    try:
+        common = common_type([adapted.type, type])
+    except FunctionError:
+        common = pa.null()
     is_float = pa.types.is_floating(type) and pa.types.is_floating(common)
     if common != type and not is_float:
         raise FunctionError(

@@ -53,6 +53,7 @@ from circuits.plan.nodes import (
     PlanNode,
     Semijoin,
     TemporalFilter,
+    Union,
     columns,
 )
 from circuits.plan.structural_hash import PlanHasher
@@ -138,6 +139,11 @@ def _shift(expression: Expression, offset: int) -> Expression:
     return substitute(expression, lambda c: Column(c.index + offset, c.type))
 
 
+def _shift_call(expression: Call, offset: int) -> Call:
+    arguments = tuple(_shift(argument, offset) for argument in expression.arguments)
+    return replace(expression, arguments=arguments)
+
+
 def _expressions_of(plan: PlanNode) -> tuple[Expression, ...]:
     match plan:
         case Filter(_, predicate) | Semijoin(_, _, predicate) | OuterJoin(_, _, predicate):
@@ -206,6 +212,8 @@ class _Placement:
                 return self._place_block(plan)
             case OuterJoin():
                 return self._place_outer_join(plan)
+            case Union():
+                return self._place_union(plan)
             case TemporalFilter(input, value):
                 rows = self._add_calls(self.rows(input), _calls_of([value]))
                 return replace(rows, plan=replace(plan, input=rows.plan, value=rows.rewrite(value)))
@@ -232,6 +240,21 @@ class _Placement:
             rows = _Rows(plan, rows.columns, {**rows.results, expression: result})
         return rows
 
+    def _place_union(self, plan: Union) -> _Rows:
+        """Return the union, with the results that all its inputs have."""
+        parts = [self.rows(input) for input in plan.inputs]
+        shared = [c for c in parts[0].results if all(c in part.results for part in parts)]
+        names = [field.name for field in plan.fields]
+        names += [f"result_{number}" for number in range(len(shared))]
+        inputs = [
+            Map(part.plan, (*part.columns, *(part.results[c] for c in shared)), tuple(names))
+            for part in parts
+        ]
+        union = Union(tuple(inputs))
+        own = columns(union)
+        width = len(plan.fields)
+        return _Rows(union, own[:width], dict(zip(shared, own[width:], strict=True)))
+
     def _place_outer_join(self, plan: OuterJoin) -> _Rows:
         width = len(plan.left.fields)
         left_calls, right_calls = self._split(plan, [plan.predicate], width, "an outer join")
@@ -253,7 +276,7 @@ class _Placement:
             if all(column < width for column in used):
                 left.append(expression)
             elif all(column >= width for column in used):
-                right.append(_shift(expression, -width))
+                right.append(_shift_call(expression, -width))
             else:
                 names = [f.name for input in plan.inputs for f in input.fields]
                 shown = label(expression, names).replace("user:", "")
@@ -320,8 +343,7 @@ class _Placement:
             owners = block.owners([expression])
             if len(owners) == 1:
                 number = min(owners)
-                local = _shift(expression, -block.starts[number])
-                assert isinstance(local, Call)
+                local = _shift_call(expression, -block.starts[number])
                 atoms[number] = self._add_calls(atoms[number], [local])
 
     @staticmethod
@@ -359,8 +381,8 @@ class _Placement:
         width = len(plan.left.fields)
         left_calls, right_calls = self._split(plan, [plan.predicate], width, "EXISTS or IN")
         right = self._add_calls(self.rows(plan.right), right_calls)
-        shifted = [_shift(expression, start) for expression in left_calls]
-        return _PlacedSemijoin(plan, start, [c for c in shifted if isinstance(c, Call)], right)
+        shifted = [_shift_call(expression, start) for expression in left_calls]
+        return _PlacedSemijoin(plan, start, shifted, right)
 
 
 @dataclass
@@ -508,6 +530,8 @@ def _columns_read(node: PlanNode, own: set[int]) -> list[set[int]]:
             used = {c for c in own if c < widths[0]} | columns_of(predicate)
         case OuterJoin(_, _, predicate):
             used = own | columns_of(predicate)
+        case Union():
+            return [set(own) for _ in widths]
         case _:
             return [set(range(width)) for width in widths]
     starts = [sum(widths[:number]) for number in range(len(widths))]
