@@ -24,6 +24,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Final
 
 import numpy as np
@@ -31,7 +32,7 @@ import pyarrow as pa
 
 from circuits.errors import FunctionError, SchemaError
 from circuits.plan.expressions import Call, Expression
-from circuits.types.arrow_types import Family, family_of
+from circuits.types.arrow_types import Family, family_of, is_nested, part_types
 from circuits.types.codecs.codec import Codecs
 from circuits.types.ddl import field_of
 from circuits.types.functions.coercion import adapt, cast_to
@@ -158,7 +159,9 @@ class UserFunction:
         try:
             if isinstance(value, pa.Scalar):
                 return value.cast(self.returns)
-            return pa.array([value], self.returns)[0]  # pa.scalar() would truncate 0.5 to 0
+            if _loses_fraction(value, self.returns):
+                raise ValueError("it has a fraction")
+            return pa.scalar(value, self.returns)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise FailedCall(
                 f"it returned {_shorten(repr(value))}, which is no value of type {self.returns}: "
@@ -353,6 +356,32 @@ def user_function_name(expression: Expression) -> str | None:
     if isinstance(expression, Call) and expression.function.startswith(_PREFIX):
         return expression.function.removeprefix(_PREFIX)
     return None
+
+
+def _loses_fraction(value: Any, type: pa.DataType) -> bool:
+    """Return whether Arrow would drop the fraction of a number in a value of Python.
+
+    >>> _loses_fraction([1, 0.5], pa.list_(pa.int8())), _loses_fraction(0.5, pa.float32())
+    (True, False)
+    """
+    if isinstance(value, float | np.floating | Decimal):
+        is_exact = pa.types.is_floating(type) or pa.types.is_decimal(type)
+        return not is_exact and bool(value != value // 1)  # True for NaN
+    if not is_nested(type) or value is None:
+        return False
+    if pa.types.is_struct(type):
+        return isinstance(value, Mapping) and any(
+            _loses_fraction(value.get(member.name), member.type) for member in type
+        )
+    parts = part_types(type)
+    if len(parts) == 1:
+        return any(_loses_fraction(element, parts[0]) for element in value)
+    entries = value.items() if isinstance(value, Mapping) else value
+    return any(
+        _loses_fraction(element, part)
+        for entry in entries
+        for element, part in zip(entry, parts, strict=True)
+    )
 
 
 def _describe(error: Exception) -> str:
