@@ -23,7 +23,6 @@ from circuits.sql.named_functions import (
 )
 from circuits.sql.spark.operands import (
     is_binary,
-    is_spark_int,
     is_text,
     refuse_bytes,
     to_number,
@@ -37,21 +36,6 @@ _HEX: Final = string_literal("hex")
 
 
 _EMPTY: Final = string_literal("")
-
-
-def _hash(function: str) -> Builder:
-    """Read ``hash``: an integer literal is hashed as the INT that it is in Spark."""
-
-    def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
-        typed = [
-            clause.call(node, "cast", value, type=pa.int32())
-            if isinstance(value, Literal) and is_spark_int(part, value)
-            else value
-            for part, value in zip(node.expressions, arguments, strict=True)
-        ]
-        return clause.call(node, function, *typed)
-
-    return build
 
 
 def _hex(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
@@ -283,8 +267,8 @@ BUILDERS: Final[dict[str, Builder]] = {
     "sha": named("sha1"),
     "sha2": named("sha2"),
     "crc32": named("crc32"),
-    "hash": _hash("murmur3"),
-    "xxhash64": _hash("xxhash64"),
+    "hash": named("murmur3"),
+    "xxhash64": named("xxhash64"),
     "to_char": fixed(2, _to_char),
     "to_varchar": fixed(2, _to_char),
     "to_number": named("to_number"),

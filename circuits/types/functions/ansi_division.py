@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as arrow
 
-from circuits.plan.expressions import Expression, Literal
+from circuits.types.functions.ansi_arithmetic import adjusted_decimal, ansi_rule, spark_digits
 from circuits.types.functions.argument_rows import fill_rows
-from circuits.types.functions.arithmetic import arithmetic_rule, as_numbers
+from circuits.types.functions.arithmetic import as_numbers
 from circuits.types.functions.coercion import cast_to
 from circuits.types.functions.division import int_divide, modulo
 from circuits.types.functions.function import (
@@ -30,18 +30,10 @@ from circuits.types.functions.function import (
     Values,
 )
 from circuits.types.functions.signatures import row_count
-from circuits.types.functions.type_rules import digits_of
 
 __all__ = ["FUNCTIONS"]
 
-_MAX_DIGITS, _MIN_SCALE = 38, 6
-
-
-def _digits(argument: Expression) -> tuple[int, int]:
-    if isinstance(argument, Literal) and arrow.is_integer(argument.type):
-        return len(str(abs(argument.value or 0))), 0
-    precision, scale = digits_of(argument.type)
-    return (20 if arrow.is_integer(argument.type) and precision == 19 else precision), scale
+_MIN_SCALE = 6
 
 
 def _divide_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
@@ -49,18 +41,14 @@ def _divide_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typ
     decimals = any(arrow.is_decimal(argument.type) for argument in operands)
     if not decimals or any(arrow.is_floating(argument.type) for argument in operands):
         return tuple(cast_to(argument, pa.float64()) for argument in operands), pa.float64()
-    (precision, scale), (other_precision, other_scale) = (_digits(each) for each in operands)
+    (precision, scale), (other_precision, other_scale) = (spark_digits(each) for each in operands)
     target_scale = max(_MIN_SCALE, scale + other_precision + 1)
     whole = precision - scale + other_scale
-    target = whole + target_scale
-    if target > _MAX_DIGITS:
-        target_scale = max(_MAX_DIGITS - whole, min(target_scale, _MIN_SCALE))
-        target = _MAX_DIGITS
     left, right = operands
     return (
         cast_to(left, pa.decimal128(min(precision, 38), scale)),
         cast_to(right, pa.decimal128(min(other_precision, 38), other_scale)),
-    ), pa.decimal128(target, target_scale)
+    ), adjusted_decimal(whole + target_scale, target_scale)
 
 
 def _zero(of: pa.DataType) -> pa.Scalar:
@@ -145,13 +133,13 @@ FUNCTIONS = (
     Function(
         "modulo_ansi",
         "the remainder of a / b with the sign of a; an error where b is 0",
-        arithmetic_rule,
+        ansi_rule,
         _checked(modulo),
     ),
     Function(
         "positive_modulo",
         "the remainder of a / b that is not negative for b > 0; an error where b is 0",
-        arithmetic_rule,
+        ansi_rule,
         _positive_modulo,
     ),
 )
