@@ -12,7 +12,7 @@ from circuits.plan.expressions import Expression, Literal
 from circuits.sql.clause import Clause, Reader
 from circuits.sql.literals import integer_literal, string_literal
 from circuits.sql.named_functions import coerce
-from circuits.sql.spark_functions import shift
+from circuits.sql.spark.numbers import shift
 
 __all__ = ["READERS"]
 
