@@ -22,7 +22,8 @@ from circuits.sql.intervals import INTERVAL_UNITS, interval_operand, shift_by_in
 from circuits.sql.literals import integer_literal, string_literal
 from circuits.sql.named_functions import coerce, count_error
 from circuits.sql.parsing import NAMED_FUNCTIONS
-from circuits.sql.spark_functions import BUILDERS, DATE_ADD, DATE_DIFF
+from circuits.sql.spark.dates import DATE_ADD, DATE_DIFF
+from circuits.sql.spark_functions import BUILDERS
 
 __all__ = ["READERS_BY_NAME"]
 

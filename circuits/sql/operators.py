@@ -12,7 +12,7 @@ from circuits.plan.expressions import Expression, Literal
 from circuits.sql.clause import Clause, Reader
 from circuits.sql.literals import integer_literal, string_literal
 from circuits.sql.named_functions import coerce
-from circuits.sql.spark_functions import shift
+from circuits.sql.spark.numbers import shift
 
 __all__ = ["READERS"]
 
@@ -97,10 +97,12 @@ def _read_position(clause: Clause, node: exp.StrPosition) -> Expression:
 def _read_zone(clause: Clause, node: exp.AtTimeZone) -> Expression:
     """Read AT TIME ZONE, between the local time of a zone and a moment with a zone."""
     value, zone = clause.read_arguments(node, "this", "zone")
-    of = value.type
-    if not arrow.is_timestamp(of):
-        raise clause.source.unsupported(node, f"AT TIME ZONE of {of}", "cast it to a timestamp")
-    if of.tz is None:
+    data_type = value.type
+    if not arrow.is_timestamp(data_type):
+        raise clause.source.unsupported(
+            node, f"AT TIME ZONE of {data_type}", "cast it to a timestamp"
+        )
+    if data_type.tz is None:
         found = clause.call(node, "from_zone", value, zone)
         return clause.call(node, "cast", found, type=pa.timestamp("us", "UTC"))
     return clause.call(node, "to_zone", value, zone)

@@ -44,7 +44,9 @@ def _digits(argument: Expression) -> tuple[int, int]:
     return (20 if arrow.is_integer(argument.type) and precision == 19 else precision), scale
 
 
-def _divide_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _divide_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
     operands = as_numbers(name, arguments, 2, 2)
     decimals = any(arrow.is_decimal(argument.type) for argument in operands)
     if not decimals or any(arrow.is_floating(argument.type) for argument in operands):
@@ -63,8 +65,8 @@ def _divide_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typ
     ), pa.decimal128(target, target_scale)
 
 
-def _zero(of: pa.DataType) -> pa.Scalar:
-    return pa.scalar(Decimal(0) if arrow.is_decimal(of) else 0, of)
+def _zero(data_type: pa.DataType) -> pa.Scalar:
+    return pa.scalar(Decimal(0) if arrow.is_decimal(data_type) else 0, data_type)
 
 
 def _check_rows(arguments: Sequence[Values]) -> None:
@@ -76,62 +78,62 @@ def _check_rows(arguments: Sequence[Values]) -> None:
         raise pa.ArrowInvalid("division by zero")
 
 
-def _divide(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _divide(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     _check_rows(arguments)
     left, right = arguments
     zero = _zero(right.type)
     right = pc.if_else(pc.equal(right, zero), pa.scalar(None, right.type), right)
-    if arrow.is_floating(of):
+    if arrow.is_floating(result_type):
         return pc.divide(left, right)
     # Arrow's quotient has the scale s1 + p2 - s2 + 1 and is cut off; one digit more than the
     # result has decides how to round.
     precision, other = right.type.precision, right.type.scale
-    scale = max(of.scale + other - precision, left.type.scale)
+    scale = max(result_type.scale + other - precision, left.type.scale)
     digits = left.type.precision + scale - left.type.scale
     wide = pc.divide(
         pc.cast(left, pa.decimal256(digits, scale)), pc.cast(right, pa.decimal256(precision, other))
     )
-    rounded = pc.round(wide, ndigits=of.scale, round_mode="half_towards_infinity")
-    return pc.cast(rounded, of)
+    rounded = pc.round(wide, ndigits=result_type.scale, round_mode="half_towards_infinity")
+    return pc.cast(rounded, result_type)
 
 
 def _checked(function: Kernel) -> Kernel:
-    def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         _check_rows(arguments)
-        return function(arguments, of)
+        return function(arguments, result_type)
 
     return kernel
 
 
-def _whole_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _whole_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     operands = as_numbers(name, arguments, 2, 2)
     if all(arrow.is_integer(argument.type) for argument in operands):
         return tuple(cast_to(argument, pa.int64()) for argument in operands), pa.int64()
-    typed, _ = _divide_rule(name, arguments, of)
+    typed, _ = _divide_rule(name, arguments, target_type)
     return typed, pa.int64()
 
 
-def _whole(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _whole(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     _check_rows(arguments)
     if arrow.is_integer(arguments[0].type):
-        return int_divide(arguments, of)
+        return int_divide(arguments, result_type)
     if arrow.is_floating(arguments[0].type):
-        return pc.cast(pc.trunc(pc.divide(*arguments)), of)
+        return pc.cast(pc.trunc(pc.divide(*arguments)), result_type)
     left, right = (
         pc.cast(side, pa.decimal256(side.type.precision, side.type.scale)) for side in arguments
     )
     quotient = pc.divide(left, right)
-    return pc.cast(pc.round(quotient, ndigits=0, round_mode="towards_zero"), of)
+    return pc.cast(pc.round(quotient, ndigits=0, round_mode="towards_zero"), result_type)
 
 
-def _positive_modulo(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _positive_modulo(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     """Return the remainder with the sign of the divisor where it is not zero, as Spark's pmod."""
     _check_rows(arguments)
     _, right = arguments
-    remainder = modulo(arguments, of)
-    zero = _zero(of)
-    divisor = pc.cast(right, of)
-    shifted = modulo([pc.cast(pc.add(remainder, divisor), of), divisor], of)
+    remainder = modulo(arguments, result_type)
+    zero = _zero(result_type)
+    divisor = pc.cast(right, result_type)
+    shifted = modulo([pc.cast(pc.add(remainder, divisor), result_type), divisor], result_type)
     return pc.if_else(pc.less(remainder, zero), shifted, remainder)
 
 

@@ -92,13 +92,15 @@ def by_constants(function: Callable[..., pa.Array]) -> Kernel:
     If a parameter is NULL, the result is NULL.
     """
 
-    def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         rows = max(len(values) for values in arguments if isinstance(values, pa.Array))
         column, parameters = fill_rows(arguments[0], rows), arguments[1:]
         if all(isinstance(parameter, pa.Scalar) for parameter in parameters):
-            return apply_kernel(column, [parameter.as_py() for parameter in parameters], of)
+            return apply_kernel(
+                column, [parameter.as_py() for parameter in parameters], result_type
+            )
         if rows == 0:
-            return pa.nulls(0, of)
+            return pa.nulls(0, result_type)
         columns = [pc.dictionary_encode(fill_rows(p, rows), "encode") for p in parameters]
         sizes = [len(c.dictionary) for c in columns]
         codes = np.ravel_multi_index([c.indices.to_numpy() for c in columns], sizes)
@@ -110,18 +112,18 @@ def by_constants(function: Callable[..., pa.Array]) -> Kernel:
             positions.append(pa.array(order[bounds[i] : bounds[i + 1]]))
             pairs = zip(columns, combination, strict=True)
             constants = [c.dictionary[int(code)].as_py() for c, code in pairs]
-            parts.append(apply_kernel(column.take(positions[-1]), constants, of))
+            parts.append(apply_kernel(column.take(positions[-1]), constants, result_type))
             total_bytes += parts[-1].nbytes
-            if total_bytes > MAX_COLUMN_BYTES and is_text(of):
+            if total_bytes > MAX_COLUMN_BYTES and is_text(result_type):
                 raise pa.ArrowCapacityError(
                     f"more than {MAX_COLUMN_BYTES:,} bytes of text in a column"
                 )
         return scatter_rows(positions, parts)
 
-    def apply_kernel(column: pa.Array, constants: list[Any], of: pa.DataType) -> pa.Array:
+    def apply_kernel(column: pa.Array, constants: list[Any], data_type: pa.DataType) -> pa.Array:
         if any(constant is None for constant in constants):
-            return pa.nulls(len(column), of)
+            return pa.nulls(len(column), data_type)
         result = function(column, *constants)
-        return result if result.type == of else pc.cast(result, of)
+        return result if result.type == data_type else pc.cast(result, data_type)
 
     return kernel

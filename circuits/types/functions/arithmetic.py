@@ -56,7 +56,9 @@ def as_numbers(name: str, arguments: Arguments, least: int, most: int | None) ->
     return operands
 
 
-def arithmetic_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def arithmetic_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
     """Type rule of two numbers: float64 if one is a float, else decimal if one is, else int64."""
     operands = as_numbers(name, arguments, 2, 2)
     if any(arrow.is_floating(argument.type) for argument in operands):
@@ -100,47 +102,49 @@ def _decimal_rule(name: str, arguments: Arguments) -> TypedArguments:
     return typed, pa.decimal128(min(digits, _WORD_DIGITS if small else _MAX_DIGITS), result_scale)
 
 
-def _sum_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _sum_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 2, 2)
     if any(date_arithmetic.is_date_or_duration(argument.type) for argument in arguments):
         return date_arithmetic.sum_rule(name, arguments)
-    return arithmetic_rule(name, arguments, of)
+    return arithmetic_rule(name, arguments, target_type)
 
 
-def _add(arguments: Sequence[Values], of: pa.DataType) -> Values:
-    return _linear(pc.add_checked, arguments, of)
+def _add(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    return _linear(pc.add_checked, arguments, result_type)
 
 
-def _subtract(arguments: Sequence[Values], of: pa.DataType) -> Values:
-    return _linear(pc.subtract_checked, arguments, of)
+def _subtract(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    return _linear(pc.subtract_checked, arguments, result_type)
 
 
-def _linear(function: Any, arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _linear(function: Any, arguments: Sequence[Values], data_type: pa.DataType) -> Values:
     left, right = arguments
-    if arrow.is_decimal(of):
+    if arrow.is_decimal(data_type):
         # An operand of 38 digits that is scaled up to 38 fractional digits needs 76 digits, and a
         # sum needs one digit more than its larger operand.
-        left, right = (pc.cast(side, _scaled_type(side.type, of.scale)) for side in (left, right))
-        return pc.cast(function(left, right), of)
+        left, right = (
+            pc.cast(side, _scaled_type(side.type, data_type.scale)) for side in (left, right)
+        )
+        return pc.cast(function(left, right), data_type)
     if arrow.is_date(left.type):
-        return date_arithmetic.add_days(function, left, right, of)
+        return date_arithmetic.add_days(function, left, right, data_type)
     return function(left, right)
 
 
-def _scaled_type(of: pa.DataType, scale: int) -> pa.DataType:
+def _scaled_type(data_type: pa.DataType, scale: int) -> pa.DataType:
     """Return the decimal type for values of a type after scaling them up."""
-    digits = min(of.precision - of.scale + scale, 75)
+    digits = min(data_type.precision - data_type.scale + scale, 75)
     return (pa.decimal128 if digits < _MAX_DIGITS else pa.decimal256)(digits, scale)
 
 
-def _multiply(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _multiply(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     left, right = arguments
-    if not arrow.is_decimal(of):
+    if not arrow.is_decimal(result_type):
         return pc.multiply_checked(left, right)
     if left.type.precision + right.type.precision < _MAX_DIGITS:
-        return pc.cast(pc.multiply(left, right), of)
+        return pc.cast(pc.multiply(left, right), result_type)
     rows = max(len(side) for side in arguments if isinstance(side, pa.Array))
-    return pc.cast(pc.multiply(_wide(left, rows, 38), _wide(right, rows, 37)), of)
+    return pc.cast(pc.multiply(_wide(left, rows, 38), _wide(right, rows, 37)), result_type)
 
 
 def _wide(values: Values, rows: int, precision: int) -> pa.Array:

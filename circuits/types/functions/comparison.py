@@ -33,7 +33,7 @@ from circuits.types.functions.type_rules import common_type, is_binary, is_text,
 __all__ = ["FUNCTIONS", "compare", "same"]
 
 
-def _rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 2, 2)
     left, right = _type_nulls(adapt(arguments))
     target = common_type((left.type, right.type))
@@ -42,7 +42,7 @@ def _rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArgum
     return tuple(_cast_unless_same_codes(side, target) for side in (left, right)), pa.bool_()
 
 
-def _in_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _in_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 2, None)
     value, *items = _type_nulls(adapt(arguments))
     if not all(isinstance(item, Literal) for item in items):
@@ -129,17 +129,17 @@ def same(left: Values, right: Values) -> Values:
 
 
 def _kernel(name: str) -> Kernel:
-    def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         return compare(name, *arguments)
 
     return kernel
 
 
-def _same(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _same(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     return same(*arguments)
 
 
-def _in(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _in(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     value, *items = arguments
     not_null = [item for item in items if item.is_valid]
     values = pa.array([item.as_py() for item in not_null], value.type)

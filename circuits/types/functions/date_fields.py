@@ -119,7 +119,9 @@ def _iso_weekday(values: pa.Array) -> pa.Array:
     return pc.add(pc.day_of_week(values), 1)
 
 
-def _interval_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _interval_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
     require(name, arguments, 1, 1)
     if not pa.types.is_duration(arguments[0].type):
         raise argument_error(name, arguments, "it takes an interval")
@@ -144,9 +146,12 @@ def _interval_seconds(values: pa.Array) -> pa.Array:
 
 
 def _field(
-    name: str, description: str, function: Callable[[pa.Array], pa.Array], of: pa.DataType = _INT
+    name: str,
+    description: str,
+    function: Callable[[pa.Array], pa.Array],
+    data_type: pa.DataType = _INT,
 ) -> Function:
-    return Function(name, description, Signature("m", of), column_kernel(_finite(function)))
+    return Function(name, description, Signature("m", data_type), column_kernel(_finite(function)))
 
 
 FUNCTIONS = (

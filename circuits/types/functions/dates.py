@@ -49,12 +49,12 @@ def as_moment(name: str, arguments: Arguments, argument: Expression) -> Expressi
     return cast_to(argument, pa.date32()) if arrow.is_date(argument.type) else argument
 
 
-def _date_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _date_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 1, 1)
     return (as_moment(name, arguments, arguments[0]),), pa.int64()
 
 
-def _clock_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _clock_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 1, 1)
     if arrow.is_time(arguments[0].type):
         return arguments, pa.int64()
@@ -64,9 +64,9 @@ def _clock_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Type
 
 
 def _part(function: Callable[..., Any], **options: Any) -> Kernel:
-    def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         values = arguments[0]
-        found = pc.cast(function(values, **options), of)
+        found = pc.cast(function(values, **options), result_type)
         infinite = infinite_rows(values) if is_temporal(values.type) else None
         return found if infinite is None else pc.if_else(infinite, None, found)
 

@@ -24,26 +24,26 @@ from circuits.types.functions.signatures import Signature, row_count
 __all__ = ["FUNCTIONS"]
 
 
-def _try_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _try_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 1, 1)
     return arguments, arguments[0].type
 
 
-def _raise(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _raise(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     rows = row_count(arguments)
     if rows:
         message = fill_rows(arguments[0], rows)[0].as_py()
         raise pa.ArrowInvalid(str(message))
-    return pa.nulls(0, of)
+    return pa.nulls(0, result_type)
 
 
-def _assert_true(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _assert_true(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     rows = row_count(arguments)
     condition, message = (fill_rows(values, rows) for values in arguments)
     false = pc.invert(pc.fill_null(condition, False))
     if pc.any(false, min_count=0).as_py():
         raise pa.ArrowInvalid(str(message.filter(false)[0].as_py()))
-    return pa.nulls(rows, of)
+    return pa.nulls(rows, result_type)
 
 
 FUNCTIONS = (

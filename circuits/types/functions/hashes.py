@@ -65,8 +65,8 @@ def _hash_column(values: pa.Array, seeds: Array) -> None:
     """Replace the seed of each row by the hash of its value; a NULL keeps the seed."""
     narrow_hash = seeds.dtype == np.uint32
     valid = np.asarray(values.is_valid().to_numpy(zero_copy_only=False), np.bool_)
-    of = values.type
-    if is_text(of) or is_binary(of):
+    data_type = values.type
+    if is_text(data_type) or is_binary(data_type):
         data = pc.fill_null(pc.cast(values, pa.large_binary()), b"")
         offsets = np.frombuffer(data.buffers()[1], np.int64)[data.offset :][: len(data) + 1]
         content = data.buffers()[2]
@@ -74,19 +74,19 @@ def _hash_column(values: pa.Array, seeds: Array) -> None:
         (murmur3_bytes if narrow_hash else xxhash64_bytes)(characters, offsets, valid, seeds)
         return
     wide = True
-    if arrow.is_floating(of):
+    if arrow.is_floating(data_type):
         numbers = pc.add(pc.fill_null(values, 0.0), 0.0)  # -0.0 is 0.0
-        wide = not arrow.is_float32(of)
+        wide = not arrow.is_float32(data_type)
         bits = numbers.to_numpy(zero_copy_only=False).copy()
         bits[np.isnan(bits)] = np.nan
         bits = bits.view(np.int64 if wide else np.int32)
-    elif arrow.is_decimal(of):
+    elif arrow.is_decimal(data_type):
         bits = pc.cast(pc.fill_null(unscaled_digits(values), 0), pa.int64()).to_numpy()
     else:
         if (
-            arrow.is_boolean(of)
-            or (arrow.is_integer(of) and of.bit_width < 64)
-            or arrow.is_date(of)
+            arrow.is_boolean(data_type)
+            or (arrow.is_integer(data_type) and data_type.bit_width < 64)
+            or arrow.is_date(data_type)
         ):
             wide = False
             values = pc.cast(values, pa.int32())
@@ -95,7 +95,7 @@ def _hash_column(values: pa.Array, seeds: Array) -> None:
     (murmur3_numbers if narrow_hash else xxhash64_numbers)(unsigned, wide, valid, seeds)
 
 
-def _hash_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _hash_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 1, None)
     for argument in arguments:
         if arrow.is_decimal(argument.type) and argument.type.precision > 18:
@@ -107,13 +107,13 @@ def _hash_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed
     return arguments, pa.int32() if name == "murmur3" else pa.int64()
 
 
-def _hash_kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _hash_kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     rows = row_count(arguments)
-    seeds = np.full(rows, 42, np.uint32 if of == pa.int32() else np.uint64)
+    seeds = np.full(rows, 42, np.uint32 if result_type == pa.int32() else np.uint64)
     for values in arguments:
         if not arrow.is_null(values.type):
             _hash_column(fill_rows(values, rows), seeds)
-    return pa.array(seeds.view(np.int32 if of == pa.int32() else np.int64))
+    return pa.array(seeds.view(np.int32 if result_type == pa.int32() else np.int64))
 
 
 FUNCTIONS = (

@@ -111,7 +111,7 @@ def apply_lambda(name: str, lists: Lists, values: pa.Array, result_type: pa.Data
     return pa.array(is_decided == is_exists, mask=is_unknown)
 
 
-def _rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     raise argument_error(name, arguments, "its second argument is written as x -> expression")
 
 

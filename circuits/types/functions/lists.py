@@ -46,9 +46,13 @@ MAX_ELEMENTS: Final = 2**31 - 1
 _INT: Final = pa.int64()
 
 
-def is_list(of: pa.DataType) -> bool:
+def is_list(data_type: pa.DataType) -> bool:
     """Return True for a list of any layout."""
-    return bool(arrow.is_list(of) or arrow.is_large_list(of) or arrow.is_fixed_size_list(of))
+    return bool(
+        arrow.is_list(data_type)
+        or arrow.is_large_list(data_type)
+        or arrow.is_fixed_size_list(data_type)
+    )
 
 
 def rows_of(arguments: Sequence[Values]) -> int:
@@ -85,7 +89,7 @@ def _typed(arguments: Arguments) -> Arguments:
 def _list_rule(result: Callable[[pa.DataType], pa.DataType], count: int = 1) -> Rule:
     """Return the rule of a function of one list, and of ``count - 1`` integers."""
 
-    def rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+    def rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
         require(name, arguments, count, count)
         _lists(arguments, name, 1)
         first, *numbers = arguments
@@ -98,18 +102,18 @@ def _list_rule(result: Callable[[pa.DataType], pa.DataType], count: int = 1) -> 
     return rule
 
 
-def _value_type(of: pa.DataType) -> pa.DataType:
-    return of.value_type
+def _value_type(data_type: pa.DataType) -> pa.DataType:
+    return data_type.value_type
 
 
-def _same_type(of: pa.DataType) -> pa.DataType:
-    return pa.list_(of.value_type)
+def _same_type(data_type: pa.DataType) -> pa.DataType:
+    return pa.list_(data_type.value_type)
 
 
 def _item_rule(result: pa.DataType | None = None, *, first: bool = False) -> Rule:
     """Return the rule of a function of a list and an element, which get a common type."""
 
-    def rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+    def rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
         require(name, arguments, 2, 2)
         values, item = arguments[::-1] if first else arguments
         _lists((values,), name, 1)
@@ -124,7 +128,7 @@ def _item_rule(result: pa.DataType | None = None, *, first: bool = False) -> Rul
 def _lists_rule(result: pa.DataType | None = None) -> Rule:
     """Return the rule of a function of several lists, which get a common type."""
 
-    def rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+    def rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
         require(name, arguments, 1 if result is None else 2, None)
         _lists(arguments, name, len(arguments))
         typed = _typed(arguments)
@@ -135,7 +139,7 @@ def _lists_rule(result: pa.DataType | None = None) -> Rule:
     return rule
 
 
-def _make_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _make_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     if not arguments:
         return (Literal(None, pa.bool_()),), pa.list_(pa.null())
     cast, element = unify(arguments)
@@ -151,18 +155,18 @@ def _codes(arrays: Sequence[pa.Array]) -> list[Int64Array]:
     return [codec.encode(array) for array in arrays]
 
 
-def _make(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _make(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     rows = rows_of(arguments)
-    if arrow.is_null(of.value_type) and arrow.is_boolean(arguments[0].type):
-        return list_array(of, np.zeros(rows, np.int64), [pa.nulls(0)], None)
-    columns = [convert(fill_rows(values, rows), of.value_type) for values in arguments]
+    if arrow.is_null(result_type.value_type) and arrow.is_boolean(arguments[0].type):
+        return list_array(result_type, np.zeros(rows, np.int64), [pa.nulls(0)], None)
+    columns = [convert(fill_rows(values, rows), result_type.value_type) for values in arguments]
     width = len(columns)
     places = np.arange(rows)[:, np.newaxis] + rows * np.arange(width)
     values = pa.concat_arrays(columns).take(pa.array(places.reshape(-1)))
-    return list_array(of, np.full(rows, width, np.int64), [values], None)
+    return list_array(result_type, np.full(rows, width, np.int64), [values], None)
 
 
-def _length(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _length(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     lists = Lists.of(arguments[0])
     return pa.array(lists.counts, mask=None if lists.valid is None else ~lists.valid)
 
@@ -176,7 +180,7 @@ def _element(base: int, *, from_end: bool, strict: bool) -> Kernel:
         strict: True if a position without an element is an error; else the result is NULL.
     """
 
-    def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         rows = rows_of(arguments)
         array, positions = (fill_rows(values, rows) for values in arguments)
         lists = Lists.of(array)
@@ -228,7 +232,7 @@ def _contains(*, unknown: bool) -> Kernel:
         unknown: True if a list with NULL that has not the element gives NULL, as in Spark.
     """
 
-    def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         lists, equal, array, items = _matches(arguments)
         found = _any_of(lists, equal)
         valid = valid_all([array, items])
@@ -243,7 +247,7 @@ def _contains(*, unknown: bool) -> Kernel:
 def _position(*, missing: int | None) -> Kernel:
     """Return a kernel for the position of an element; ``missing`` is the result without one."""
 
-    def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         lists, equal, array, items = _matches(arguments)
         hits = np.flatnonzero(equal)
         rows, first = np.unique(lists.rows[hits], return_index=True)
@@ -259,10 +263,10 @@ def _position(*, missing: int | None) -> Kernel:
     return kernel
 
 
-def _keep(lists: Lists, kept: BoolArray, of: pa.DataType) -> pa.Array:
+def _keep(lists: Lists, kept: BoolArray, data_type: pa.DataType) -> pa.Array:
     """Return the lists with only the elements of a mask."""
     counts = np.bincount(lists.rows[kept], minlength=len(lists.counts))
-    return list_array(of, counts, [lists.values.filter(pa.array(kept))], lists.valid)
+    return list_array(data_type, counts, [lists.values.filter(pa.array(kept))], lists.valid)
 
 
 def _first_of_each(lists: Lists, codes: Int64Array) -> BoolArray:
@@ -277,22 +281,22 @@ def _first_of_each(lists: Lists, codes: Int64Array) -> BoolArray:
 
 
 def _distinct(*, nulls: bool) -> Kernel:
-    def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         lists = Lists.of(arguments[0])
         kept = _first_of_each(lists, _codes([lists.values])[0])
-        return _keep(lists, kept if nulls else kept & ~_nulls(lists.values), of)
+        return _keep(lists, kept if nulls else kept & ~_nulls(lists.values), result_type)
 
     return kernel
 
 
-def _compact(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _compact(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     lists = Lists.of(arguments[0])
-    return _keep(lists, ~_nulls(lists.values), of)
+    return _keep(lists, ~_nulls(lists.values), result_type)
 
 
-def _remove(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _remove(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     lists, equal, array, items = _matches(arguments)
-    kept = _keep(lists, ~equal, of)
+    kept = _keep(lists, ~equal, result_type)
     return _with_nulls(kept, valid_all([array, items]))
 
 
@@ -303,7 +307,7 @@ def _with_nulls(array: pa.Array, valid: BoolArray | None) -> pa.Array:
 
 
 def _sort(*, descending: bool, nulls_first: bool) -> Kernel:
-    def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         lists = Lists.of(arguments[0])
         keys = ranks(lists.values, Codecs())
         is_null = _nulls(lists.values)
@@ -311,22 +315,22 @@ def _sort(*, descending: bool, nulls_first: bool) -> Kernel:
         keys[is_null] = -len(keys) - 1 if nulls_first else len(keys) + 1
         order = np.lexsort((lists.places, keys, lists.rows))
         values = lists.values.take(pa.array(order))
-        return list_array(of, lists.counts, [values], lists.valid)
+        return list_array(result_type, lists.counts, [values], lists.valid)
 
     return kernel
 
 
-def _reverse(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _reverse(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     lists = Lists.of(arguments[0])
     ends = np.repeat(lists.starts + lists.counts - 1, lists.counts)
     values = lists.values.take(pa.array(ends - lists.places))
-    return list_array(of, lists.counts, [values], lists.valid)
+    return list_array(result_type, lists.counts, [values], lists.valid)
 
 
 def _concat(*, skip_nulls: bool) -> Kernel:
-    def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         rows = rows_of(arguments)
-        arrays = [convert(fill_rows(values, rows), of) for values in arguments]
+        arrays = [convert(fill_rows(values, rows), result_type) for values in arguments]
         lists = [Lists.of(array) for array in arrays]
         order = np.argsort(np.concatenate([each.rows for each in lists]), kind="stable")
         values = pa.concat_arrays([each.values for each in lists]).take(pa.array(order))
@@ -334,7 +338,7 @@ def _concat(*, skip_nulls: bool) -> Kernel:
         valid = valid_all(arrays)
         if valid is not None and skip_nulls:
             valid = np.logical_or.reduce([_mask_of(array) for array in arrays])
-        made = list_array(of, counts, [values], None)
+        made = list_array(result_type, counts, [values], None)
         return _with_nulls(made, valid)
 
     return kernel
@@ -349,11 +353,13 @@ def _add_item(*, first: bool, skip_nulls: bool) -> Kernel:
     """Return a kernel that adds an element at the start or at the end."""
     concat = _concat(skip_nulls=skip_nulls)
 
-    def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         rows = rows_of(arguments)
         array, items = (fill_rows(values, rows) for values in arguments)
-        single = list_array(of, np.ones(rows, np.int64), [convert(items, of.value_type)], None)
-        return concat([single, array] if first else [array, single], of)
+        single = list_array(
+            result_type, np.ones(rows, np.int64), [convert(items, result_type.value_type)], None
+        )
+        return concat([single, array] if first else [array, single], result_type)
 
     return kernel
 
@@ -366,7 +372,7 @@ def _slice(*, by_length: bool) -> Kernel:
     ends of the list.
     """
 
-    def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         rows = rows_of(arguments)
         arrays = [fill_rows(values, rows) for values in arguments]
         lists, valid = Lists.of(arrays[0]), valid_all(arrays)
@@ -384,7 +390,7 @@ def _slice(*, by_length: bool) -> Kernel:
             high = np.where(other < 0, lists.counts + other + 1, np.minimum(other, lists.counts))
         places, owners = lists.places, lists.rows
         kept = (places >= low[owners]) & (places < high[owners])
-        return _with_nulls(_keep(lists, kept, of), valid)
+        return _with_nulls(_keep(lists, kept, result_type), valid)
 
     return kernel
 
@@ -392,16 +398,18 @@ def _slice(*, by_length: bool) -> Kernel:
 def _flatten(*, nulls: bool) -> Kernel:
     """Return a kernel that joins lists of lists; with ``nulls`` a NULL list makes it NULL."""
 
-    def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         outer = Lists.of(arguments[0])
         if arrow.is_null(outer.values.type):
             counts = np.zeros(len(outer.counts), np.int64)
-            made = list_array(of, counts, [pa.nulls(0, of.value_type)], outer.valid)
+            made = list_array(
+                result_type, counts, [pa.nulls(0, result_type.value_type)], outer.valid
+            )
         else:
             inner = Lists.of(outer.values)
             counts = np.zeros(len(outer.counts), np.int64)
             np.add.at(counts, outer.rows, inner.counts)
-            made = list_array(of, counts, [inner.values], outer.valid)
+            made = list_array(result_type, counts, [inner.values], outer.valid)
         unknown = _any_of(outer, _nulls(outer.values)) if nulls else None
         return made if unknown is None else _with_nulls(made, ~unknown)
 
@@ -411,24 +419,24 @@ def _flatten(*, nulls: bool) -> Kernel:
 def _set_operation(name: str) -> Kernel:
     """Return a kernel for union, except or intersect: elements in the order of appearance."""
 
-    def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         rows = rows_of(arguments)
-        arrays = [convert(fill_rows(values, rows), of) for values in arguments]
+        arrays = [convert(fill_rows(values, rows), result_type) for values in arguments]
         valid = valid_all(arrays)
         if name == "union":
-            lists = Lists.of(_concat(skip_nulls=False)(arrays, of))
-            return _keep(lists, _first_of_each(lists, _codes([lists.values])[0]), of)
+            lists = Lists.of(_concat(skip_nulls=False)(arrays, result_type))
+            return _keep(lists, _first_of_each(lists, _codes([lists.values])[0]), result_type)
         left, right = (Lists.of(array) for array in arrays)
         codes, others = _codes([left.values, right.values])
         kept = _first_of_each(left, codes)
         found = _is_pair_in(left.rows, codes, right.rows, others)
         kept &= found if name == "intersect" else ~found
-        return _with_nulls(_keep(left, kept, of), valid)
+        return _with_nulls(_keep(left, kept, result_type), valid)
 
     return kernel
 
 
-def _zip_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _zip_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 1, None)
     _lists(arguments, name, len(arguments))
     typed = _typed(arguments)
@@ -436,7 +444,7 @@ def _zip_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedA
     return typed, pa.list_(pa.struct(fields))
 
 
-def _zip(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _zip(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     """Pair the elements of lists by position; shorter lists, and NULL, are filled with NULL."""
     rows = rows_of(arguments)
     lists = [Lists.of(fill_rows(values, rows)) for values in arguments]
@@ -448,8 +456,8 @@ def _zip(arguments: Sequence[Values], of: pa.DataType) -> Values:
         missing = places >= each.counts[owners]
         at = np.where(missing, 0, each.starts[owners] + places)
         columns.append(each.values.take(pa.array(at, mask=missing)))
-    structs = struct_array(of.value_type, columns, None, len(owners))
-    return list_array(of, counts, [structs], None)
+    structs = struct_array(result_type.value_type, columns, None, len(owners))
+    return list_array(result_type, counts, [structs], None)
 
 
 def _is_pair_in(
@@ -466,7 +474,7 @@ def _is_pair_in(
 def _overlap(*, unknown: bool) -> Kernel:
     """Return a kernel for whether lists share an element that is not NULL."""
 
-    def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         rows = rows_of(arguments)
         arrays = [fill_rows(values, rows) for values in arguments]
         left, right = (Lists.of(array) for array in arrays)
@@ -482,7 +490,7 @@ def _overlap(*, unknown: bool) -> Kernel:
     return kernel
 
 
-def _contains_all(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _contains_all(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     rows = rows_of(arguments)
     arrays = [fill_rows(values, rows) for values in arguments]
     left, right = (Lists.of(array) for array in arrays)
@@ -492,7 +500,9 @@ def _contains_all(arguments: Sequence[Values], of: pa.DataType) -> Values:
     return pa.array(~_any_of(right, missing), mask=None if valid is None else ~valid)
 
 
-def _aggregate_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _aggregate_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
     require(name, arguments, 1, 1)
     _lists(arguments, name, 1)
     typed = _typed(arguments)
@@ -509,7 +519,7 @@ def _aggregate_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> 
 
 
 def _extreme(*, last: bool) -> Kernel:
-    def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         lists = Lists.of(arguments[0])
         present = np.flatnonzero(~_nulls(lists.values))
         keys = ranks(lists.values, Codecs())[present]
@@ -524,30 +534,30 @@ def _extreme(*, last: bool) -> Kernel:
     return kernel
 
 
-def _sum(arguments: Sequence[Values], of: pa.DataType) -> Values:
-    return _grouped(arguments, of, "sum")
+def _sum(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    return _grouped(arguments, result_type, "sum")
 
 
-def _average(arguments: Sequence[Values], of: pa.DataType) -> Values:
-    return _grouped(arguments, of, "mean")
+def _average(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    return _grouped(arguments, result_type, "mean")
 
 
-def _grouped(arguments: Sequence[Values], of: pa.DataType, function: str) -> pa.Array:
+def _grouped(arguments: Sequence[Values], data_type: pa.DataType, function: str) -> pa.Array:
     """Return Arrow's aggregate of each list; NULL for a list without numbers."""
     lists = Lists.of(arguments[0])
-    values = convert(lists.values, of)
+    values = convert(lists.values, data_type)
     # One row with NULL per list, so that every list has a group.
     rows = np.concatenate([np.arange(len(lists.counts)), lists.rows])
-    values = pa.concat_arrays([pa.nulls(len(lists.counts), of), values])
-    if function == "sum" and arrow.is_integer(of):
+    values = pa.concat_arrays([pa.nulls(len(lists.counts), data_type), values])
+    if function == "sum" and arrow.is_integer(data_type):
         values = convert(values, pa.decimal128(38, 0))
     groups = pa.table({"row": rows, "value": values}).group_by("row", use_threads=False)
     result = groups.aggregate([("value", function)]).sort_by("row")
     found = result.column(f"value_{function}").combine_chunks()
-    return found if found.type == of else pc.cast(found, of)
+    return found if found.type == data_type else pc.cast(found, data_type)
 
 
-def _join_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _join_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 2, 3)
     _lists(arguments, name, 1)
     values, *texts = arguments
@@ -557,7 +567,7 @@ def _join_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed
     return (made, *(cast_to(text, pa.string()) for text in texts)), pa.string()
 
 
-def _join(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _join(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     """Join texts; NULL elements are replaced by the third argument, or left out."""
     rows = rows_of(arguments)
     arrays = [fill_rows(values, rows) for values in arguments]
@@ -571,7 +581,9 @@ def _join(arguments: Sequence[Values], of: pa.DataType) -> Values:
     return _with_nulls(pc.binary_join(texts, separators), valid_all(arrays))
 
 
-def _sequence_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _sequence_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
     require(name, arguments, 2, 3)
     if not all(arrow.is_integer(a.type) or arrow.is_null(a.type) for a in arguments):
         raise argument_error(name, arguments, "it takes integers")
@@ -585,7 +597,7 @@ def _sequence(*, exclusive: bool, strict: bool) -> Kernel:
     direction is an error. Else such a step gives an empty list, as in DuckDB.
     """
 
-    def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         rows = rows_of(arguments)
         arrays = [fill_rows(values, rows) for values in arguments]
         valid = valid_all(arrays)
@@ -613,12 +625,14 @@ def _sequence(*, exclusive: bool, strict: bool) -> Kernel:
         starts = np.cumsum(counts) - counts
         places = np.arange(int(counts.sum())) - np.repeat(starts, counts)
         values = np.repeat(start, counts) + places * np.repeat(safe, counts)
-        return list_array(of, counts, [pa.array(values)], valid)
+        return list_array(result_type, counts, [pa.array(values)], valid)
 
     return kernel
 
 
-def _repeat_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _repeat_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
     require(name, arguments, 2, 2)
     item, count = arguments
     if not arrow.is_integer(count.type) and not arrow.is_null(count.type):
@@ -626,17 +640,17 @@ def _repeat_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typ
     return (item, cast_to(count, _INT)), pa.list_(item.type)
 
 
-def _repeat(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _repeat(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     rows = rows_of(arguments)
     items, numbers = (fill_rows(values, rows) for values in arguments)
     counts = np.maximum(pc.fill_null(numbers, 0).to_numpy(), 0)
     if float(counts.sum(dtype=np.float64)) > MAX_ELEMENTS:
         raise pa.ArrowInvalid("lists of more than 2,147,483,647 elements")
     values = items.take(pa.array(np.repeat(np.arange(rows), counts)))
-    return list_array(of, counts, [values], valid_all([numbers]))
+    return list_array(result_type, counts, [values], valid_all([numbers]))
 
 
-def _split_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _split_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 2, 2)
     value, pattern = arguments
     if not (is_text(value.type) or arrow.is_null(value.type)) or not isinstance(pattern, Literal):
@@ -645,21 +659,21 @@ def _split_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Type
 
 
 def _split(*, regex: bool) -> Kernel:
-    def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         rows = rows_of(arguments)
         values, separator = fill_rows(arguments[0], rows), arguments[1]
         pattern = separator.as_py() if isinstance(separator, pa.Scalar) else separator[0].as_py()
         if pattern is None:
-            return pa.nulls(rows, of)
+            return pa.nulls(rows, result_type)
         if pattern == "":
-            return _characters(values.cast(pa.string()), of)
+            return _characters(values.cast(pa.string()), result_type)
         split = pc.split_pattern_regex if regex else pc.split_pattern
-        return split(values, pattern).cast(of)
+        return split(values, pattern).cast(result_type)
 
     return kernel
 
 
-def _characters(values: pa.Array, of: pa.DataType) -> pa.Array:
+def _characters(values: pa.Array, data_type: pa.DataType) -> pa.Array:
     """Split texts into their characters, by the bytes at which UTF-8 characters start."""
     counts = pc.fill_null(pc.utf8_length(values), 0).cast(_INT).to_numpy()
     texts = pc.fill_null(values, "")
@@ -672,26 +686,28 @@ def _characters(values: pa.Array, of: pa.DataType) -> pa.Array:
     offsets = np.append(starts, len(data)).astype(np.int32)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     characters = pa.Array.from_buffers(pa.string(), len(starts), buffers)
-    made = list_array(of, counts, [characters], valid_all([values]))
+    made = list_array(data_type, counts, [characters], valid_all([values]))
     empty = pc.fill_null(pc.equal(values, ""), False)
-    return pc.if_else(empty, pa.scalar([""], of), made)
+    return pc.if_else(empty, pa.scalar([""], data_type), made)
 
 
 def _function(name: str, description: str, rule: Rule, kernel: Kernel) -> Function:
     return Function(name, description, rule, kernel)
 
 
-_INTEGER = _list_rule(lambda of: _INT)
+_INTEGER = _list_rule(lambda data_type: _INT)
 _SAME = _list_rule(_same_type)
 
 
-def _flatten_type(of: pa.DataType) -> pa.DataType:
-    inner = of.value_type
+def _flatten_type(data_type: pa.DataType) -> pa.DataType:
+    inner = data_type.value_type
     return pa.list_(inner.value_type if is_list(inner) else pa.null())
 
 
-def _flatten_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
-    typed, result = _list_rule(_flatten_type)(name, arguments, of)
+def _flatten_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
+    typed, result = _list_rule(_flatten_type)(name, arguments, target_type)
     inner = typed[0].type.value_type
     if not is_list(inner) and not arrow.is_null(inner):
         raise argument_error(name, arguments, "it takes a list of lists")

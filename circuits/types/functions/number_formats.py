@@ -114,14 +114,16 @@ def java_float(value: float, shortest: str = "") -> str:
     return f"{'-' if sign else ''}{mantissa}E{int(exponent) + len(digits) - 1}"
 
 
-def _java_floats(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _java_floats(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     encoded = pc.dictionary_encode(fill_rows(arguments[0], row_count(arguments)))
     values = encoded.dictionary.to_numpy(zero_copy_only=False)
     texts = [java_float(float(value), str(value)) for value in values]
-    return pa.array(texts, of).take(encoded.indices)
+    return pa.array(texts, result_type).take(encoded.indices)
 
 
-def _java_float_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _java_float_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
     require(name, arguments, 1, 1)
     value = arguments[0]
     if not arrow.is_float32(value.type):
@@ -213,7 +215,9 @@ def _c_printf(pattern: str, *values: Any) -> str:
         raise ValueError(f"the format {pattern!r} does not suit its arguments: {error}") from None
 
 
-def _printf_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _printf_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
     require(name, arguments, 1, None)
     pattern = arguments[0]
     if arrow.is_null(pattern.type):
@@ -229,10 +233,12 @@ def _printf_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typ
     return tuple(typed), _TEXT
 
 
-def _format_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _format_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
     require(name, arguments, 2, 2)
     kind = "t" if is_text(arguments[1].type) else "i"
-    return Signature("n" + kind, _TEXT)(name, arguments, of)
+    return Signature("n" + kind, _TEXT)(name, arguments, target_type)
 
 
 def _format_number_any(value: Any, how: int | str) -> str | None:
@@ -337,8 +343,10 @@ def _try_to_number(text: str, pattern: str) -> Decimal | None:
         return None
 
 
-def _to_number_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
-    typed, _ = Signature("tt", _TEXT)(name, arguments, of)
+def _to_number_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
+    typed, _ = Signature("tt", _TEXT)(name, arguments, target_type)
     pattern = typed[1]
     if not isinstance(pattern, Literal) or not isinstance(pattern.value, str):
         raise argument_error(name, arguments, "the format is a literal")

@@ -43,9 +43,11 @@ def _compiled(pattern: str) -> re.Pattern[str]:
         raise pa.ArrowInvalid(f"{pattern!r} is no regular expression: {error}") from error
 
 
-def _map_distinct(values: pa.Array, function: Callable[[str], Any], of: pa.DataType) -> pa.Array:
+def _map_distinct(
+    values: pa.Array, function: Callable[[str], Any], data_type: pa.DataType
+) -> pa.Array:
     encoded = pc.dictionary_encode(values)
-    found = pa.array([function(value) for value in encoded.dictionary.to_pylist()], of)
+    found = pa.array([function(value) for value in encoded.dictionary.to_pylist()], data_type)
     return found.take(encoded.indices)
 
 

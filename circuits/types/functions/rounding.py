@@ -30,7 +30,7 @@ from circuits.types.functions.trigonometry import floats
 __all__ = ["FUNCTIONS"]
 
 
-def _rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 1, 2)
     digits = arguments[1] if len(arguments) > 1 else Literal(0, pa.int64())
     if not isinstance(digits, Literal) or not isinstance(digits.value, int):
@@ -50,21 +50,21 @@ def _rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArgum
 
 
 def _kernel(mode: str) -> Kernel:
-    def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         values, digits = arguments[0], int(arguments[1].as_py())
-        if arrow.is_floating(of):
+        if arrow.is_floating(result_type):
             return _scaled(values, digits, mode)
-        if arrow.is_integer(of):
+        if arrow.is_integer(result_type):
             if digits >= 0:
                 return values
             exact = pc.cast(values, pa.decimal256(40, 0))
-            return pc.cast(pc.round(exact, ndigits=max(digits, -30), round_mode=mode), of)
+            return pc.cast(pc.round(exact, ndigits=max(digits, -30), round_mode=mode), result_type)
         source = values.type
         wide = pa.decimal256(76, source.scale)
         rounded = pc.round(
             pc.cast(values, wide), ndigits=min(digits, source.scale), round_mode=mode
         )
-        return pc.cast(rounded, of)
+        return pc.cast(rounded, result_type)
 
     return kernel
 

@@ -86,7 +86,7 @@ class Signature:
         return letters[:count]
 
     def __call__(
-        self, name: str, arguments: Arguments, of: pa.DataType | None = None
+        self, name: str, arguments: Arguments, target_type: pa.DataType | None = None
     ) -> TypedArguments:
         """Return the arguments cast to the kinds of their parameters, and the type of the result.
 
@@ -106,28 +106,28 @@ class Signature:
 
 
 def _fit(name: str, arguments: Arguments, argument: Expression, kind: str) -> Expression:
-    of = argument.type
-    if arrow.is_null(of):
+    data_type = argument.type
+    if arrow.is_null(data_type):
         return cast_to(argument, _NULL_TYPES[kind])
-    is_text_literal = isinstance(argument, Literal) and is_text(of)
+    is_text_literal = isinstance(argument, Literal) and is_text(data_type)
     match kind:
         case "v":
             return argument
-        case "t" if is_text(of):
+        case "t" if is_text(data_type):
             return argument
-        case "y" if is_text(of) or is_binary(of):
+        case "y" if is_text(data_type) or is_binary(data_type):
             return argument
-        case "i" if arrow.is_integer(of):
+        case "i" if arrow.is_integer(data_type):
             return cast_to(argument, pa.int64())
-        case "f" if is_number(of):
+        case "f" if is_number(data_type):
             return cast_to(argument, pa.float64())
-        case "n" if is_number(of):
+        case "n" if is_number(data_type):
             return argument
-        case "b" if arrow.is_boolean(of):
+        case "b" if arrow.is_boolean(data_type):
             return argument
-        case "d" if is_temporal(of) or is_text_literal:
+        case "d" if is_temporal(data_type) or is_text_literal:
             return cast_to(argument, pa.date32())
-        case "m" if is_temporal(of) or is_text_literal:
+        case "m" if is_temporal(data_type) or is_text_literal:
             return cast_to(argument, pa.timestamp("us"))
         case _:
             position = arguments.index(argument) + 1
@@ -144,10 +144,10 @@ def row_count(arguments: Sequence[Values]) -> int:
 def column_kernel(function: Callable[..., pa.Array]) -> Kernel:
     """Return a kernel that calls ``function`` with all arguments as columns of equal length."""
 
-    def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         rows = row_count(arguments)
         found = function(*(fill_rows(values, rows) for values in arguments))
-        return found if found.type == of else pc.cast(found, of)
+        return found if found.type == result_type else pc.cast(found, result_type)
 
     return kernel
 
@@ -168,10 +168,10 @@ def per_distinct_row(function: Callable[..., Any], *, nulls: bool = False) -> Ke
             return None
         return function(*values)
 
-    def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         rows = row_count(arguments)
         if rows == 0:
-            return pa.nulls(0, of)
+            return pa.nulls(0, result_type)
         scalars = [None if isinstance(a, pa.Array) else a.as_py() for a in arguments]
         columns = [_encode(a) if isinstance(a, pa.Array) else None for a in arguments]
         encoded = [column for column in columns if column is not None]
@@ -183,7 +183,7 @@ def per_distinct_row(function: Callable[..., Any], *, nulls: bool = False) -> Ke
             for scalar, column in zip(scalars, columns, strict=True)
         ]
         try:
-            found = pa.array([call(*values) for values in zip(*lists, strict=True)], of)
+            found = pa.array([call(*values) for values in zip(*lists, strict=True)], result_type)
         except pa.ArrowException:
             raise
         except (ValueError, OverflowError, ArithmeticError) as error:

@@ -35,7 +35,9 @@ from circuits.types.functions.type_rules import common_type
 __all__ = ["FUNCTIONS"]
 
 
-def _make_struct_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _make_struct_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
     names = [a.value for a in arguments[::2] if isinstance(a, Literal) and isinstance(a.value, str)]
     if not arguments or len(arguments) % 2 or len(names) != len(arguments) // 2:
         raise argument_error(name, arguments, "it takes names, which are constants, and values")
@@ -45,25 +47,25 @@ def _make_struct_rule(name: str, arguments: Arguments, of: pa.DataType | None) -
     return arguments, pa.struct(fields)
 
 
-def _make_struct(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _make_struct(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     rows = rows_of(arguments)
-    pairs = zip(arguments[1::2], of, strict=True)
+    pairs = zip(arguments[1::2], result_type, strict=True)
     columns = [convert(fill_rows(values, rows), field.type) for values, field in pairs]
-    return struct_array(of, columns, None, rows)
+    return struct_array(result_type, columns, None, rows)
 
 
-def _field_index(of: pa.DataType, wanted: object) -> int:
+def _field_index(data_type: pa.DataType, wanted: object) -> int:
     """Return the place of a field: by its name without case, or by its position from 1."""
     if isinstance(wanted, int):
-        return wanted - 1 if 1 <= wanted <= of.num_fields else -1
-    names = [field.name for field in of]
+        return wanted - 1 if 1 <= wanted <= data_type.num_fields else -1
+    names = [field.name for field in data_type]
     if wanted in names:
         return names.index(wanted)
     folded = [each.casefold() for each in names]
     return folded.index(wanted.casefold()) if str(wanted).casefold() in folded else -1  # type: ignore[attr-defined]
 
 
-def _field_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _field_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 2, 2)
     struct, wanted = arguments
     if not arrow.is_struct(struct.type):
@@ -78,7 +80,7 @@ def _field_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Type
     return (struct, place), struct.type.field(index).type
 
 
-def _field(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _field(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     rows = rows_of(arguments)
     struct, place = fill_rows(arguments[0], rows), arguments[1]
     index = place.as_py() if isinstance(place, pa.Scalar) else place[0].as_py()
@@ -86,7 +88,7 @@ def _field(arguments: Sequence[Values], of: pa.DataType) -> Values:
 
 
 def _map_rule(result: Callable[[pa.DataType], pa.DataType]) -> Rule:
-    def rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+    def rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
         require(name, arguments, 1, 1)
         if not arrow.is_map(arguments[0].type):
             raise argument_error(name, arguments, "it takes a map")
@@ -95,7 +97,9 @@ def _map_rule(result: Callable[[pa.DataType], pa.DataType]) -> Rule:
     return rule
 
 
-def _make_map_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _make_map_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
     require(name, arguments, 2, 2)
     if not all(is_list(a.type) for a in arguments):
         raise argument_error(name, arguments, "it takes a list of keys and a list of values")
@@ -119,7 +123,7 @@ def _check_keys(counts: np.ndarray, keys: pa.Array) -> None:
         raise pa.ArrowInvalid(f"key {key} is twice in a map")
 
 
-def _make_map(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _make_map(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     rows = rows_of(arguments)
     arrays = [fill_rows(values, rows) for values in arguments]
     valid = valid_all(arrays)
@@ -134,23 +138,25 @@ def _make_map(arguments: Sequence[Values], of: pa.DataType) -> Values:
     if valid is not None:
         counts = np.zeros(rows, np.int64)
         counts[valid] = keys.counts
-    return list_array(of, counts, [keys.values, values.values], valid)
+    return list_array(result_type, counts, [keys.values, values.values], valid)
 
 
 def _map_part(place: int) -> Callable[[Sequence[Values], pa.DataType], Values]:
-    def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         array = arguments[0]
         counts, parts = list_parts(array)
-        return list_array(of, counts, [parts[place]], valid_all([array]))
+        return list_array(result_type, counts, [parts[place]], valid_all([array]))
 
     return kernel
 
 
-def _map_entries(arguments: Sequence[Values], of: pa.DataType) -> Values:
-    return arguments[0].cast(of)
+def _map_entries(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    return arguments[0].cast(result_type)
 
 
-def _from_entries_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _from_entries_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
     require(name, arguments, 1, 1)
     entry = arguments[0].type.value_type if is_list(arguments[0].type) else pa.null()
     if not arrow.is_struct(entry) or entry.num_fields != 2:
@@ -158,23 +164,23 @@ def _from_entries_rule(name: str, arguments: Arguments, of: pa.DataType | None) 
     return arguments, pa.map_(entry.field(0).type, entry.field(1).type)
 
 
-def _from_entries(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _from_entries(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     lists = Lists.of(arguments[0])
     if lists.values.null_count:
         raise pa.ArrowInvalid("an entry of a map is NULL")
     keys, values = lists.values.flatten()
     _check_keys(lists.counts, keys)
-    return list_array(of, lists.counts, [keys, values], lists.valid)
+    return list_array(result_type, lists.counts, [keys, values], lists.valid)
 
 
-def _map_size(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _map_size(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     array = arguments[0]
     valid = valid_all([array])
     return pa.array(list_parts(array)[0], mask=None if valid is None else ~valid)
 
 
 def _key_rule(result: pa.DataType | None) -> Rule:
-    def rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+    def rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
         require(name, arguments, 2, 2)
         value, key = arguments
         if not arrow.is_map(value.type):
@@ -200,18 +206,20 @@ def _find_key(arguments: Sequence[Values]) -> tuple[list[pa.Array], np.ndarray, 
     return arrays, places, found
 
 
-def _map_value(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _map_value(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     arrays, places, found = _find_key(arguments)
     return list_parts(arrays[0])[1][1].take(pa.array(places, mask=~found))
 
 
-def _map_contains(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _map_contains(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     arrays, _, found = _find_key(arguments)
     valid = valid_all(arrays)
     return pa.array(found, mask=None if valid is None else ~valid)
 
 
-def _map_concat_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _map_concat_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
     require(name, arguments, 1, None)
     if not all(arrow.is_map(a.type) for a in arguments):
         raise argument_error(name, arguments, "it takes maps")
@@ -219,7 +227,7 @@ def _map_concat_rule(name: str, arguments: Arguments, of: pa.DataType | None) ->
     return tuple(cast_to(a, target) for a in arguments), target
 
 
-def _map_concat(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _map_concat(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     rows = rows_of(arguments)
     arrays = [fill_rows(values, rows) for values in arguments]
     valid = valid_all(arrays)
@@ -234,7 +242,7 @@ def _map_concat(arguments: Sequence[Values], of: pa.DataType) -> Values:
     )
     counts = np.bincount(owners[order], minlength=rows)
     _check_keys(counts, keys)
-    return list_array(of, counts, [keys, values], valid)
+    return list_array(result_type, counts, [keys, values], valid)
 
 
 FUNCTIONS = (

@@ -53,7 +53,7 @@ def text_rule(kinds: str, least: int, result: pa.DataType | None = None) -> Rule
         result: The type of the result; None for the type of the first argument.
     """
 
-    def rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+    def rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
         require(name, arguments, least, len(kinds))
         typed = tuple(
             _cast_argument(name, arguments, argument, kind)
@@ -76,24 +76,26 @@ def _cast_argument(name: str, arguments: Arguments, argument: Expression, kind: 
     return argument
 
 
-def _concat_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _concat_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
     require(name, arguments, 1, None)
     texts = tuple(a if is_text(a.type) else cast_to(a, pa.string()) for a in arguments)
     target = plain(common_type(text.type for text in texts))
     return tuple(cast_to(text, target) for text in texts), target
 
 
-def _concat(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _concat(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     rows = max(len(values) for values in arguments if isinstance(values, pa.Array))
     if sum(upper_bound(values, rows) for values in arguments) > MAX_STRING_BYTES:
         check_lengths(np.sum([byte_lengths(values, rows) for values in arguments], axis=0))
-    return pc.binary_join_element_wise(*arguments, pa.scalar("", of))
+    return pc.binary_join_element_wise(*arguments, pa.scalar("", result_type))
 
 
 def _unary_kernel(function: Callable[..., Any], **options: Any) -> Kernel:
-    def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         result = function(arguments[0], **options)
-        return result if result.type == of else pc.cast(result, of)
+        return result if result.type == result_type else pc.cast(result, result_type)
 
     return kernel
 
@@ -206,7 +208,7 @@ def _padding_bytes(padding: str, characters: int) -> int:
     return repetitions * len(padding.encode()) + len(padding[:remainder].encode())
 
 
-def _repeat(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _repeat(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     rows = max(len(values) for values in arguments if isinstance(values, pa.Array))
     text, count = (fill_rows(values, rows) for values in arguments)
     lengths = byte_lengths(text, rows)

@@ -44,7 +44,9 @@ def _amounts(name: str, arguments: Arguments, count: int) -> tuple[Expression, .
     return tuple(cast_to(amount, pa.int64()) for amount in arguments[1:])
 
 
-def _bucket_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _bucket_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
     size, offset = _amounts(name, arguments, 2)
     if isinstance(size, Literal) and size.value <= 0:
         raise argument_error(name, arguments, "the size of a bucket is 1 or more")
@@ -55,7 +57,7 @@ def _bucket_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typ
     return (value, size, offset), value.type
 
 
-def _month_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _month_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     size, offset = _amounts(name, arguments, 2)
     if isinstance(size, Literal) and size.value <= 0:
         raise argument_error(name, arguments, "the size of a bucket is 1 month or more")
@@ -93,7 +95,7 @@ def _with_ticks(values: pa.Array, ticks: Int64s, old: Int64s) -> Values:
     return array.view(values.type)
 
 
-def _bucket(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _bucket(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     values = _rows(arguments)
     size, offset = _literals(arguments[1:])
     ticks = ticks_of(values)
@@ -105,7 +107,7 @@ def _bucket(arguments: Sequence[Values], of: pa.DataType) -> Values:
     return _with_ticks(values, finite - (finite - offset % size) % size, ticks)
 
 
-def _months(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _months(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     values = _rows(arguments)
     size, offset = _literals(arguments[1:])
     ticks = ticks_of(values)

@@ -52,9 +52,9 @@ def ticks_of(values: pa.Array) -> Int64s:
     return np.asarray(numbers.to_numpy(zero_copy_only=False)).astype(np.int64, copy=False)
 
 
-def is_infinite(ticks: Int64s, of: pa.DataType) -> Bools:
+def is_infinite(ticks: Int64s, data_type: pa.DataType) -> Bools:
     """Return a mask of the integers of a date or timestamp type that are infinities."""
-    mask: Bools = np.abs(ticks) == (MAX_DAY if arrow.is_date32(of) else INFINITE)
+    mask: Bools = np.abs(ticks) == (MAX_DAY if arrow.is_date32(data_type) else INFINITE)
     return mask
 
 
