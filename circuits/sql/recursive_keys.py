@@ -154,9 +154,15 @@ class _DirectionReader:
         self._name = name
         self._column = column
         self._better = better
+        self._directions: dict[int, tuple[Direction, ...]] = {}  # by the id of the plan node
 
     def read(self, plan: PlanNode) -> tuple[Direction, ...]:
-        """Return the direction of each column."""
+        """Return the direction of each column; visits each node once."""
+        if id(plan) not in self._directions:
+            self._directions[id(plan)] = self._read(plan)
+        return self._directions[id(plan)]
+
+    def _read(self, plan: PlanNode) -> tuple[Direction, ...]:
         match plan:
             case RecursiveReference(name) if name == self._name:
                 return tuple(
