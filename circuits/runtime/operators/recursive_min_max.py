@@ -102,7 +102,7 @@ class RecursiveMinMaxOperator:
         staged = self.trace.prepare(candidates)
         keys = changed_groups(candidates, range(len(rows) - 2))
         histories = self._read_histories(candidates, keys, staged)
-        key_indices, history_rows = histories.places, histories.rows
+        key_indices, history_rows = histories.prefix_index, histories.rows
         starts = change_mask(key_indices) | change_mask(history_rows[0])
         best_parts = []
         weight_parts = []
@@ -146,8 +146,8 @@ class RecursiveMinMaxOperator:
         key_indices = np.repeat(np.arange(len(first)), np.diff([*first, len(candidates)]))
         earliest = np.minimum.reduceat(rows[-1], first)
         stored = prefix_lookup(self.trace, keys, limit=1)
-        is_settled = stored.rows[1] < earliest[stored.places]
-        settled_keys = stored.places[is_settled]
+        is_settled = stored.rows[1] < earliest[stored.prefix_index]
+        settled_keys = stored.prefix_index[is_settled]
         least = np.full(len(first), MIN_INT64)
         least[settled_keys] = stored.rows[0, is_settled]
         is_unsettled = np.ones(len(first), np.bool_)
@@ -165,16 +165,19 @@ class RecursiveMinMaxOperator:
         partial = prefix_lookup(self.trace, prefixes, signed=True, step=staged)
         # A value that was deleted before its insertion has no iteration at which it becomes best.
         old_rows = np.flatnonzero(partial.old)
-        first_rows = old_rows[change_mask(partial.places[old_rows])]
-        is_least = values[partial.places[first_rows]] == least[owners[partial.places[first_rows]]]
+        first_rows = old_rows[change_mask(partial.prefix_index[old_rows])]
+        is_least = (
+            values[partial.prefix_index[first_rows]]
+            == least[owners[partial.prefix_index[first_rows]]]
+        )
         first_rows = first_rows[is_least]
         if (partial.old[first_rows] < 0).any() or not len(settled):
             return prefix_lookup(self.trace, keys, signed=True, step=staged)
         unsettled = np.flatnonzero(is_unsettled)
         complete = prefix_lookup(self.trace, keys[:, unsettled], signed=True, step=staged)
-        partial_rows = np.stack((values[partial.places], partial.rows[0]))
+        partial_rows = np.stack((values[partial.prefix_index], partial.rows[0]))
         return PrefixRows(
-            np.concatenate((owners[partial.places], unsettled[complete.places])),
+            np.concatenate((owners[partial.prefix_index], unsettled[complete.prefix_index])),
             np.concatenate((partial_rows, complete.rows), axis=1),
             np.concatenate((partial.old, complete.old)),
             np.concatenate((partial.new, complete.new)),

@@ -210,7 +210,7 @@ def test_an_unsupported_construct_is_named_with_its_place(query, dialect, words)
     [
         ("a[7]", "position 7 of a list with 3 elements"),
         ("element_at(a, 7)", "position 7 of a list with 3 elements"),
-        ("map_from_arrays(array('k', 'k'), array(1, 2))", "key k is twice in a map"),
+        ("map_from_arrays(array('k', 'k'), array(1, 2))", "key k occurs twice in a map"),
         ("map_from_arrays(array('k'), array(1, 2))", "1 keys and 2 values"),
         ("map(y, 1)", "a key of a map is NULL"),
         ("slice(a, 0, 1)", "position 0 of a slice"),
