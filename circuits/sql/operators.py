@@ -101,10 +101,12 @@ def _read_position(clause: Clause, node: exp.StrPosition) -> Expression:
 def _read_zone(clause: Clause, node: exp.AtTimeZone) -> Expression:
     """Read AT TIME ZONE, between the local time of a zone and a moment with a zone."""
     value, zone = clause.read_arguments(node, "this", "zone")
-    of = value.type
-    if not arrow.is_timestamp(of):
-        raise clause.source.unsupported(node, f"AT TIME ZONE of {of}", "cast it to a timestamp")
-    if of.tz is None:
+    data_type = value.type
+    if not arrow.is_timestamp(data_type):
+        raise clause.source.unsupported(
+            node, f"AT TIME ZONE of {data_type}", "cast it to a timestamp"
+        )
+    if data_type.tz is None:
         found = clause.call(node, "from_zone", value, zone)
         return clause.call(node, "cast", found, type=pa.timestamp("us", "UTC"))
     return clause.call(node, "to_zone", value, zone)

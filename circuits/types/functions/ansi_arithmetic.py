@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pyarrow import types as arrow
 
 from circuits.plan.expressions import Expression, Literal
-from circuits.types.functions.argument_rows import fill_rows, relabel_scale
+from circuits.types.functions.argument_rows import fill_rows, relabel_scale, row_count
 from circuits.types.functions.arithmetic import as_numbers
 from circuits.types.functions.coercion import cast_to
 from circuits.types.functions.function import Arguments, Function, Kernel, TypedArguments, Values
@@ -49,7 +49,7 @@ def adjusted_decimal(precision: int, scale: int) -> pa.DataType:
     return pa.decimal128(max(precision, 1), scale)
 
 
-def ansi_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def ansi_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     """Type rule of two numbers, as the docstring of the module says."""
     operands = as_numbers(name, arguments, 2, 2)
     types = [operand.type for operand in operands]
@@ -75,10 +75,10 @@ def ansi_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedA
 
 
 def _checked(function: Callable[..., Any]) -> Kernel:
-    def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
-        if not arrow.is_decimal(of):
+    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+        if not arrow.is_decimal(result_type):
             return function(*arguments)
-        rows = max(len(side) for side in arguments if isinstance(side, pa.Array))
+        rows = row_count(arguments)
         if function is pc.multiply_checked:
             sides = [
                 _widen(side, rows, side.type.scale, digits)
@@ -88,9 +88,9 @@ def _checked(function: Callable[..., Any]) -> Kernel:
             scale = max(side.type.scale for side in arguments)
             sides = [_widen(side, rows, scale, 75) for side in arguments]
         exact = function(*sides)
-        if exact.type.scale > of.scale:
-            exact = pc.round(exact, ndigits=of.scale, round_mode="half_towards_infinity")
-        return pc.cast(exact, of)
+        if exact.type.scale > result_type.scale:
+            exact = pc.round(exact, ndigits=result_type.scale, round_mode="half_towards_infinity")
+        return pc.cast(exact, result_type)
 
     return kernel
 
