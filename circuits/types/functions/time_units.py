@@ -96,8 +96,8 @@ def convert_unit(values: pa.Array, target: pa.DataType) -> pa.Array:
     if arrow.is_date(source):
         fits = infinite | (np.abs(ticks) <= MAX_DAY_US)
         days = np.where(fits & ~infinite, ticks, 0)
-        result, fine = to_unit(days * DAY_US, "us", target.unit)
-        fits &= fine
+        result, fits_unit = to_unit(days * DAY_US, "us", target.unit)
+        fits &= fits_unit
         result = np.where(infinite, np.sign(ticks) * INFINITE, result)
     elif arrow.is_date(target):
         micros, fits = to_unit(ticks, source.unit, "us")
