@@ -223,8 +223,8 @@ def _evaluate_lambda(frame: _Frame, expression: Call) -> Values:
     captured = [fill_rows(frame.value(other), frame.rows) for other in others]
     if expression.function == "list_reduce":
         return _reduce(lists, body.value, captured, plain(expression.type))
-    owners = pa.array(lists.rows)
-    columns = [lists.values, pa.array(lists.places), *(each.take(owners) for each in captured)]
+    owners = pa.array(lists.owners)
+    columns = [lists.values, pa.array(lists.positions), *(each.take(owners) for each in captured)]
     elements = _Frame(lambda index: columns[index], len(lists.values))
     values = fill_rows(elements.value(body.value), elements.rows)
     return apply_lambda(expression.function, lists, values, plain(expression.type))
@@ -235,7 +235,7 @@ def _reduce(
 ) -> pa.Array:
     result, *outer = captured
     result = result if result.type == target else pc.cast(result, target)
-    place, rows = 0, np.flatnonzero(lists.counts)
+    place, rows = 0, np.flatnonzero(lists.lengths)
     while len(rows):
         at = pa.array(rows)
         elements = lists.values.take(pa.array(lists.starts[rows] + place))
@@ -247,7 +247,7 @@ def _reduce(
         selected[rows] = len(result) + np.arange(len(rows))
         result = pa.concat_arrays([result, values]).take(pa.array(selected))
         place += 1
-        rows = rows[lists.counts[rows] > place]
+        rows = rows[lists.lengths[rows] > place]
     if lists.valid is None:
         return result
     return pc.if_else(pa.array(lists.valid), result, pa.scalar(None, target))

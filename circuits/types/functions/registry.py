@@ -1,4 +1,4 @@
-"""All functions by name. Each family of functions is a module."""
+"""The table of all functions, by name. Each family of functions is a module with ``FUNCTIONS``."""
 
 from __future__ import annotations
 
