@@ -1,4 +1,8 @@
-"""Functions of texts and bytes in dialect spark: parts, patterns, encodings, hashes, formats."""
+"""Functions of texts and bytes in dialect spark: parts, patterns, encodings, hashes, formats.
+
+``coerce`` and ``kinds`` take one letter per argument, its kind: ``t`` is a text, ``i`` an integer,
+``y`` a text or bytes (`circuits.types.functions.signatures`).
+"""
 
 from __future__ import annotations
 
@@ -33,8 +37,6 @@ from circuits.types.arrow_types import is_nested
 __all__ = ["BUILDERS"]
 
 _HEX: Final = string_literal("hex")
-
-
 _EMPTY: Final = string_literal("")
 
 
@@ -100,7 +102,7 @@ def _to_binary(
     return clause.call(node, "from_hex" if name == "hex" else "unbase64", value)
 
 
-def _unordered_replace(
+def _replace(
     clause: Clause,
     node: exp.Expr,
     value: Expression,
@@ -243,7 +245,7 @@ BUILDERS: Final[dict[str, Builder]] = {
     "mask": named("mask"),
     "quote": named("quote"),
     "repeat": named("repeat", kinds="ti"),
-    "replace": fixed((2, 3), _unordered_replace),
+    "replace": fixed((2, 3), _replace),
     "reverse": fixed(1, _reverse),
     "space": named("space"),
     "split_part": named("split_part_checked"),
@@ -258,7 +260,7 @@ BUILDERS: Final[dict[str, Builder]] = {
     "rlike": named("regexp_matches", kinds="tt"),
     "regexp_count": named("regexp_count", kinds="tt"),
     "regexp_extract": named("regexp_extract", defaults=[integer_literal(1)], kinds="tti", least=2),
-    "regexp_instr": named("regexp_position", [0, 1]),
+    "regexp_instr": named("regexp_position", order=[0, 1]),
     "regexp_replace": _regexp_replace,
     "regexp_substr": named("regexp_substring"),
     "try_url_decode": trying(named("url_decode")),
