@@ -1,9 +1,12 @@
 """Terms as typed expressions over columns.
 
-The functions are those of `circuits.types.functions`, and some of Clojure: ``quot`` and ``rem`` are
-other names; ``number?`` and ``string?`` test the type of a column, so they are constant except for
-NULL, for which they are false; ``re-find`` takes patterns without special characters, except ``^``
-at the start and ``$`` at the end. Any other pattern raises an error.
+The functions are those of `circuits.types.functions`, and some of Clojure:
+
+- ``quot`` and ``rem`` are names of ``int_divide`` and ``modulo``.
+- ``number?`` and ``string?`` test the type of a column, so they have one value for all rows of the
+  column that are not NULL. They are false for NULL.
+- ``re-find`` takes patterns without special characters, except ``^`` at the start and ``$`` at the
+  end. Any other pattern raises an error.
 """
 
 from __future__ import annotations

@@ -223,12 +223,11 @@ class _FinalityCheck:
             case UserCall(input):
                 return self.branches(input)
             case Unnest(input):
-                kept = input.fields[:-1]
-                same = [
-                    _Projection(place, place, Column(0, field.type))
-                    for place, field in enumerate(kept)
+                unchanged = [
+                    _Projection(column, column, Column(0, field.type))
+                    for column, field in enumerate(input.fields[:-1])
                 ]
-                return _project(self.branches(input), same)
+                return _project(self.branches(input), unchanged)
             case Union(inputs):
                 return tuple(branch for input in inputs for branch in self.branches(input))
             case CrossJoin(inputs):

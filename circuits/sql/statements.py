@@ -26,7 +26,7 @@ from circuits.sql.declarations import (
     view_properties,
 )
 from circuits.sql.environment import Environment, names_table, rename_columns
-from circuits.sql.equations import Equation, find_cycles, plan_equations
+from circuits.sql.equations import Equation, order_by_needs, plan_equations
 from circuits.sql.readers import READERS
 from circuits.sql.select_builder import QueryReader
 from circuits.sql.source import SqlSource
@@ -258,7 +258,7 @@ def order_statements(
         )
         for key, number in numbers.items()
     }
-    return [tuple(numbers[key] for key in keys) for keys in find_cycles(names)]
+    return [tuple(numbers[key] for key in keys) for keys in order_by_needs(names)]
 
 
 def _reads_view(tree: exp.Expr, name: str) -> bool:

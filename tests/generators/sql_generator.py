@@ -87,8 +87,8 @@ class Writer:
         for index, kind in enumerate(kinds):
             wider = {"int": ("int", "decimal"), "decimal": ("decimal", "int")}.get(kind, (kind,))
             columns = [(c, k) for c, k in KINDS[table].items() if k in wider]
-            item, of = self.pick(columns) if columns else (self.literal(kind), kind)
-            found.append("decimal" if "decimal" in (of, kind) else kind)
+            item, data_type = self.pick(columns) if columns else (self.literal(kind), kind)
+            found.append("decimal" if "decimal" in (data_type, kind) else kind)
             items.append(f"{item} AS c{index}")
         word = self.pick(
             ["UNION", "UNION ALL", "EXCEPT", "EXCEPT ALL", "INTERSECT", "INTERSECT ALL"]

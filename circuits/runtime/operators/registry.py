@@ -182,7 +182,9 @@ def _recursive_distinct(plan: RecursiveDistinct, context: OperatorContext) -> Op
     if mode.kind == "bag":
         return RecursiveBagOperator()
     assert mode.column is not None
-    return RecursiveMinMaxOperator(len(plan.fields), mode.column, least=mode.kind == "min")
+    return RecursiveMinMaxOperator(
+        len(plan.fields), mode.column, least=mode.kind == "min", keeps_null=mode.keeps_null
+    )
 
 
 #: The factory of each node class of physical plans. The nodes Scan (an input), RecursiveReference
