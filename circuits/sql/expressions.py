@@ -6,14 +6,15 @@ window functions.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Final
 
 import pyarrow as pa
 from sqlglot import exp
 
-from circuits.plan.expressions import Expression
+from circuits.plan.expressions import Expression, Literal
 from circuits.sql.clause import Clause, Reader
-from circuits.sql.literals import NULL
+from circuits.sql.literals import NULL, integer_literal
 
 __all__ = ["READERS"]
 
@@ -29,11 +30,14 @@ def _read_parentheses(clause: Clause, node: exp.Paren) -> Expression:
     return clause.read(node.this)
 
 
-def _arithmetic_reader(function: str) -> Reader:
-    def read(clause: Clause, node: exp.Expr) -> Expression:
-        return clause.call(node, function, *clause.read_arguments(node, "this", "expression"))
-
-    return read
+def _read_product(clause: Clause, node: exp.Mul) -> Expression:
+    """Read ``*`` of numbers, or of an integer and an interval without months."""
+    left, right = clause.read_arguments(node, "this", "expression")
+    for interval, count in ((left, right), (right, left)):
+        if isinstance(interval, Literal) and pa.types.is_duration(interval.type):
+            micros = integer_literal(interval.value // timedelta(microseconds=1))
+            return clause.call(node, "duration_of_micros", count, micros)
+    return clause.call(node, "multiply", left, right)
 
 
 def _read_division(clause: Clause, node: exp.Div) -> Expression:
@@ -114,7 +118,7 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.IgnoreNulls: _read_aggregate,
     exp.IntDiv: _read_integer_division,
     exp.Mod: _read_modulo,
-    exp.Mul: _arithmetic_reader("multiply"),
+    exp.Mul: _read_product,
     exp.Paren: _read_parentheses,
     exp.RespectNulls: _read_aggregate,
     exp.Subquery: _read_subquery,

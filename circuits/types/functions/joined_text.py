@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +32,9 @@ def _join(arguments: Sequence[Values], of: pa.DataType) -> Values:
         lengths.append(len(parts) * byte_lengths(separator, rows))
         check_lengths(np.sum(lengths, axis=0))
     parts = [pc.cast(part, of) for part in parts]
+    # Arrow leaves out a row whose parts are all NULL, so such a row gets an empty first part.
+    has_no_part = reduce(pc.and_, map(pc.is_null, parts))
+    parts[0] = pc.if_else(has_no_part, pa.scalar("", of), parts[0])
     return pc.binary_join_element_wise(*parts, pc.cast(separator, of), null_handling="skip")
 
 
