@@ -35,11 +35,13 @@ __all__ = [
     "add_delta",
     "case_of",
     "compile_case",
+    "cut",
     "deltas",
     "differ",
     "draw_case",
     "last_view",
     "maintained",
+    "split_late",
 ]
 
 Rows = Counter[tuple[Any, ...]]
@@ -80,13 +82,15 @@ class Case:
         return "\n".join(lines)
 
 
-def draw_case(seed: int, dialect: str = "duckdb", steps: int = 4) -> Case:
-    """Return the case of a seed."""
+def draw_case(
+    seed: int, dialect: str = "duckdb", steps: int = 4, advance: timedelta = timedelta()
+) -> Case:
+    """Return the case of a seed, with timestamps that are later in each step by ``advance``."""
     rng = random.Random(seed)
     tables = {name: dict(kinds) for name, kinds in KINDS_OF_TABLES.items()}
     writer = Writer(rng, tables, dialect)
     program = writer.program()
-    changes = random_steps(rng, rng.randint(2, steps))
+    changes = random_steps(rng, rng.randint(2, steps), advance=advance)
     times, now = [], START
     for _ in changes:
         now += timedelta(seconds=rng.choice([0, 5, 7, 20]))
@@ -194,8 +198,8 @@ def case_of(text: str, seed: int) -> Case:
     return replace(drawn, program=Program((), text, text))
 
 
-def compile_case(case: Case) -> Circuit:
-    return compile_sql(case.program.text, SCHEMAS)
+def compile_case(case: Case, **options: Any) -> Circuit:
+    return compile_sql(case.program.text, SCHEMAS, **options)
 
 
 def deltas(changes: Changes) -> dict[str, pa.Table]:
@@ -213,3 +217,51 @@ def maintained(circuit: Circuit, steps: Sequence[Changes], now: datetime) -> Row
     for changes in steps:
         add_delta(total, circuit.step(deltas(changes), now=now)[last_view(circuit)])
     return total
+
+
+def cut(steps: Sequence[Changes], rng: random.Random) -> list[Changes]:
+    """Return the same changes in another order and other steps.
+
+    Each row is still inserted before it is deleted.
+    """
+    flat = [
+        (name, row, weight)
+        for changes in steps
+        for name, rows in changes.items()
+        for row, weight in rows
+    ]
+    shuffled = rng.sample(flat, len(flat))
+    places: dict[tuple[str, str], list[int]] = {}
+    for place, (name, row, _) in enumerate(shuffled):
+        places.setdefault((name, repr(row)), []).append(place)
+    for same in places.values():
+        changes_of_row = sorted((shuffled[place] for place in same), key=lambda c: -c[2])
+        for place, change in zip(same, changes_of_row, strict=True):
+            shuffled[place] = change
+    parts: list[Changes] = [{}]
+    for name, row, weight in shuffled:
+        if rng.random() < 0.2:
+            parts.append({})
+        parts[-1].setdefault(name, []).append((row, weight))
+    return parts
+
+
+def split_late(changes: Changes, newest: dict[str, datetime], lateness: timedelta) -> Changes:
+    """Return the changes that are on time, and take up their times in ``newest``, by table.
+
+    A row is late if it is older than the newest row of the steps before by more than ``lateness``.
+    A row without a time is rejected as well.
+    """
+    accepted: Changes = {}
+    for name, rows in changes.items():
+        place = SCHEMAS[name].get_field_index("ts")
+        if place < 0:
+            accepted[name] = rows
+            continue
+        limit = newest[name] - lateness if name in newest else datetime.min
+        on_time = [c for c in rows if c[0][place] is not None and c[0][place] >= limit]
+        times = [row[place] for row, _ in on_time]
+        if times:
+            newest[name] = max([*times, newest.get(name, datetime.min)])
+            accepted[name] = on_time
+    return accepted

@@ -45,6 +45,7 @@ class Choices:
         tables: The kinds of the columns of each table and view.
         used: How often each construct occurs.
         outer: The columns of enclosing queries that a subquery may name.
+        row_order: The window of functions that number the rows of the SELECT, once there is one.
     """
 
     rng: random.Random
@@ -53,6 +54,7 @@ class Choices:
     aliases: int = 0
     used: Counter[str] = field(default_factory=Counter)
     outer: list[Column] = field(default_factory=list)
+    row_order: str = ""
 
     def chance(self, percent: int) -> bool:
         return self.rng.randrange(100) < percent

@@ -57,10 +57,13 @@ DOMAINS: dict[pa.DataType, list[Any]] = {
 Changes = dict[str, list[tuple[tuple[Any, ...], int]]]
 
 
-def random_steps(rng: random.Random, steps: int, most: int = 4) -> list[Changes]:
+def random_steps(
+    rng: random.Random, steps: int, most: int = 4, advance: timedelta = timedelta()
+) -> list[Changes]:
     """Draw inserts and deletes; a row is deleted at most as often as it is there.
 
-    The first step has more rows, so that joins find partners.
+    The first step has more rows, so that joins find partners. The timestamps of each step are
+    later than those of the step before by ``advance``.
     """
     present: dict[str, Counter[str]] = {name: Counter() for name in SCHEMAS}
     rows: dict[str, dict[str, tuple[Any, ...]]] = {name: {} for name in SCHEMAS}
@@ -73,10 +76,7 @@ def random_steps(rng: random.Random, steps: int, most: int = 4) -> list[Changes]
                 if known and rng.random() < 0.35:
                     key, weight = rng.choice(known), -1
                 else:
-                    row = tuple(
-                        rng.choice(JSON if field.name == "j" else DOMAINS[field.type])
-                        for field in schema
-                    )
+                    row = random_row(rng, schema, number * advance)
                     key, weight = repr(row), rng.choice([1, 1, 2])
                     rows[name][key] = row
                 present[name][key] += weight
@@ -84,6 +84,12 @@ def random_steps(rng: random.Random, steps: int, most: int = 4) -> list[Changes]
                 step.setdefault(name, []).append((rows[name][key], weight))
         changes.append(step)
     return changes
+
+
+def random_row(rng: random.Random, schema: pa.Schema, later: timedelta) -> tuple[Any, ...]:
+    """Draw a row; its timestamps are later by a duration."""
+    values = [rng.choice(JSON if field.name == "j" else DOMAINS[field.type]) for field in schema]
+    return tuple(value + later if isinstance(value, datetime) else value for value in values)
 
 
 def table_of_changes(name: str, changes: list[tuple[tuple[Any, ...], int]]) -> pa.Table:

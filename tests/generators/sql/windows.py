@@ -26,20 +26,22 @@ class Windows(Expressions):
     def window_call(self, scope: Sequence[Column]) -> tuple[str, str, str]:
         """Return a call, its window, and the kind of its result.
 
-        Functions that depend on the order of equal rows have an order of all columns; the window
-        has columns of kinds without a common order only in PARTITION BY.
+        Functions that depend on the order of equal rows have an order of all columns, the same one
+        in the whole SELECT: two orders may number two equal rows differently.
         """
         self.count("window function")
         scope = [column for column in scope if column.kind in ORDERED] or [Column("1", "int")]
         column = self.pick(scope)
         partition = f"PARTITION BY {self.pick(scope).text} " if self.chance(60) else ""
-        all_columns = f"{partition}ORDER BY {self.order(self.shuffled(scope))}"
+        if not self.row_order:
+            self.row_order = f"{partition}ORDER BY {self.order(self.shuffled(scope))}"
+        all_columns = self.row_order
         keys = [self.pick(scope) for _ in range(self.pick([0, 1, 1, 2]))]
         window = f"{partition}ORDER BY {self.order(keys)}" if keys else partition
         form = self.pick(["rank", "number", "neighbour", "value", "aggregate", "aggregate"])
         if form == "rank":
             name = self.pick(["rank", "dense_rank", "percent_rank", "cume_dist"])
-            window = window if keys else all_columns
+            window = window if keys else f"{partition}ORDER BY {self.pick(scope).text}"
             return f"{name}()", window, "int" if name.endswith("k") and name[0] != "p" else "real"
         if form == "number":
             return self.pick(["row_number()", "ntile(2)", "ntile(3)"]), all_columns, "int"
@@ -91,6 +93,7 @@ class Windows(Expressions):
 
     def windowed(self, source: str, scope: Sequence[Column]) -> tuple[str, list[str]]:
         """Write a SELECT over a source with its WHERE: columns, window functions and QUALIFY."""
+        self.row_order = ""
         columns = [self.expression(scope, 1) for _ in range(self.pick([1, 2]))]
         items = [f"{column.text} AS c{i}" for i, column in enumerate(columns)]
         kinds = [column.kind for column in columns]
