@@ -59,7 +59,7 @@ def _read_add(clause: Clause, node: exp.Anonymous) -> Expression:
         for amount in INTERVAL_UNITS[name]
     ]
     has_zone = not arrow.is_timestamp(value.type) or value.type.tz is not None
-    moved = clause.call(node, "shift_moment", value, *amounts)
+    moved = clause.call(node, "shift_timestamp", value, *amounts)
     if not has_zone and not _was_text(clause, parts[2]):
         return moved
     return clause.call(node, "cast", moved, type=pa.timestamp("us", "UTC"))

@@ -86,7 +86,7 @@ def named(
             present = [index for index in order if index < len(arguments)]
             arguments = [arguments[index] for index in present]
         signature = signature_of(function)
-        wanted = len(kinds) if kinds else signature.most if signature else None
+        wanted = len(kinds) if kinds else signature.max_arguments if signature else None
         if defaults and wanted is not None and len(arguments) < wanted:
             missing = wanted - len(arguments)
             arguments = [*arguments, *defaults[max(0, len(defaults) - missing) :]]

@@ -86,7 +86,9 @@ def _from_unixtime(
 ) -> Expression:
     (seconds,) = coerce(clause, node, [seconds], "i")
     micros = clause.call(node, "multiply", seconds, integer_literal(1_000_000))
-    return clause.call(node, "date_format", clause.call(node, "moment_of_micros", micros), pattern)
+    return clause.call(
+        node, "date_format", clause.call(node, "timestamp_of_micros", micros), pattern
+    )
 
 
 def _timestamp_of(unit: int) -> Builder:
@@ -100,7 +102,7 @@ def _timestamp_of(unit: int) -> Builder:
         value = clause.call(node, "multiply", value, integer_literal(unit))
         if not arrow.is_integer(value.type):
             value = clause.call(node, "cast", clause.call(node, "trunc", value), type=pa.int64())
-        return _instant(clause, node, clause.call(node, "moment_of_micros", value))
+        return _instant(clause, node, clause.call(node, "timestamp_of_micros", value))
 
     return build
 

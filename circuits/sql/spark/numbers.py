@@ -20,9 +20,9 @@ from circuits.sql.named_functions import (
     fixed,
     named,
 )
+from circuits.sql.spark.arithmetic import promote_texts, read_arithmetic, same_integer
 from circuits.sql.spark.operands import (
-    all_ints,
-    is_spark_int,
+    is_int,
     to_number,
 )
 
@@ -30,14 +30,15 @@ __all__ = ["BUILDERS", "shift"]
 
 
 def _trying(function: str) -> Builder:
-    """Read ``try_add``...: NULL for an overflow, also of the INT of Spark."""
+    """Read ``try_add``...: NULL for an overflow."""
 
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         if len(arguments) != 2:
             raise count_error(clause, node, "2")
-        value = clause.call(node, function, *arguments)
-        if all_ints(node, arguments) and arrow.is_integer(value.type):
-            value = clause.call(node, "cast", value, type=pa.int32())
+        if function.endswith("_ansi"):
+            value = clause.call(node, function, *promote_texts(clause, node, *arguments))
+        else:
+            value = read_arithmetic(clause, node, function, *arguments)
         return clause.call(node, "try", value)
 
     return build
@@ -118,27 +119,26 @@ def _shift(function: str) -> Builder:
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         if len(arguments) != 2:
             raise count_error(clause, node, "2")
-        return shift(clause, node, function, node.expressions[0], arguments)
+        return shift(clause, node, function, arguments)
 
     return build
 
 
-def shift(
-    clause: Clause, node: exp.Expr, function: str, first: exp.Expr, arguments: Arguments
-) -> Expression:
+def shift(clause: Clause, node: exp.Expr, function: str, arguments: Arguments) -> Expression:
     """Return a shift of Spark: an INT keeps its 32 bits, and the distance counts modulo 32."""
     value, distance = coerce(clause, node, arguments, "ii")
-    if not is_spark_int(first, value):
+    if not is_int(value):
         return clause.call(node, function, value, distance)
     distance = clause.call(node, "bit_and_of", distance, integer_literal(31))
     if function == "shift_right_unsigned":
         value = clause.call(node, "bit_and_of", value, integer_literal(2**32 - 1))
     found = clause.call(node, function, value, distance)
     if function == "shift_right":
-        return found
+        return clause.call(node, "cast", found, type=pa.int32())
     low = clause.call(node, "bit_and_of", found, integer_literal(2**32 - 1))
     sign = clause.call(node, "bit_xor_of", low, integer_literal(2**31))
-    return clause.call(node, "subtract", sign, integer_literal(2**31))
+    signed = clause.call(node, "subtract", sign, integer_literal(2**31))
+    return clause.call(node, "cast", signed, type=pa.int32())
 
 
 def _bit_count(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
@@ -167,19 +167,16 @@ BUILDERS: Final[dict[str, Builder]] = {
     "log2": _logarithm("log2"),
     "log10": _logarithm("log10"),
     "log1p": _logarithm("log1p", "null_unless_above_minus_one"),
-    "round": _rounded("round", "round_text_half_up"),
-    "bround": _rounded("round_half_even", "round_text_half_even"),
+    "round": same_integer(_rounded("round", "round_text_half_up")),
+    "bround": same_integer(_rounded("round_half_even", "round_text_half_even")),
     "ceil": _whole("ceil", "round_up"),
     "ceiling": _whole("ceil", "round_up"),
     "floor": _whole("floor", "round_down"),
     "mod": _binary("modulo_ansi"),
     "pmod": _binary("positive_modulo"),
     "positive": fixed(1, _positive),
-    "negative": fixed(
-        1,
-        lambda clause, node, value: clause.call(node, "negate", to_number(clause, node, value)),
-    ),
-    "abs": named("abs", kinds="n"),
+    "negative": same_integer(named("negate", kinds="n")),
+    "abs": same_integer(named("abs", kinds="n")),
     "sign": fixed(
         1,
         lambda clause, node, value: clause.call(

@@ -1,9 +1,9 @@
-"""Argument rows: helpers of kernels that repeat scalars, group rows and scatter results.
+"""Helpers of kernels: repeat scalars for all rows, group rows, put results into row order.
 
 Many Arrow functions require a pattern, a length or a character set to be one constant.
 ``by_constants`` turns such a function into a kernel: it groups the rows by the parameters that are
-columns, and calls the function once per distinct combination, for the rows of that combination.
-Cost: one call per distinct combination.
+columns, and calls the function once per distinct combination of parameters. So the cost is one call
+per distinct combination.
 """
 
 from __future__ import annotations
@@ -24,9 +24,15 @@ __all__ = [
     "fill_rows",
     "fit_precision",
     "relabel_scale",
+    "row_count",
     "scatter_rows",
     "unscaled_digits",
 ]
+
+
+def row_count(arguments: Sequence[Values]) -> int:
+    """Return the number of rows of the arguments of a kernel, of which at least one is an array."""
+    return max(len(values) for values in arguments if isinstance(values, pa.Array))
 
 
 def fill_rows(values: Values, rows: int) -> pa.Array:
@@ -93,7 +99,7 @@ def by_constants(function: Callable[..., pa.Array]) -> Kernel:
     """
 
     def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
-        rows = max(len(values) for values in arguments if isinstance(values, pa.Array))
+        rows = row_count(arguments)
         column, parameters = fill_rows(arguments[0], rows), arguments[1:]
         if all(isinstance(parameter, pa.Scalar) for parameter in parameters):
             return apply_kernel(

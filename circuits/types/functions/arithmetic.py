@@ -21,7 +21,7 @@ from pyarrow import types as arrow
 
 from circuits.plan.expressions import Expression, Literal
 from circuits.types.functions import date_arithmetic
-from circuits.types.functions.argument_rows import fill_rows, relabel_scale
+from circuits.types.functions.argument_rows import fill_rows, relabel_scale, row_count
 from circuits.types.functions.coercion import adapt, cast_to
 from circuits.types.functions.function import (
     Arguments,
@@ -38,16 +38,20 @@ __all__ = ["FUNCTIONS", "arithmetic_rule", "as_numbers"]
 _WORD_DIGITS, _MAX_DIGITS = 18, 38
 
 
-def as_numbers(name: str, arguments: Arguments, least: int, most: int | None) -> Arguments:
+def as_numbers(name: str, arguments: Arguments, min_count: int, max_count: int | None) -> Arguments:
     """Return the arguments as numbers: text literals are parsed, and NULL becomes int64.
 
     Raises:
         FunctionError: An argument is neither a number nor a text literal nor NULL.
     """
-    require(name, arguments, least, most)
+    require(name, arguments, min_count, max_count)
     operands = tuple(
-        cast_to(old, pa.int64()) if arrow.is_null(old.type) else new if is_text(old.type) else old
-        for old, new in zip(arguments, adapt(arguments), strict=True)
+        cast_to(argument, pa.int64())
+        if arrow.is_null(argument.type)
+        else adapted
+        if is_text(argument.type)
+        else argument
+        for argument, adapted in zip(arguments, adapt(arguments), strict=True)
     )
     if not all(is_number(argument.type) for argument in operands):
         raise argument_error(
@@ -77,8 +81,8 @@ def _digits(argument: Expression) -> tuple[int, int]:
 
 def _decimal_rule(name: str, arguments: Arguments) -> TypedArguments:
     """Return the operands as decimals with their own scales, and the type of the result."""
-    operands = [_digits(argument) for argument in arguments]
-    (precision, scale), (other_precision, other_scale) = operands
+    digit_counts = [_digits(argument) for argument in arguments]
+    (precision, scale), (other_precision, other_scale) = digit_counts
     if max(precision, other_precision) > _MAX_DIGITS:
         raise argument_error(name, arguments, "it computes with at most 38 digits; cast to fewer")
     if name == "multiply":
@@ -92,14 +96,16 @@ def _decimal_rule(name: str, arguments: Arguments) -> TypedArguments:
             )
     else:
         result_scale = max(scale, other_scale)
-        whole = max(precision - scale, other_precision - other_scale)
-        digits = whole + result_scale + (name != "modulo")
+        integer_digits = max(precision - scale, other_precision - other_scale)
+        digits = integer_digits + result_scale + (name != "modulo")
     typed = tuple(
         cast_to(argument, pa.decimal128(*pair))
-        for argument, pair in zip(arguments, operands, strict=True)
+        for argument, pair in zip(arguments, digit_counts, strict=True)
     )
-    small = max(precision, other_precision) <= _WORD_DIGITS and result_scale < _WORD_DIGITS
-    return typed, pa.decimal128(min(digits, _WORD_DIGITS if small else _MAX_DIGITS), result_scale)
+    fits_word = max(precision, other_precision) <= _WORD_DIGITS and result_scale < _WORD_DIGITS
+    return typed, pa.decimal128(
+        min(digits, _WORD_DIGITS if fits_word else _MAX_DIGITS), result_scale
+    )
 
 
 def _sum_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
@@ -143,7 +149,7 @@ def _multiply(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         return pc.multiply_checked(left, right)
     if left.type.precision + right.type.precision < _MAX_DIGITS:
         return pc.cast(pc.multiply(left, right), result_type)
-    rows = max(len(side) for side in arguments if isinstance(side, pa.Array))
+    rows = row_count(arguments)
     return pc.cast(pc.multiply(_wide(left, rows, 38), _wide(right, rows, 37)), result_type)
 
 

@@ -2,9 +2,9 @@
 
 ``date_add`` adds months first (a day beyond the end of the month becomes its last day), then days,
 both in the local time of the timestamp's zone, then microseconds of elapsed time. ``date_diff``
-counts the boundaries of the unit between two moments; for weeks, it counts whole weeks of days
+counts the boundaries of the unit between two timestamps; for weeks, it counts whole weeks of days
 (both as DuckDB does). ``date_trunc`` and ``date_add`` return timestamps, also for dates, as in
-DuckDB. An infinite moment remains infinite, and its ``date_diff`` to any moment is NULL.
+DuckDB. An infinite timestamp remains infinite, and its ``date_diff`` to any timestamp is NULL.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyarrow import types as arrow
 from circuits.plan.expressions import Expression, Literal
 from circuits.types.functions.argument_rows import fill_rows
 from circuits.types.functions.coercion import cast_to
-from circuits.types.functions.dates import as_moment
+from circuits.types.functions.dates import as_date_or_timestamp
 from circuits.types.functions.function import (
     Arguments,
     Function,
@@ -59,14 +59,14 @@ def _as_timestamp(argument: Expression) -> Expression:
 
 def _trunc_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 2, 2)
-    value = _as_timestamp(as_moment(name, arguments, arguments[1]))
+    value = _as_timestamp(as_date_or_timestamp(name, arguments, arguments[1]))
     return (_unit(name, arguments), value), value.type
 
 
 def _diff_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 3, 3)
     unit = _unit(name, arguments)
-    start, end = (as_moment(name, arguments, argument) for argument in arguments[1:])
+    start, end = (as_date_or_timestamp(name, arguments, argument) for argument in arguments[1:])
     target = common_type((start.type, end.type))
     if unit.value in _MICROSECONDS_PER_UNIT and arrow.is_date(target):
         target = pa.timestamp("us")
@@ -75,7 +75,7 @@ def _diff_rule(name: str, arguments: Arguments, target_type: pa.DataType | None)
 
 def _add_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 4, 4)
-    value = _as_timestamp(as_moment(name, arguments, arguments[0]))
+    value = _as_timestamp(as_date_or_timestamp(name, arguments, arguments[0]))
     for amount in arguments[1:]:
         if not isinstance(amount, Literal) or not isinstance(amount.value, int):
             raise argument_error(
@@ -112,9 +112,9 @@ def _diff(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
 
 
 def _boundaries(values: Values, origin: Values, unit: str) -> Values:
-    """Return the number of boundaries of the unit from a fixed moment up to each moment.
+    """Return the number of boundaries of the unit from a fixed time up to each timestamp.
 
-    The fixed moment is the day of ``origin`` for weeks, and does not depend on it for other units.
+    For weeks, the fixed time is the day of ``origin``; for other units, it is a constant.
     """
     if arrow.is_timestamp(values.type) and values.type.tz is not None:
         values, origin = pc.local_timestamp(values), pc.local_timestamp(origin)
@@ -136,7 +136,7 @@ def _days(values: Values) -> Values:
 
 
 def _ticks(values: Values, unit: str) -> Values:
-    """Return moments as whole numbers of the unit, rounded down.
+    """Return timestamps as whole numbers of the unit, rounded down.
 
     If the timestamps are coarser than the unit, each tick is several units.
     """

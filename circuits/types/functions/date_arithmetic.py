@@ -2,11 +2,11 @@
 
 ::
 
-    date ± integer      date          the integer is a number of days
-    date - date         int64         days
-    moment ± duration   timestamp     a date counts as its midnight
-    moment - moment     duration      at least one of them is a timestamp
-    duration ± duration duration
+    date ± integer           date         the integer is a number of days
+    date - date              int64        days
+    timestamp ± duration     timestamp    a date counts as its midnight
+    timestamp - timestamp    duration     one of them may be a date, which counts as its midnight
+    duration ± duration      duration
 
 Months and years have no fixed length: `date_add` adds them.
 """
@@ -57,7 +57,7 @@ def sum_rule(name: str, arguments: Arguments) -> TypedArguments:
     raise argument_error(
         name,
         arguments,
-        "a date takes days (an integer), a moment takes a duration, and two of a kind are "
+        "a date takes days (an integer), a timestamp takes a duration, and two of a kind are "
         "subtracted; use date_add for months",
     )
 

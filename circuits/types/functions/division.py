@@ -32,8 +32,8 @@ def _int_divide_rule(
     name: str, arguments: Arguments, target_type: pa.DataType | None
 ) -> TypedArguments:
     operands = as_numbers(name, arguments, 2, 2)
-    whole = all(arrow.is_integer(argument.type) for argument in operands)
-    target = pa.int64() if whole else pa.float64()
+    are_integers = all(arrow.is_integer(argument.type) for argument in operands)
+    target = pa.int64() if are_integers else pa.float64()
     return tuple(cast_to(argument, target) for argument in operands), target
 
 

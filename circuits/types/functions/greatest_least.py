@@ -1,4 +1,4 @@
-"""greatest and least: in the order of comparisons (NaN is greatest), ignoring NULLs."""
+"""The functions ``greatest`` and ``least``. They ignore NULL, and NaN is the greatest number."""
 
 from __future__ import annotations
 

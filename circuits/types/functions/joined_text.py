@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from circuits.types.functions.argument_rows import row_count
 from circuits.types.functions.function import Function, Values
 from circuits.types.functions.length_limits import (
     MAX_STRING_BYTES,
@@ -15,7 +16,7 @@ from circuits.types.functions.length_limits import (
     check_lengths,
     upper_bound,
 )
-from circuits.types.functions.signatures import Signature, row_count
+from circuits.types.functions.signatures import Signature
 
 __all__ = ["FUNCTIONS"]
 

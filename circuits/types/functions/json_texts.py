@@ -1,9 +1,10 @@
-"""Functions of JSON, which is text. Each distinct text is parsed once per call, by Python's parser.
+"""Functions of JSON texts. Python's parser parses each distinct text once per call.
 
-A path is a list of steps, keys of objects and positions in arrays, as a JSON text: ``["a", 0]``.
-The readers of SQL make it of ``$.a[0]``. A text that is no JSON has no values: the result is NULL.
+A path is a JSON array of steps. A step is a key of an object or a position in an array; so
+``["a", 0]`` is the path ``$.a[0]`` of SQL, which the SQL front end converts. If a text is not JSON,
+the result is NULL.
 
-Cost: O(bytes of the distinct texts), in Python, about a microsecond per value in them.
+Cost: O(bytes of the distinct texts) in Python, about a microsecond per JSON value in them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pyarrow import types as arrow
 
 from circuits.plan.expressions import Literal
 from circuits.types.arrow_types import is_nested
-from circuits.types.functions.argument_rows import fill_rows
+from circuits.types.functions.argument_rows import fill_rows, row_count
 from circuits.types.functions.coercion import cast_to
 from circuits.types.functions.function import (
     Arguments,
@@ -35,12 +36,11 @@ from circuits.types.functions.function import (
     argument_error,
     require,
 )
-from circuits.types.functions.lists import rows_of
 from circuits.types.functions.type_rules import is_text
 
 __all__ = ["FUNCTIONS"]
 
-#: The result of a parse or a path that finds nothing; NULL of JSON is None.
+#: The result for invalid JSON, and for a path without a value. None is JSON's null.
 _MISSING: Final = object()
 
 
@@ -119,7 +119,7 @@ def _keys_of(value: Any) -> list[str] | None:
 def _for_distinct(
     array: pa.Array, function: Callable[[str], Any], data_type: pa.DataType
 ) -> pa.Array:
-    """Call a function for each distinct text; NULL for NULL."""
+    """Call a function once for each distinct text; the result for NULL is NULL."""
     encoded = array.dictionary_encode()
     results = pa.array([function(text) for text in encoded.dictionary.to_pylist()], data_type)
     return results.take(encoded.indices)
@@ -142,7 +142,7 @@ def _path_rule(result: pa.DataType) -> Rule:
 
 def _path_kernel(read: Callable[[Any], Any]) -> Kernel:
     def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
-        array = fill_rows(arguments[0], rows_of(arguments))
+        array = fill_rows(arguments[0], row_count(arguments))
         steps: list[str | int] = []
         if len(arguments) > 1:
             path = arguments[1]
@@ -176,7 +176,7 @@ def _from_json_rule(
 
 
 def _from_json(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
-    array = fill_rows(arguments[0], rows_of(arguments))
+    array = fill_rows(arguments[0], row_count(arguments))
 
     def shape(text: str) -> Any:
         value = _parse(text)
@@ -188,7 +188,7 @@ def _from_json(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
 
 
 def _shape(value: Any, data_type: pa.DataType) -> Any:
-    """Return a JSON value as a value of an Arrow type, None if it has another form."""
+    """Return a JSON value as a value of an Arrow type; None if it does not fit the type."""
     if value is None:
         return None
     if arrow.is_struct(data_type):
@@ -198,10 +198,10 @@ def _shape(value: Any, data_type: pa.DataType) -> Any:
     if arrow.is_map(data_type):
         if not isinstance(value, dict) or not is_text(data_type.key_type):
             return None
-        return [(key, _shape(item, data_type.item_type)) for key, item in value.items()]
+        return [(key, _shape(part, data_type.item_type)) for key, part in value.items()]
     if is_nested(data_type):
         return (
-            [_shape(item, data_type.value_type) for item in value]
+            [_shape(part, data_type.value_type) for part in value]
             if isinstance(value, list)
             else None
         )
@@ -253,15 +253,19 @@ def _to_json_rule(
 
 
 def _to_json(*, nulls: bool) -> Kernel:
-    """Return a kernel that writes values as JSON; Spark leaves out fields that are NULL."""
+    """Return a kernel that writes values as JSON.
+
+    Args:
+        nulls: If False, as in Spark, fields that are NULL are left out.
+    """
 
     def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         array = arguments[0]
-        made = [
+        texts = [
             None if value is None else _write(_plain(value, array.type, nulls))
             for value in array.to_pylist()
         ]
-        return pa.array(made, pa.string())
+        return pa.array(texts, pa.string())
 
     return kernel
 

@@ -40,8 +40,8 @@ def _connective_rule(
     require(name, arguments, 1, None)
     flat: list[Expression] = []
     for argument in arguments:
-        nested = isinstance(argument, Call) and argument.function == name
-        flat.extend(argument.arguments if nested else [argument])  # type: ignore[union-attr]
+        is_nested = isinstance(argument, Call) and argument.function == name
+        flat.extend(argument.arguments if is_nested else [argument])  # type: ignore[union-attr]
     return tuple(as_condition(name, arguments, argument) for argument in flat), pa.bool_()
 
 

@@ -1,4 +1,4 @@
-"""Functions of one number: signs, rounding, roots and logarithms; and powers.
+"""Functions of numbers: sign, absolute value, rounding, powers, roots and logarithms.
 
 ``round`` rounds half away from zero, as DuckDB does; its number of digits is a literal. ``negate``,
 ``abs`` and the rounding functions return int64 for integers and a decimal for decimals. Roots and
@@ -55,7 +55,9 @@ def _number_rule(
     return (cast_to(value, target),), target
 
 
-def _whole_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
+def _round_to_integer_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
     typed, target = _number_rule(name, arguments, target_type)
     return typed, decimal_type(target.precision, 0) if arrow.is_decimal(target) else target
 
@@ -130,12 +132,12 @@ def _round_floats(values: pa.Array, digits: int) -> pa.Array:
     if abs(digits) > 308:
         return values if digits > 0 else pc.multiply(values, 0.0)
     factor = pa.scalar(10.0 ** abs(digits))
-    up, down = (pc.multiply, pc.divide) if digits > 0 else (pc.divide, pc.multiply)
-    result = down(pc.round(up(values, factor), round_mode=_HALF_AWAY_FROM_ZERO), factor)
+    scale_up, scale_back = (pc.multiply, pc.divide) if digits > 0 else (pc.divide, pc.multiply)
+    result = scale_back(pc.round(scale_up(values, factor), round_mode=_HALF_AWAY_FROM_ZERO), factor)
     return pc.if_else(pc.is_finite(result), result, values)
 
 
-def _whole_kernel(function: Callable[..., Any]) -> Kernel:
+def _round_to_integer_kernel(function: Callable[..., Any]) -> Kernel:
     def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         (value,) = arguments
         if arrow.is_integer(result_type):
@@ -162,9 +164,21 @@ FUNCTIONS = (
     Function(
         "round", "a rounded to b digits (default 0), half away from zero", _round_rule, _round
     ),
-    Function("floor", "a rounded down to a whole number", _whole_rule, _whole_kernel(pc.floor)),
-    Function("ceil", "a rounded up to a whole number", _whole_rule, _whole_kernel(pc.ceil)),
-    Function("trunc", "the integer part", _whole_rule, _whole_kernel(pc.trunc)),
+    Function(
+        "floor",
+        "a rounded down to a whole number",
+        _round_to_integer_rule,
+        _round_to_integer_kernel(pc.floor),
+    ),
+    Function(
+        "ceil",
+        "a rounded up to a whole number",
+        _round_to_integer_rule,
+        _round_to_integer_kernel(pc.ceil),
+    ),
+    Function(
+        "trunc", "the integer part", _round_to_integer_rule, _round_to_integer_kernel(pc.trunc)
+    ),
     Function("power", "a to the power of b, as a float64", _float_rule(2), _float_kernel(pc.power)),
     Function("sqrt", "the square root", _float_rule(1), _float_kernel(pc.sqrt)),
     Function("exp", "e to the power of a", _float_rule(1), _float_kernel(pc.exp)),

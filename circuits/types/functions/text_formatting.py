@@ -42,10 +42,10 @@ def write_text(values: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def format_scalar(scalar: pa.Scalar) -> str:
-    """Return a value as it is shown in error messages.
+    """Return a value as text for error messages.
 
-    The value is formatted by `write_text` if Python cannot represent it, for example a date in the
-    year 20000.
+    If Python cannot represent the value, for example a date in the year 20000, `write_text` formats
+    it.
     """
     try:
         return excerpt(scalar.as_py())
@@ -77,11 +77,13 @@ def _format_floats(values: pa.Array, target: pa.DataType) -> pa.Array:
     texts = floats.astype(str)
     if floats.dtype == np.float32:
         # For a float32, numpy writes 1e+10, and DuckDB writes all digits up to 1e+16.
-        long = np.char.find(texts, "e+") >= 0
-        long &= np.abs(floats) < np.float32(1e16)
-        whole = [np.format_float_positional(value, trim="0") for value in floats[long]]
+        needs_digits = np.char.find(texts, "e+") >= 0
+        needs_digits &= np.abs(floats) < np.float32(1e16)
+        digit_texts = [
+            np.format_float_positional(value, trim="0") for value in floats[needs_digits]
+        ]
         texts = texts.astype(object)
-        texts[long] = whole
+        texts[needs_digits] = digit_texts
     return pc.if_else(pc.is_valid(values), pa.array(texts, target), pa.scalar(None, target))
 
 
@@ -118,11 +120,11 @@ def _format_unusual_years(values: pa.Array, text: pa.Array, target: pa.DataType)
     unusual = (days < _FIRST_DAY) | (days > _LAST_DAY) | is_infinite(ticks, data_type)
     if not unusual.any():
         return text
-    formatted = [_format_moment(int(tick), data_type) for tick in ticks[unusual]]
+    formatted = [_format_timestamp(int(tick), data_type) for tick in ticks[unusual]]
     return pc.replace_with_mask(text, pa.array(unusual), pa.array(formatted, target))
 
 
-def _format_moment(tick: int, data_type: pa.DataType) -> str:
+def _format_timestamp(tick: int, data_type: pa.DataType) -> str:
     """Format a date or timestamp of any year."""
     if bool(is_infinite(np.array([tick]), data_type)[0]):
         return "infinity" if tick > 0 else "-infinity"
@@ -132,9 +134,10 @@ def _format_moment(tick: int, data_type: pa.DataType) -> str:
     date = np.datetime64(days, "D")
     month = date.astype("datetime64[M]")
     year = int(month.astype("datetime64[Y]").astype(np.int64)) + 1970
-    number = int(month.astype(np.int64)) % 12 + 1
+    month_of_year = int(month.astype(np.int64)) % 12 + 1
     day = int((date - month.astype("datetime64[D]")).astype(np.int64)) + 1
-    text = f"{year if year > 0 else 1 - year:04}-{number:02}-{day:02}{'' if year > 0 else ' (BC)'}"
+    era = "" if year > 0 else " (BC)"
+    text = f"{year if year > 0 else 1 - year:04}-{month_of_year:02}-{day:02}{era}"
     if not arrow.is_timestamp(data_type):
         return text
     seconds, fraction = divmod(ticks_of_day, per_second)
@@ -145,5 +148,5 @@ def _format_moment(tick: int, data_type: pa.DataType) -> str:
 
 
 def _strip_trailing_zeros(text: pa.Array) -> pa.Array:
-    whole = pc.replace_substring_regex(text, r"\.0+$", "")
-    return pc.replace_substring_regex(whole, r"(\.\d*?)0+$", r"\1")
+    without_zero_fraction = pc.replace_substring_regex(text, r"\.0+$", "")
+    return pc.replace_substring_regex(without_zero_fraction, r"(\.\d*?)0+$", r"\1")

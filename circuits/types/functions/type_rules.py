@@ -1,10 +1,14 @@
 """Types of expressions: families of types, the common type of two types, types of aggregates.
 
-The common type of two types can represent every value of both. For integers it is the wider type,
-for an integer and a decimal a decimal with enough digits for both, for a float and any other number
-float64 (the only lossy case, as in SQL), for timestamps the type with the finer unit, and for the
-null type the other type. Text is never a number or a date, and a bool is never a number, except by
-an explicit cast.
+The common type of two types can represent every value of both:
+
+- for two integers, the wider type;
+- for an integer and a decimal, a decimal with enough digits for both;
+- for a float and any other number, float64 (the only case that loses digits, as in SQL);
+- for two timestamps, the type with the finer unit;
+- for the null type and another type, the other type.
+
+Text is never a number or a date, and a bool is never a number; that needs an explicit cast.
 
 Deviations from DuckDB: the common type of uint64 and a signed integer is decimal(20, 0), not a
 128-bit integer; decimals that together need more than 38 digits become decimal256 (DuckDB drops

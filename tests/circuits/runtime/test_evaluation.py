@@ -163,7 +163,7 @@ TYPES += [
 ]
 
 
-@pytest.mark.parametrize("of", TYPES, ids=str)
+@pytest.mark.parametrize("data_type", TYPES, ids=str)
 def test_the_result_has_exactly_the_type_of_the_expression(data_type):
     nulls = pa.nulls(3, data_type)
     constant = Literal(None, data_type)
