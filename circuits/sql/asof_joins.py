@@ -129,10 +129,14 @@ def read_match(
     if not times:
         raise source.error(join.this, f"ASOF JOIN without a comparison of times; {_ADVICE}")
     left_time, right_time, comparison = times[0]
-    of = left_time.type
-    if not (arrow.is_integer(of) or arrow.is_date(of) or arrow.is_timestamp(of)):
+    data_type = left_time.type
+    if not (
+        arrow.is_integer(data_type) or arrow.is_date(data_type) or arrow.is_timestamp(data_type)
+    ):
         raise source.unsupported(
-            join.this, f"an ASOF join by values of type {of}", "compare timestamps or integers"
+            join.this,
+            f"an ASOF join by values of type {data_type}",
+            "compare timestamps or integers",
         )
     return Match(
         tuple(left for left, _ in keys),

@@ -15,6 +15,7 @@ from sqlglot import exp
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.clause import Clause, Reader
 from circuits.sql.literals import NULL, integer_literal
+from circuits.sql.spark.arithmetic import promote_texts, read_arithmetic
 
 __all__ = ["READERS"]
 
@@ -37,6 +38,8 @@ def _read_product(clause: Clause, node: exp.Mul) -> Expression:
         if isinstance(interval, Literal) and pa.types.is_duration(interval.type):
             micros = integer_literal(interval.value // timedelta(microseconds=1))
             return clause.call(node, "duration_of_micros", count, micros)
+    if clause.source.is_spark:
+        return read_arithmetic(clause, node, "multiply", left, right)
     return clause.call(node, "multiply", left, right)
 
 
@@ -49,19 +52,23 @@ def _read_division(clause: Clause, node: exp.Div) -> Expression:
             "write it with dialect='duckdb' or 'spark', where / keeps the fraction",
         )
     clause.source.allow_arguments(node, "this", "expression", "safe")
-    function = "divide_ansi" if clause.source.is_spark else "divide"
-    return clause.call(node, function, clause.read(node.left), clause.read(node.right))
+    sides = clause.read(node.left), clause.read(node.right)
+    if clause.source.is_spark:
+        return clause.call(node, "divide_ansi", *promote_texts(clause, node, *sides))
+    return clause.call(node, "divide", *sides)
 
 
 def _read_modulo(clause: Clause, node: exp.Mod) -> Expression:
-    function = "modulo_ansi" if clause.source.is_spark else "modulo"
-    return clause.call(node, function, *clause.read_arguments(node, "this", "expression"))
+    sides = clause.read_arguments(node, "this", "expression")
+    if clause.source.is_spark:
+        return clause.call(node, "modulo_ansi", *promote_texts(clause, node, *sides))
+    return clause.call(node, "modulo", *sides)
 
 
 def _read_integer_division(clause: Clause, node: exp.IntDiv) -> Expression:
     if clause.source.is_spark:
         arguments = clause.read_arguments(node, "this", "expression")
-        return clause.call(node, "int_divide_ansi", *arguments)
+        return clause.call(node, "int_divide_ansi", *promote_texts(clause, node, *arguments))
     value = clause.call(node, "int_divide", *clause.read_arguments(node, "this", "expression"))
     if not pa.types.is_integer(value.type):
         # DuckDB keeps the fraction; other systems drop it.

@@ -129,7 +129,7 @@ def shift_by_interval(
                 node, f"an interval times a value of type {number.type}", "cast it to an integer"
             )
         amounts = [clause.call(node, "multiply", number, integer_literal(part)) for part in parts]
-        shifted = clause.call(node, "shift_moment", value, *amounts)
+        shifted = clause.call(node, "shift_timestamp", value, *amounts)
         if pa.types.is_timestamp(value.type) and value.type.tz is not None:
             shifted = clause.call(node, "cast", shifted, type=pa.timestamp("us", value.type.tz))
     if clause.source.is_spark and pa.types.is_date(value.type) and not micros:

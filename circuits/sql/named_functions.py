@@ -86,7 +86,7 @@ def named(
             present = [index for index in order if index < len(arguments)]
             arguments = [arguments[index] for index in present]
         signature = signature_of(function)
-        wanted = len(kinds) if kinds else signature.most if signature else None
+        wanted = len(kinds) if kinds else signature.max_arguments if signature else None
         if defaults and wanted is not None and len(arguments) < wanted:
             missing = wanted - len(arguments)
             arguments = [*arguments, *defaults[max(0, len(defaults) - missing) :]]
@@ -118,23 +118,23 @@ def coerce(clause: Clause, node: exp.Expr, arguments: Arguments, kinds: str) -> 
 
 
 def _coerce_one(clause: Clause, node: exp.Expr, value: Expression, kind: str) -> Expression:
-    of = value.type
-    if arrow.is_null(of):
+    data_type = value.type
+    if arrow.is_null(data_type):
         return value
-    is_text = arrow.is_string(of) or arrow.is_large_string(of)
+    is_text = arrow.is_string(data_type) or arrow.is_large_string(data_type)
     target: pa.DataType | None = None
     match kind:
         case "t" if not is_text:
             return as_text(clause, node, value)
-        case "y" if not is_text and not arrow.is_binary(of):
+        case "y" if not is_text and not arrow.is_binary(data_type):
             return as_text(clause, node, value)
         case "i" if is_text:
             target = pa.int64()
-        case "i" if arrow.is_floating(of) or arrow.is_decimal(of):
+        case "i" if arrow.is_floating(data_type) or arrow.is_decimal(data_type):
             value, target = clause.call(node, "trunc", value), pa.int64()
         case "f" | "n" if is_text:
             target = pa.float64()
-        case "d" if is_text or arrow.is_timestamp(of):
+        case "d" if is_text or arrow.is_timestamp(data_type):
             target = pa.date32()
         case "m" if is_text:
             target = pa.timestamp("us")

@@ -68,10 +68,16 @@ def _read_struct(clause: Clause, node: exp.Struct) -> Expression:
     return clause.call(node, "make_struct", *arguments)
 
 
-def _read_row(clause: Clause, node: exp.Anonymous) -> Expression:
-    raise clause.source.unsupported(
-        node, "row(): a struct without names", "write {'name': value}", word="row"
-    )
+def _read_row(clause: Clause, node: exp.Tuple | exp.Anonymous) -> Expression:
+    """Read ``(a, b)`` or ``row(a, b)`` as a struct, with the field names that the dialect gives."""
+    clause.source.allow_arguments(node, "this", "expressions")
+    arguments: list[Expression] = []
+    for number, part in enumerate(node.expressions, 1):
+        name = f"col{number}" if clause.source.is_spark else f"element{number}"
+        if clause.source.is_spark and isinstance(part, exp.Column):
+            name = part.name
+        arguments += [string_literal(name), clause.read(part)]
+    return clause.call(node, "make_struct", *arguments)
 
 
 def _read_map(clause: Clause, node: exp.Map | exp.VarMap) -> Expression:
@@ -662,6 +668,7 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.StructExtract: _two("struct_field", "struct_field", "this", "expression"),
     exp.ToMap: _read_map_literal,
     exp.Transform: _lambda_reader("list_transform"),
+    exp.Tuple: _read_row,
     exp.VarMap: _read_map,
 }
 _LENGTH_NAMES: Final = ("cardinality", "array_length", "list_length", "size", "len")

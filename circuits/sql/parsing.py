@@ -11,6 +11,7 @@ a comma in FROM          ``meta[IS_COMMA]`` of a join; the tree has the same nod
 ``DATE 'x'::VARCHAR``    parsed as the cast of a date; sqlglot parses it as a date of a cast
 WATERMARK FOR, LATENESS  parts of CREATE TABLE; most dialects of sqlglot do not know them
 METADATA                 a part of a column in Flink; ``meta[UNSUPPORTED_COLUMN_PART]``
+USING KEY (a, min(b))    columns and calls; sqlglot parses names only
 ======================== ========================================================================
 
 The subclass overrides methods that all parsers of sqlglot 30 have.
@@ -133,6 +134,14 @@ class _TextKeepingParser(Parser):
             for join in self._parse_joins():
                 table.append("joins", join)
         return table
+
+    def _parse_wrapped_id_vars(self, *args: Any, **options: Any) -> list[exp.Expr]:
+        words = [token.text.upper() for token in self._tokens[self._index - 2 : self._index]]
+        if words != ["USING", "KEY"]:
+            names: list[exp.Expr] = super()._parse_wrapped_id_vars(*args, **options)
+            return names
+        keys: list[exp.Expr] = self._parse_wrapped_csv(self._parse_assignment)
+        return keys
 
     def _parse_join(self, *args: Any, **options: Any) -> exp.Join | None:
         token = self._curr

@@ -72,14 +72,14 @@ def last_moment(end: Expression) -> Expression:
 
 def _shift(value: Expression, by: int) -> Expression:
     """Return a time plus a number of its ticks, of the same type."""
-    of = value.type
-    if arrow.is_integer(of):
+    data_type = value.type
+    if arrow.is_integer(data_type):
         return functions.call("add", value, integer_literal(by))
-    days = by if arrow.is_date(of) else 0
-    microseconds = 0 if arrow.is_date(of) else by * 10**6 // _PER_SECOND[of.unit]
+    days = by if arrow.is_date(data_type) else 0
+    microseconds = 0 if arrow.is_date(data_type) else by * 10**6 // _PER_SECOND[data_type.unit]
     parts = (integer_literal(part) for part in (0, days, microseconds))
     moved = functions.call("date_add", value, *parts)
-    return moved if moved.type == of else functions.call("cast", moved, type=of)
+    return moved if moved.type == data_type else functions.call("cast", moved, type=data_type)
 
 
 def _without_nulls(plan: PlanNode, time: Expression) -> PlanNode:

@@ -153,9 +153,11 @@ def _move_duration(left: Expression, right: Expression) -> Pair | None:
         moved = _move_duration(right, left)
         return None if moved is None else (moved[1], moved[0])
     match right:
-        case Call("date_add", (Column(_, of) as time, Literal(0), Literal(days), Literal(us))):
-            is_same = isinstance(left, Column) and left.type == of == right.type
-            if is_same and pa.types.is_timestamp(of) and of.tz is None:
+        case Call(
+            "date_add", (Column(_, data_type) as time, Literal(0), Literal(days), Literal(us))
+        ):
+            is_same = isinstance(left, Column) and left.type == data_type == right.type
+            if is_same and pa.types.is_timestamp(data_type) and data_type.tz is None:
                 amounts = (Literal(-part, pa.int64()) for part in (0, days, us))
                 return call("date_add", left, *amounts), time
     return None

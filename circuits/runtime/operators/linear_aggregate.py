@@ -247,7 +247,7 @@ class LinearAggregate:
         state = prefix_lookup(self.trace, prefixes, signed=True, step=step)
         slots = state.rows[0]
         return Digits(
-            np.concatenate((state.places, state.places + prefixes.shape[1])),
+            np.concatenate((state.prefix_index, state.prefix_index + prefixes.shape[1])),
             np.concatenate((slots, slots)),
             np.concatenate((state.old, state.new)),
         )

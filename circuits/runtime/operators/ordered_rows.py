@@ -96,16 +96,16 @@ class OrderedRows:
     def _starts(self, front: PrefixRows, groups: int) -> Int64Array:
         """Return the row from which to read each group: its front, else the least possible row."""
         starts = np.full((self.rows.arity - self._keys, groups), _MIN_INT64)
-        starts[:, front.places] = front.rows
+        starts[:, front.prefix_index] = front.rows
         return starts
 
     def _front_delta(self, front: PrefixRows, first_rows: PrefixRows, groups: Int64Array) -> ZSet:
         """Return the new first row of each group minus its stored front."""
         present = np.flatnonzero(first_rows.new)
-        new_front = present[first_positions(first_rows.places[present])]
-        group_indices = np.concatenate((front.places, first_rows.places[new_front]))
+        new_front = present[first_positions(first_rows.prefix_index[present])]
+        group_indices = np.concatenate((front.prefix_index, first_rows.prefix_index[new_front]))
         rows = np.concatenate((front.rows, first_rows.rows[:, new_front]), axis=1)
-        weights = np.repeat([-1, 1], [len(front.places), len(new_front)])
+        weights = np.repeat([-1, 1], [len(front.prefix_index), len(new_front)])
         return consolidated_rows(np.concatenate((groups[:, group_indices], rows)), weights)
 
 

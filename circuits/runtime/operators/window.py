@@ -178,11 +178,12 @@ class WindowOperator:
     def _whole_partitions(self, prefixes: Int64Array, step: TraceStep, budget: Budget) -> ZSet:
         """The change of all rows of partitions."""
         read = prefix_lookup(self._rows, prefixes, step=step)
-        rows = np.concatenate((prefixes[:, read.places], read.rows))
+        rows = np.concatenate((prefixes[:, read.prefix_index], read.rows))
         _count_repeated_rows(read.old, budget, self.arity)
         _count_repeated_rows(read.new, budget, self.arity)
         return self._difference(
-            self._results(read.places, rows, read.old), self._results(read.places, rows, read.new)
+            self._results(read.prefix_index, rows, read.old),
+            self._results(read.prefix_index, rows, read.new),
         )
 
     def _find_segments(

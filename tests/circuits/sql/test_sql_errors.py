@@ -195,7 +195,6 @@ WORDS_OF_THE_TEXT = [
     ("SELECT c GLOB ('a') AS n FROM t", "c GLOB", "operator GLOB in SELECT"),
     ("SELECT d AT TIME ZONE 'UTC' AS n FROM t", "d AT", "AT TIME ZONE of date32"),
     ("SELECT max(a) WITHIN GROUP (ORDER BY b) AS n FROM t", "a)", "WITHIN GROUP of max()"),
-    ("SELECT row(a, c) AS n FROM t", "row(", "a struct without names"),
     ("SELECT a::HUGEINT[] AS n FROM t", "a::", "type HUGEINT is"),
     ("SELECT CAST(a AS struct(x HugeInt)) AS n FROM t", "x HugeInt", "type HugeInt is"),
     ("SELECT a FROM Glob('x') r(a)", "Glob", "Glob() in FROM"),
