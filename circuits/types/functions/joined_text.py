@@ -37,7 +37,7 @@ def _join(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     parts = [pc.cast(part, result_type) for part in parts]
     # Arrow leaves out a row whose parts are all NULL, so such a row gets an empty first part.
     has_no_part = reduce(pc.and_, map(pc.is_null, parts))
-    parts[0] = pc.if_else(has_no_part, pa.scalar("", of), parts[0])
+    parts[0] = pc.if_else(has_no_part, pa.scalar("", result_type), parts[0])
     return pc.binary_join_element_wise(
         *parts, pc.cast(separator, result_type), null_handling="skip"
     )
