@@ -55,8 +55,8 @@ from typing import Final, NamedTuple, NoReturn
 
 from circuits.errors import InputOptionsError
 from circuits.inputs.input_options import InputOptions
-from circuits.inputs.monotone_functions import monotone_argument
 from circuits.plan.expressions import Call, Column, Expression, conjuncts, substitute
+from circuits.plan.monotone_functions import monotone_argument
 from circuits.plan.nodes import (
     Aggregate,
     CrossJoin,

@@ -49,6 +49,7 @@ from circuits.runtime.operators.registry import (
     builtin_operators,
 )
 from circuits.runtime.publication import publish
+from circuits.runtime.state_bounds import BoundedStep, StateBounds
 from circuits.state.registry import StateRegistry
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import DeltaQuery, Relations, Trace, ZSet
@@ -83,6 +84,7 @@ class GraphStep(Staged):
         rejected: By input, the rows that its options reject.
         missing: By input, the number of rows that are deleted more often than they were inserted
             (`circuits.inputs.missing_deletions`).
+        limits: The bounds before which the state has no rows (`circuits.runtime.state_bounds`).
     """
 
     deltas: Sequence[ZSet]
@@ -93,6 +95,7 @@ class GraphStep(Staged):
     watermarks: Mapping[str, int] = field(default_factory=dict)
     rejected: Mapping[str, Sequence[RejectedCodes]] = field(default_factory=dict)
     missing: Mapping[str, int] = field(default_factory=dict)
+    limits: Mapping[object, int] = field(default_factory=dict)
 
     @property
     def changes(self) -> Iterable[TraceStep]:
@@ -105,6 +108,7 @@ class GraphStep(Staged):
             change.commit()
         graph = self.graph
         graph.watermarks = self.watermarks
+        graph.limits = self.limits
         graph.rows = list(map(add, graph.rows or repeat(0), self.rows))
         graph.seconds = list(map(add, graph.seconds or repeat(0.0), self.seconds))
         graph.steps += 1
@@ -130,6 +134,10 @@ class Graph:
         checked_inputs: The inputs that check their rows, by name.
         retained: The positions of the `Integrate` nodes that contain only the unexpired rows of an
             input, because expired rows are deleted without a published deletion.
+        state_bounds: The frontiers of the nodes, and which rows of the state are dropped; None if
+            no input has lateness.
+        limits: The bounds before which the state has no rows, as far as this graph has dropped
+            them.
         rows: The number of rows that each node has emitted in all steps; empty before the first
             step. A commit replaces the list, so a reader may keep it.
         seconds: The seconds that each node has taken in all steps; a list like ``rows``.
@@ -147,6 +155,8 @@ class Graph:
     watermarks: Mapping[str, int] = field(default_factory=dict)
     checked_inputs: dict[str, CheckedInput] = field(default_factory=dict)
     retained: set[int] = field(default_factory=set)
+    state_bounds: StateBounds | None = None
+    limits: Mapping[object, int] = field(default_factory=dict)
     rows: Sequence[int] = ()
     seconds: Sequence[float] = ()
     observer: Callable[[int], object] | None = None
@@ -305,6 +315,13 @@ class Graph:
         self.nodes.append(node)
         return position
 
+    def bound_state(self) -> None:
+        """Find the frontiers of all nodes; call this when the graph is complete."""
+        if any(checked.bounded_column is not None for checked in self.checked_inputs.values()):
+            self.state_bounds = StateBounds(
+                self.nodes, self.operators.joins, self.relations, self.checked_inputs, self.codecs
+            )
+
     @observed(GRAPH)
     def prepare(
         self,
@@ -335,6 +352,11 @@ class Graph:
         if now is not None:
             now = watermarks[NOW] = max(now, previous_now or now)
         context = StepContext(self.steps == 0, shared, budget, now, previous_now)
+        bounded = None
+        if self.state_bounds is not None:
+            bounded = BoundedStep(
+                self.state_bounds, lambda name: watermarks.get(watermark_of(name)), self.limits
+            )
         deltas: list[ZSet] = []
         changes: list[Staged] = [shared]
         seconds = []
@@ -349,6 +371,7 @@ class Graph:
                 delta = node.empty
             elif node.operator is not None:
                 is_fixed = not context.first and not node.plan.reads_now
+                staged: Staged | None = None
                 if is_fixed and not any([len(deltas[i]) for i in node.inputs]):
                     # Without a change of its inputs a result does not change. Constants are an
                     # exception: they have no inputs, and the first step inserts them. Another
@@ -357,10 +380,12 @@ class Graph:
                 else:
                     input_deltas = [deltas[i] for i in node.inputs]
                     delta, staged = prepare_node(position, node, input_deltas, context)
-                    if staged is not None and isinstance(node.operator, Integrate):
-                        integrals[position] = staged
-                    elif staged is not None:
-                        changes.append(staged)
+                if bounded is not None:
+                    staged = bounded.drop_operator_rows(position, staged)
+                if staged is not None and isinstance(node.operator, Integrate):
+                    integrals[position] = staged
+                elif staged is not None:
+                    changes.append(staged)
             else:
                 if isinstance(node.plan, Fixpoint):
                     delta = self._prepare_recursion(position, deltas, context, recursions)
@@ -399,7 +424,13 @@ class Graph:
             for position, emitted in step.rows.items():
                 rows[position], seconds[position] = emitted, step.seconds[position]
         missing = self._witnesses.missing(deltas)
-        return GraphStep(deltas, changes, rows, seconds, self, watermarks, rejected, missing)
+        limits = self.limits
+        if bounded is not None:
+            bounded.drop_relation_rows(shared, [node.name for node in self.nodes])
+            limits = bounded.limits
+        return GraphStep(
+            deltas, changes, rows, seconds, self, watermarks, rejected, missing, limits
+        )
 
     def _check_input(
         self, name: str, inputs: Mapping[str, ZSet], source_watermarks: Mapping[str, int]
@@ -438,7 +469,10 @@ class Graph:
         """The traces that show deletions of absent rows; searched once per size of the graph."""
         if self._cached_witnesses is None or self._cached_witnesses.size != len(self.nodes):
             keyed = [name for name, input in self.checked_inputs.items() if input.options.keys]
-            self._cached_witnesses = DeletionWitnesses.of(self.nodes, self.relations.traces, keyed)
+            traces = dict(self.relations.traces)
+            for position in self.state_bounds.relations if self.state_bounds is not None else ():
+                del traces[self.nodes[position].name]  # rows that are dropped are not missing
+            self._cached_witnesses = DeletionWitnesses.of(self.nodes, traces, keyed)
         return self._cached_witnesses
 
     @property

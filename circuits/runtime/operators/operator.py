@@ -52,6 +52,10 @@ class Operator(Protocol):
     An operator with state has an attribute ``traces``, its traces in a fixed order. If columns of
     these contain codes of a dictionary, it also has an attribute ``coded_columns``: for each trace,
     the codecs of these columns by their positions.
+
+    If each trace begins with the columns of `PlanNode.partitioning`, in their order, the operator
+    has an attribute ``traces_begin_with_partitioning``, True. Then parts that no later step changes
+    can be dropped (`circuits.runtime.state_bounds`).
     """
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:

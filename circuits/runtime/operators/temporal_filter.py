@@ -35,8 +35,8 @@ import numpy as np
 import pyarrow as pa
 
 from circuits.errors import CircuitError, EvaluationError
-from circuits.inputs.monotone_functions import monotone_argument
 from circuits.plan.expressions import Column, Expression
+from circuits.plan.monotone_functions import monotone_argument
 from circuits.plan.temporal_filter import TemporalFilter
 from circuits.runtime.evaluation import evaluate
 from circuits.runtime.operators.operator import Result, StepContext

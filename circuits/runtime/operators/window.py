@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
@@ -81,6 +81,8 @@ class WindowOperator:
     >>> WindowOperator(plan, Codecs()).evaluate([ZSet.from_rows([(5,), (3,), (5,)])])
     ZSet({(3, 1): 1, (5, 2): 1, (5, 3): 1})
     """
+
+    traces_begin_with_partitioning: ClassVar[bool] = True
 
     def __init__(self, plan: Window, codecs: Codecs) -> None:
         self.arity = len(plan.fields)
