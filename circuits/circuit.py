@@ -316,6 +316,11 @@ columns 'nmae'; the relation needs name, age and may have weight
         """True if a view compares with ``now()``, so that `prepare` and `step` need a time."""
         return self.graph.reads_now
 
+    @property
+    def emits_on_window_close(self) -> bool:
+        """True if a view emits its rows when they are final (EMIT ON WINDOW CLOSE)."""
+        return any(node.plan.reads_watermarks for node in self.graph.nodes)
+
     def _decode_now(self, now: datetime | pa.TimestampScalar | None) -> int | None:
         """Return the time of a step in microseconds since 1970; None if no view reads it."""
         if not self.reads_now:

@@ -79,6 +79,7 @@ from circuits.plan.single_row import SingleRow
 from circuits.plan.time_windows import HoppingWindows, LatestTime, SessionBound
 from circuits.plan.unnest import Unnest
 from circuits.plan.window import Window
+from circuits.plan.window_close import WindowClose
 from circuits.schema import Schema
 
 __all__ = ["check_finality"]
@@ -255,7 +256,7 @@ class _FinalityCheck:
                 return self._group(input, range(len(input.fields)), "EXCEPT or INTERSECT")
             case TemporalFilter(input):
                 return self._check_temporal(input)
-            case HoppingWindows(input):
+            case HoppingWindows(input) | WindowClose(input):
                 return self.branches(input)
             case SessionBound(input):
                 why = "a later row could extend the session of a row that has expired"

@@ -31,6 +31,7 @@ class PlanNode(ABC):
         is_commutative: True if the order of the inputs does not affect the rows.
         reads_now: True if the rows depend on the time of the step, so that they can change in a
             step without changed inputs.
+        reads_watermarks: True if the rows depend on the watermarks after the step, in the same way.
         state_unit: The things that the state of the operator consists of, for explain.
         state_limit: A bound of this state that holds for any input, for explain; or empty.
     """
@@ -38,6 +39,7 @@ class PlanNode(ABC):
     is_linear: ClassVar[bool] = False
     is_commutative: ClassVar[bool] = False
     reads_now: ClassVar[bool] = False
+    reads_watermarks: ClassVar[bool] = False
     state_unit: ClassVar[str] = "rows"
 
     @property

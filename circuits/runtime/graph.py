@@ -22,6 +22,7 @@ from itertools import chain, repeat
 from operator import add
 from typing import Final
 
+from circuits.errors import CircuitError, InputOptionsError
 from circuits.inputs.checked_input import CheckedDelta, CheckedInput
 from circuits.inputs.missing_deletions import DeletionWitnesses
 from circuits.inputs.rejected_rows import RejectedCodes
@@ -38,6 +39,7 @@ from circuits.plan.nodes import (
 from circuits.plan.rewrite.iterated_rows import add_iterations
 from circuits.plan.rewrite.pipeline import rewrite_plan
 from circuits.plan.structural_hash import PlanHasher, hash_values, structural_hash
+from circuits.plan.window_close import WindowClose
 from circuits.runtime.graph_node import Node, prepare_node
 from circuits.runtime.nested_circuit import NestedCircuit, NestedCircuitStep
 from circuits.runtime.operators.integrate import Integrate
@@ -48,6 +50,7 @@ from circuits.runtime.operators.registry import (
     OperatorRegistry,
     builtin_operators,
 )
+from circuits.runtime.operators.window_close import WindowCloseOperator
 from circuits.runtime.publication import publish
 from circuits.runtime.state_bounds import BoundedStep, StateBounds
 from circuits.state.registry import StateRegistry
@@ -321,6 +324,26 @@ class Graph:
             self.state_bounds = StateBounds(
                 self.nodes, self.operators.joins, self.relations, self.checked_inputs, self.codecs
             )
+        closing = {} if self.state_bounds is None else self.state_bounds.closing
+        for position, node in enumerate(self.nodes):
+            is_close = isinstance(node.operator, WindowCloseOperator) and position not in closing
+            if is_close and isinstance(node.plan, WindowClose):
+                raise self._no_window_error(node.plan, self.views_of()[position])
+
+    def _no_window_error(self, plan: WindowClose, views: Sequence[str]) -> CircuitError:
+        """Return the error for a view with EMIT ON WINDOW CLOSE whose rows are never final."""
+        text = f"view {', '.join(map(repr, views))}: {plan.place}EMIT ON WINDOW CLOSE"
+        if self.state_bounds is None:
+            return InputOptionsError(
+                f"{text} needs an input with lateness, which says when a window is complete: "
+                "declare WATERMARK FOR ts AS ts - INTERVAL '5' MINUTE, or give "
+                "InputOptions(lateness=Lateness('ts', '5 minutes'))"
+            )
+        return InputOptionsError(
+            f"{text} needs a column that tells when a row is final; a later row can have an "
+            "earlier value in each column of the view: select the start or the end of the window, "
+            "or the event time of an input with lateness"
+        )
 
     @observed(GRAPH)
     def prepare(
@@ -370,7 +393,8 @@ class Graph:
             if node.is_nested:
                 delta = node.empty
             elif node.operator is not None:
-                is_fixed = not context.first and not node.plan.reads_now
+                reads_time = node.plan.reads_now or node.plan.reads_watermarks
+                is_fixed = not context.first and not reads_time
                 staged: Staged | None = None
                 if is_fixed and not any([len(deltas[i]) for i in node.inputs]):
                     # Without a change of its inputs a result does not change. Constants are an
@@ -379,7 +403,10 @@ class Graph:
                     delta = node.empty
                 else:
                     input_deltas = [deltas[i] for i in node.inputs]
-                    delta, staged = prepare_node(position, node, input_deltas, context)
+                    node_context = context
+                    if node.plan.reads_watermarks and bounded is not None:
+                        node_context = replace(context, closing=bounded.closing(position))
+                    delta, staged = prepare_node(position, node, input_deltas, node_context)
                 if bounded is not None:
                     staged = bounded.drop_operator_rows(position, staged)
                 if staged is not None and isinstance(node.operator, Integrate):

@@ -38,9 +38,10 @@ from circuits.plan.expressions import Expression
 from circuits.plan.frontier import ColumnBounds, Frontier, WatermarkOf, least
 from circuits.plan.monotone_functions import monotone_argument
 from circuits.plan.nodes import PlanNode, Scan
+from circuits.plan.window_close import closing_column
 from circuits.runtime.evaluation import evaluate
 from circuits.runtime.operators.integrate import Integrate
-from circuits.runtime.operators.operator import Operator
+from circuits.runtime.operators.operator import Closing, Operator
 from circuits.runtime.operators.session_bound import SessionBoundOperator
 from circuits.runtime.trace_limits import MIN_CODE, kept_delta, order_by
 from circuits.types.codecs.arrow_buffers import NULL
@@ -115,6 +116,8 @@ class StateBounds:
 
     Attributes:
         frontiers: The frontiers of the columns of each node.
+        closing: The nodes that emit final rows, by position, each with the column of its input that
+            decides when a row is final, and the frontier of this column.
         relations: The bound of the rows of each node that joins read, by position.
         operators: The bounds of the traces of each operator that has some, by position.
         sessions: The operators that drop closed sessions, by position, each with its node's
@@ -135,6 +138,7 @@ class StateBounds:
         self.relations: dict[int, TraceBound] = {}
         self.operators: dict[int, tuple[TraceBound, ...]] = {}
         self.sessions: dict[int, Sessions] = {}
+        self.closing: dict[int, tuple[int, Frontier]] = {}
         # What each reader of a relation needs of it. The trace keeps what any of them needs.
         needed: dict[int, list[ColumnBounds]] = {}
         for position, node in enumerate(nodes):
@@ -146,6 +150,10 @@ class StateBounds:
                 continue
             below = [{} if node.is_nested else self.frontiers[i] for i in node.inputs]
             needs = node.plan.needed_rows(below)
+            if node.plan.reads_watermarks:
+                column = closing_column(below[0])
+                if column is not None:
+                    self.closing[position] = column, below[0][column]
             if type(node.plan) in joins:
                 for i, bounds in zip(node.inputs, needs, strict=True):
                     needed.setdefault(i, []).append(bounds)
@@ -252,6 +260,17 @@ class BoundedStep:
     def oldest_session(self, node: int) -> int | None:
         """Return the start of the oldest open session that a node has found."""
         return self._oldest.get(node)
+
+    def closing(self, position: int) -> Closing | None:
+        """Return which rows of the input of a node are final after the step; None for none."""
+        closing = self._bounds.closing.get(position)
+        if closing is None:
+            return None
+        column, frontier = closing
+        limit = self.value(frontier)
+        if limit is None:
+            return None
+        return Closing(column, self._advance((position, frontier), limit), limit)
 
     def drop_operator_rows(self, position: int, staged: Staged | None) -> Staged | None:
         """Return the change of an operator's state, less the rows that are no longer needed.

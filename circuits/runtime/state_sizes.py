@@ -87,6 +87,9 @@ def _own_bound(graph: Graph, position: int, node: Node) -> str:
     bounds = graph.state_bounds
     if bounds is not None and position in bounds.operators:
         return f"{node.plan.state_unit} with {bounds.operators[position][0].label()}"
+    if bounds is not None and position in bounds.closing:
+        column, frontier = bounds.closing[position]
+        return f"rows with {node.plan.fields[column].name} >= {frontier.label()}"
     if bounds is not None and position in bounds.sessions:
         return f"sessions that end at or after {bounds.sessions[position].frontier.label()}"
     return node.plan.state_limit or UNBOUNDED

@@ -35,6 +35,7 @@ from circuits.plan.single_row import SingleRow
 from circuits.plan.time_windows import HoppingWindows, LatestTime, SessionBound
 from circuits.plan.unnest import Unnest
 from circuits.plan.window import Window
+from circuits.plan.window_close import WindowClose
 from circuits.runtime.operators.aggregate import AggregateOperator
 from circuits.runtime.operators.distinct import DistinctOperator, to_bag, to_set
 from circuits.runtime.operators.hopping_windows import HoppingWindowsOperator
@@ -61,6 +62,7 @@ from circuits.runtime.operators.top_k import TopKOperator
 from circuits.runtime.operators.unnest import UnnestOperator
 from circuits.runtime.operators.values import ValuesOperator
 from circuits.runtime.operators.window import WindowOperator
+from circuits.runtime.operators.window_close import WindowCloseOperator
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Relations
 
@@ -207,6 +209,7 @@ _FACTORIES: dict[type[PlanNode], OperatorFactory] = {
     Join: _join,
     HoppingWindows: lambda plan, context: HoppingWindowsOperator(plan),
     SessionBound: lambda plan, context: SessionBoundOperator(plan, context.codecs),
+    WindowClose: lambda plan, context: WindowCloseOperator(len(plan.fields)),
     LatestTime: lambda plan, context: LatestTimeOperator(plan, context.codecs),
 }
 
