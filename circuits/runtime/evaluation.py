@@ -242,7 +242,7 @@ def _reduce(
         columns = [result.take(at), elements, *(each.take(at) for each in outer)]
         frame = _Frame(columns.__getitem__, len(rows))
         values = fill_rows(frame.value(body), len(rows)).cast(target)
-        # Replace the results of these rows by the values, which are appended behind them.
+        # Replace the results of these rows by the values, which are appended to them.
         selected = np.arange(len(result))
         selected[rows] = len(result) + np.arange(len(rows))
         result = pa.concat_arrays([result, values]).take(pa.array(selected))

@@ -110,11 +110,11 @@ def count_error(clause: Clause, node: exp.Expr, expected: str) -> Exception:
 
 def coerce(clause: Clause, node: exp.Expr, arguments: Arguments, kinds: str) -> Arguments:
     """Return the arguments with the implicit casts of Spark to these kinds."""
-    made = [
+    coerced = [
         _coerce_one(clause, node, argument, kind)
         for argument, kind in zip(arguments, kinds, strict=False)
     ]
-    return [*made, *arguments[len(made) :]]
+    return [*coerced, *arguments[len(coerced) :]]
 
 
 def _coerce_one(clause: Clause, node: exp.Expr, value: Expression, kind: str) -> Expression:

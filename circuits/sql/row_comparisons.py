@@ -17,7 +17,7 @@ from circuits.sql.clause import Clause
 
 __all__ = ["compare_rows", "is_row"]
 
-# The function for rows that differ, the one for equal rows, and if the sides are exchanged.
+# By comparison: the result for equal rows, and whether its sides are exchanged (for greater).
 _ORDER: Final = {
     "lt": (False, False),
     "le": (True, False),
