@@ -105,7 +105,7 @@ class _Frame:
         if isinstance(expression, Literal):
             return _scalar(expression)
         if isinstance(expression, Column):
-            # The type is no part of the key, so that all references to a column find it.
+            # The type is not part of the key, so that all references to a column find it.
             expression = Column(expression.index, pa.null())
         elif self.rows == 0:  # without rows, not even a call of literals may fail
             return pa.nulls(0, plain(expression.type))

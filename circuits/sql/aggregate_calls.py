@@ -247,7 +247,9 @@ class AggregateReader:
         value = self.value(index)
         if not isinstance(value, Literal):
             raise self.source.unsupported(
-                self._nodes[index], f"a {what} of {self.name}() that is no constant", "write it out"
+                self._nodes[index],
+                f"a {what} of {self.name}() that is not a constant",
+                "write it out",
             )
         return value.value
 

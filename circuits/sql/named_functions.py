@@ -188,7 +188,7 @@ def fixed(count: int | tuple[int, int], function: Callable[..., Expression]) -> 
 def literal_text(clause: Clause, node: exp.Expr, value: Expression, what: str) -> str:
     """Return the value of a literal text."""
     if not isinstance(value, Literal) or not isinstance(value.value, str):
-        raise clause.source.unsupported(node, f"{what} that is no literal", "write a literal")
+        raise clause.source.unsupported(node, f"{what} that is not a literal", "write a literal")
     return value.value
 
 

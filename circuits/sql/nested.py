@@ -519,7 +519,7 @@ def _json_reader(function: str) -> Reader:
 
 
 def _read_json_keys(clause: Clause, node: exp.JSONKeys) -> Expression:
-    """Read json_keys(); in DuckDB a value that is no object has no keys, in Spark they are NULL."""
+    """Read json_keys(). A value that is not an object has keys [] in DuckDB, NULL in Spark."""
     clause.source.allow_arguments(node, "this", "expression", "expressions")
     path = _path_of(clause, node, node.args.get("expression"))
     value = clause.read(node.this)
@@ -584,7 +584,7 @@ def _duckdb_structure(value: object) -> pa.DataType:
         return pa.list_(_duckdb_structure(value[0]))
     if isinstance(value, str):
         return field_of("value", value).type
-    raise ValueError(f"{value!r} is no type; write the name of a type, {{...}} or [...]")
+    raise ValueError(f"{value!r} is not a type; write the name of a type, {{...}} or [...]")
 
 
 def _to_json_reader(function: str) -> Reader:

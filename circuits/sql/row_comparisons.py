@@ -41,7 +41,7 @@ def compare_rows(clause: Clause, node: exp.Expr, function: str, right: exp.Expr)
         right: The right row.
 
     Raises:
-        SqlError: A side is no row, or the rows have different lengths.
+        SqlError: A side is not a row, or the rows have different lengths.
     """
     sides = [_read_row(clause, node, side) for side in (node.this, right)]
     if len(sides[0]) != len(sides[1]):

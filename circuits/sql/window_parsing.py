@@ -5,7 +5,7 @@
 ``TUMBLE(t, ts, ...)`` in FROM                   the same
 ``TABLE t PARTITION BY k``, ``t PARTITION BY k`` a Tuple of the table and the keys
 ``SIZE => INTERVAL '1' HOUR``                    a Kwarg
-``window(ts, '1 hour')``, ``window.start``       a call, a column: WINDOW is no keyword there
+``window(ts, '1 hour')``, ``window.start``       a call, a column: WINDOW is not a keyword there
 ============================================== ==============================================
 """
 
@@ -22,7 +22,7 @@ WINDOW_TABLES: Final = ("CUMULATE", "HOP", "SESSION", "TUMBLE")
 
 
 def with_window_names(tokens: list[Token]) -> list[Token]:
-    """Return the tokens, with WINDOW and SESSION as names wherever they are no keywords."""
+    """Return the tokens, with WINDOW and SESSION as names where they are not keywords."""
     result = list(tokens)
     for index, token in enumerate(tokens):
         after = [following.token_type for following in tokens[index + 1 : index + 3]]

@@ -19,7 +19,7 @@ An example stream of one key, as {(value, iteration): weight}::
 State: all candidates, in one trace with the columns (key, value, iteration). So when the best value
 is deleted, the next best one is in the state. A step reads the candidates of the keys of its delta.
 Values are compared by their codes, which have the order of the values. For a maximum the codes are
-complemented, which reverses their order. NULL is no candidate, or it is the worst one.
+complemented, which reverses their order. NULL is either not a candidate or the worst one.
 """
 
 from __future__ import annotations

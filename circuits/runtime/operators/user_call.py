@@ -119,13 +119,13 @@ class UserCallOperator:
         codes = np.empty(groups.shape[1], np.int64)
         is_known = np.zeros(groups.shape[1], bool)
         first = prefix_lookup(self.trace, groups, limit=1)
-        codes[first.places], is_known[first.places] = first.rows[0], True
+        codes[first.prefix_index], is_known[first.prefix_index] = first.rows[0], True
         if is_known.all() or self.trace.is_empty:
             return codes, is_known
         # Arguments whose rows all have negative weights: deletions of rows that have yet to arrive.
         missing = np.flatnonzero(~is_known)
         negative = prefix_lookup(self.trace, np.ascontiguousarray(groups[:, missing]), signed=True)
-        places = missing[negative.places[negative.old != 0]]
+        places = missing[negative.prefix_index[negative.old != 0]]
         codes[places], is_known[places] = negative.rows[0][negative.old != 0], True
         return codes, is_known
 

@@ -91,10 +91,10 @@ def reach_of(plan: Window, *, value_order: bool) -> Reach | None:
         return None
     reach = Reach()
     for call in plan.calls:
-        own = _call_reach(call, value_order)
-        if own is None:
+        call_reach = _call_reach(call, value_order)
+        if call_reach is None:
             return None
-        reach = reach.union(own)
+        reach = reach.union(call_reach)
     return reach
 
 
@@ -122,7 +122,8 @@ def _call_reach(call: WindowCall, value_order: bool) -> Reach | None:
             return None
         first_row = reads_first_row(call)
         from_start = function in ("count", "sum", "avg") and not call.distinct
-        # The row before an offset of RANGE can be at any distance.
+        # last_value reads one row near the current row, unless its frame of mode RANGE ends before
+        # that row: the last row that far back can be at any distance.
         is_near = function == "last_value" and (frame.mode == "rows" or frame.end >= 0)
         if not (first_row or from_start or is_near):
             return None
@@ -186,6 +187,8 @@ def find_segments(
     first, last = ranges.seek(prefixes), ranges.seek(prefixes, after=True)
     low_bound, high_bound = _take(first, partition), _take(last, partition)
     here, after = ranges.seek(changed), ranges.seek(changed, after=True)
+    # An affected row is up to one reach away from a changed row. It reads rows that are up to the
+    # other reach away from it.
     rows = reach.rows_before + reach.rows_after
     start, stop = here, after
     if rows:
