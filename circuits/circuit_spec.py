@@ -28,6 +28,7 @@ from circuits.inputs.input_options import InputOptions
 from circuits.options import CircuitOptions
 from circuits.plan.nodes import PlanNode
 from circuits.plan.structural_hash import PlanHasher
+from circuits.plan.user_call import UserCall
 from circuits.schema import Schema
 from circuits.user_functions import UserFunction
 
@@ -114,6 +115,21 @@ class CircuitSpec:
     def input_options(self) -> Mapping[str, InputOptions]:
         """The options of the inputs that have any, by name."""
         return self.options.input_options
+
+    @property
+    def user_signatures(self) -> dict[str, str]:
+        """The declarations of the user-defined functions that the views call, by name."""
+        called: dict[str, str] = {}
+        visited: set[int] = set()
+        pending = list(self.plans.values())
+        while pending:
+            plan = pending.pop()
+            if id(plan) not in visited:
+                visited.add(id(plan))
+                pending += plan.inputs
+                if isinstance(plan, UserCall):
+                    called[plan.name] = plan.function.signature
+        return dict(sorted(called.items()))
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:

@@ -45,7 +45,6 @@ __all__ = [
     "UserFunction",
     "call_user_function",
     "check_functions",
-    "signatures_of",
     "udf",
     "user_function_name",
 ]
@@ -305,11 +304,6 @@ def check_functions(functions: Mapping[str, UserFunction] | None) -> dict[str, U
             raise FunctionError(f"two functions {name!r}: names are compared without case")
         checked[name.casefold()] = function
     return checked
-
-
-def signatures_of(functions: Mapping[str, UserFunction]) -> dict[str, str]:
-    """Return the declarations of functions as texts, sorted by name."""
-    return {name: functions[name].signature for name in sorted(functions)}
 
 
 def call_user_function(
