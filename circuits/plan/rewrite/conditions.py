@@ -144,7 +144,8 @@ def _move_duration(left: Expression, right: Expression) -> Pair | None:
     """Return ``y - d`` and ``x`` for ``y`` and ``x + d``, which compare alike.
 
     With both comparisons, a join can start at either side of ``x <= y and y <= x + d`` and reads a
-    range of the other, not all its values up to a bound. None if no side is a timestamp plus a duration.
+    range of the other, not all its values up to a bound. None if no side is a timestamp plus a
+    duration.
     """
     if isinstance(left, Call) and left.function == "date_add":
         moved = _move_duration(right, left)
