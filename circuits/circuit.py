@@ -72,6 +72,7 @@ from circuits.state.circuit_state import State, StateStep, load_codecs, load_sta
 from circuits.state.registry import relation_trace
 from circuits.state.snapshot import Snapshot, open_snapshot, take_snapshot
 from circuits.types.codecs.codec import Codecs
+from circuits.user_functions import UserFunction, check_functions
 from dbsp_wcoj import Relations, Trace, ZSet
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.limits import Budget
@@ -509,7 +510,13 @@ columns 'nmae'; the relation needs name, age and may have weight
         self._check_readable()
         return self._committed
 
-    def query(self, text: str, *, dialect: str = "duckdb") -> pa.Table:
+    def query(
+        self,
+        text: str,
+        *,
+        dialect: str | None = None,
+        functions: Mapping[str, UserFunction] | None = None,
+    ) -> pa.Table:
         """Answer a query from the state as it is, without registering a view.
 
         The query reads the last committed version. It adds no codes and no arrangements.
@@ -517,7 +524,10 @@ columns 'nmae'; the relation needs name, age and may have weight
         Args:
             text: A SELECT, or Datalog rules, whose last head is the answer. The text may read the
                 materialized views and inputs, and the inputs that a join keeps whole.
-            dialect: The dialect of a SELECT.
+            dialect: The dialect of a SELECT; by default that of the views.
+            functions: User-defined functions that the query can call, besides those of the views.
+                They are called for the rows of the query; to read what a view remembers, name the
+                view.
 
         Returns:
             A table of the rows, with ``weight``.
@@ -532,6 +542,9 @@ columns 'nmae'; the relation needs name, age and may have weight
             That of the query: joins are worst-case optimal, and use existing arrangements.
         """
         check_type("text", text, str, "a SELECT or Datalog rules as a text")
+        source = self.spec.source
+        if dialect is None:
+            dialect = "duckdb" if source is None else source.dialect
         check_type("dialect", dialect, str, "the name of a dialect of sqlglot")
         state = self.committed
         kept = self._stored_relations(state)
@@ -543,6 +556,7 @@ columns 'nmae'; the relation needs name, age and may have weight
                 dialect=dialect,
                 joining=self._join_options,
                 budget=Budget(self.limits, self._clock),
+                functions=self.spec.functions | check_functions(functions),
             )
         except TextError as error:
             missing = [name for name in (*self.inputs, *self._schemas) if name not in kept]

@@ -12,7 +12,7 @@ were computed from it stay. So they must be final: nothing may change them later
 The rules, by plan node::
 
     Filter, Map, Union ALL, joins,
-    Unnest                             accepted: they are linear in each input, so the deletion of a
+    Unnest, UserCall                   accepted: they are linear in each input, so the deletion of a
                                        row affects only the results that contain this row
     Aggregate, TopK, Window, …         accepted if all rows of a group expire together
     Semi, anti, outer joins            accepted if only the left input reads kept inputs: a right
@@ -78,6 +78,7 @@ from circuits.plan.nodes import (
 from circuits.plan.single_row import SingleRow
 from circuits.plan.time_windows import HoppingWindows, LatestTime, SessionBound
 from circuits.plan.unnest import Unnest
+from circuits.plan.user_call import UserCall
 from circuits.plan.window import Window
 from circuits.plan.window_close import WindowClose
 from circuits.schema import Schema
@@ -220,13 +221,14 @@ class _FinalityCheck:
                 return _project(self.branches(input), list(_projections(expressions)))
             case Negate(input):
                 return self.branches(input)
+            case UserCall(input):
+                return self.branches(input)
             case Unnest(input):
-                kept = input.fields[:-1]
-                same = [
-                    _Projection(place, place, Column(0, field.type))
-                    for place, field in enumerate(kept)
+                unchanged = [
+                    _Projection(column, column, Column(0, field.type))
+                    for column, field in enumerate(input.fields[:-1])
                 ]
-                return _project(self.branches(input), same)
+                return _project(self.branches(input), unchanged)
             case Union(inputs):
                 return tuple(branch for input in inputs for branch in self.branches(input))
             case CrossJoin(inputs):

@@ -1,4 +1,4 @@
-"""SingleRow: rows of which each group has at most one, as a scalar subquery needs them.
+"""SingleRow: groups of at most one row each, as a scalar subquery needs them.
 
 The rows pass unchanged. A step in which a group gets a second row fails, and its error names the
 group. A second row can also be a duplicate: its weight counts.

@@ -74,7 +74,7 @@ class PostStepView:
             return self._table(requested.row_array.copy(), weights)
         result = prefix_lookup(trace, prefixes, signed=True, step=step, order=order)
         rows = np.empty((self._schema.arity, len(result.new)), np.int64)
-        rows[list(order[: len(columns)])] = prefixes[:, result.places]
+        rows[list(order[: len(columns)])] = prefixes[:, result.prefix_index]
         rows[list(order[len(columns) :])] = result.rows
         return self._table(rows, result.new.copy())
 

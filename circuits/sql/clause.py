@@ -48,11 +48,13 @@ class ReaderTable:
         by_name: By the lower-case name of a function that has no class in sqlglot, or whose
             meaning depends on the dialect.
         spark_by_name: The same for dialect spark, before ``by_name``.
+        spark_results: The integer types of results in dialect spark, by name or class.
     """
 
     by_class: Mapping[type[exp.Expr], Reader]
     by_name: Mapping[str, Reader]
     spark_by_name: Mapping[str, Reader]
+    spark_results: Mapping[str | type[exp.Expr], pa.DataType] = field(default_factory=dict)
 
     def find(self, node: exp.Expr, *, is_spark: bool = False) -> Reader | None:
         """Return the reader of a node; None if its construct is not supported."""
@@ -144,11 +146,20 @@ class Clause:
             self.source.allow_arguments(node, "this", "expressions")
         reader = self.readers.find(node, is_spark=self.source.is_spark)
         if reader is not None:
-            return reader(self, node)
+            value = reader(self, node)
+            return self._as_spark_type(node, value) if self.source.is_spark else value
         if is_aggregate(node):
             return self.read_aggregate(self, node)
         word = str(node.meta.get(NAME_IN_TEXT, ""))
         raise self.source.unsupported(node, self._describe(node), self._list_functions(node), word)
+
+    def _as_spark_type(self, node: exp.Expr, value: Expression) -> Expression:
+        """Return the result of a function in the integer type that it has in Spark."""
+        name = node.name.lower() if isinstance(node, exp.Anonymous) else type(node)
+        target = self.readers.spark_results.get(name)
+        if target is None or value.type == target or not pa.types.is_integer(value.type):
+            return value
+        return self.call(node, "cast", value, type=target)
 
     def read_condition(self, node: exp.Expr) -> Expression:
         """Return the expression of a condition, which is of type bool."""

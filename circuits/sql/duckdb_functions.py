@@ -108,7 +108,7 @@ def _epoch_ms(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
     """Read ``epoch_ms``: from a timestamp to milliseconds, or back."""
     if arrow.is_integer(value.type):
         micros = clause.call(node, "multiply", value, integer_literal(1000))
-        return clause.call(node, "moment_of_micros", micros)
+        return clause.call(node, "timestamp_of_micros", micros)
     return clause.call(
         node, "int_divide", clause.call(node, "epoch_microsecond", value), integer_literal(1000)
     )
@@ -127,7 +127,7 @@ def _to_interval(micros: int) -> Builder:
 
 def _make_timestamp(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
     if len(arguments) == 1:
-        return clause.call(node, "moment_of_micros", *arguments)
+        return clause.call(node, "timestamp_of_micros", *arguments)
     if len(arguments) != 6:
         raise count_error(clause, node, "1 or 6")
     return clause.call(node, "make_timestamp", *arguments)

@@ -161,7 +161,7 @@ class Environment:
         environment = self
         names: set[str] = set()
         for cte in clause.expressions:
-            self.source.allow_arguments(cte, "this", "alias", "materialized")
+            self.source.allow_arguments(cte, "this", "alias", "materialized", "key_expressions")
             self.source.allow_arguments(cte.args["alias"], "this", "columns")
             name = cte.alias.casefold()
             if name in names:
@@ -177,6 +177,11 @@ class Environment:
                     word=cte.this.key,
                 )
             is_recursive = bool(clause.args.get("recursive")) and names_table(cte.this, name)
+            if cte.args.get("key_expressions") and not is_recursive:
+                raise self.source.error(
+                    cte.args["alias"],
+                    f"USING KEY of {cte.alias!r}, which is not recursive; leave USING KEY out",
+                )
             common = CommonTable(cte, environment.without_outer_scope(parent), is_recursive)
             common.mutual.extend(_mutual_ctes(clause, name))
             environment = replace(

@@ -86,7 +86,7 @@ def named(
             present = [index for index in order if index < len(arguments)]
             arguments = [arguments[index] for index in present]
         signature = signature_of(function)
-        wanted = len(kinds) if kinds else signature.most if signature else None
+        wanted = len(kinds) if kinds else signature.max_arguments if signature else None
         if defaults and wanted is not None and len(arguments) < wanted:
             missing = wanted - len(arguments)
             arguments = [*arguments, *defaults[max(0, len(defaults) - missing) :]]
@@ -110,31 +110,31 @@ def count_error(clause: Clause, node: exp.Expr, expected: str) -> Exception:
 
 def coerce(clause: Clause, node: exp.Expr, arguments: Arguments, kinds: str) -> Arguments:
     """Return the arguments with the implicit casts of Spark to these kinds."""
-    made = [
+    coerced = [
         _coerce_one(clause, node, argument, kind)
         for argument, kind in zip(arguments, kinds, strict=False)
     ]
-    return [*made, *arguments[len(made) :]]
+    return [*coerced, *arguments[len(coerced) :]]
 
 
 def _coerce_one(clause: Clause, node: exp.Expr, value: Expression, kind: str) -> Expression:
-    of = value.type
-    if arrow.is_null(of):
+    data_type = value.type
+    if arrow.is_null(data_type):
         return value
-    is_text = arrow.is_string(of) or arrow.is_large_string(of)
+    is_text = arrow.is_string(data_type) or arrow.is_large_string(data_type)
     target: pa.DataType | None = None
     match kind:
         case "t" if not is_text:
             return as_text(clause, node, value)
-        case "y" if not is_text and not arrow.is_binary(of):
+        case "y" if not is_text and not arrow.is_binary(data_type):
             return as_text(clause, node, value)
         case "i" if is_text:
             target = pa.int64()
-        case "i" if arrow.is_floating(of) or arrow.is_decimal(of):
+        case "i" if arrow.is_floating(data_type) or arrow.is_decimal(data_type):
             value, target = clause.call(node, "trunc", value), pa.int64()
         case "f" | "n" if is_text:
             target = pa.float64()
-        case "d" if is_text or arrow.is_timestamp(of):
+        case "d" if is_text or arrow.is_timestamp(data_type):
             target = pa.date32()
         case "m" if is_text:
             target = pa.timestamp("us")
@@ -188,7 +188,7 @@ def fixed(count: int | tuple[int, int], function: Callable[..., Expression]) -> 
 def literal_text(clause: Clause, node: exp.Expr, value: Expression, what: str) -> str:
     """Return the value of a literal text."""
     if not isinstance(value, Literal) or not isinstance(value.value, str):
-        raise clause.source.unsupported(node, f"{what} that is no literal", "write a literal")
+        raise clause.source.unsupported(node, f"{what} that is not a literal", "write a literal")
     return value.value
 
 

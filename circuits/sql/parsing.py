@@ -12,6 +12,7 @@ a comma in FROM          ``meta[IS_COMMA]`` of a join; the tree has the same nod
 WATERMARK FOR, LATENESS  parts of CREATE TABLE; most dialects of sqlglot do not know them
 EMIT ON WINDOW CLOSE     ``meta[EMIT_ON_CLOSE]`` of a query: the offset of EMIT
 METADATA                 a part of a column in Flink; ``meta[UNSUPPORTED_COLUMN_PART]``
+USING KEY (a, min(b))    columns and calls; sqlglot parses names only
 ======================== ========================================================================
 
 The subclass overrides methods that all parsers of sqlglot 30 have.
@@ -152,6 +153,14 @@ class _TextKeepingParser(Parser):
             for join in self._parse_joins():
                 table.append("joins", join)
         return table
+
+    def _parse_wrapped_id_vars(self, *args: Any, **options: Any) -> list[exp.Expr]:
+        words = [token.text.upper() for token in self._tokens[self._index - 2 : self._index]]
+        if words != ["USING", "KEY"]:
+            names: list[exp.Expr] = super()._parse_wrapped_id_vars(*args, **options)
+            return names
+        keys: list[exp.Expr] = self._parse_wrapped_csv(self._parse_assignment)
+        return keys
 
     def _parse_join(self, *args: Any, **options: Any) -> exp.Join | None:
         token = self._curr

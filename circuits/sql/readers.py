@@ -26,6 +26,7 @@ from circuits.sql import (
     time_buckets,
 )
 from circuits.sql.clause import Reader, ReaderTable
+from circuits.sql.spark import arithmetic
 
 __all__ = ["READERS"]
 
@@ -65,4 +66,5 @@ READERS: Final = ReaderTable(
         nested.READERS_BY_NAME,
     ]),
     spark_by_name={**spark_functions.READERS_BY_NAME, **date_units.READERS_BY_NAME},
+    spark_results=arithmetic.RESULTS,
 )  # fmt: skip

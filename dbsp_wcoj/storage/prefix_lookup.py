@@ -32,13 +32,13 @@ class PrefixRows(NamedTuple):
     """The rows of some prefixes, sorted by prefix and then by the other columns.
 
     Attributes:
-        places: The index of each row's prefix.
+        prefix_index: For each row, the index of its prefix in ``prefixes``.
         rows: The columns of each row after the prefix.
         old: The weight of each row before the step; 0 if it is not within the limit then.
         new: The weight of each row after the step; 0 if it is not within the limit then.
     """
 
-    places: Int64Array
+    prefix_index: Int64Array
     rows: Int64Array
     old: Int64Array
     new: Int64Array
@@ -82,7 +82,7 @@ def prefix_lookup(
     >>> trace = Trace(2)
     >>> trace.update(ZSet.from_rows([(7, 3), (7, 4), (7, 9), (8, 1)], [1, 2, 1, 1]))
     >>> found = prefix_lookup(trace, np.array([[7, 8]]), limit=2)
-    >>> found.places.tolist(), found.rows.tolist(), found.old.tolist()
+    >>> found.prefix_index.tolist(), found.rows.tolist(), found.old.tolist()
     ([0, 0, 1], [[3, 4, 1]], [1, 2, 1])
     >>> step = trace.prepare(ZSet.from_rows([(7, 3)], [-1]))
     >>> found = prefix_lookup(trace, np.array([[7]]), limit=1, step=step)
@@ -111,7 +111,7 @@ def prefix_lookup(
     capacity = max(256, 4 * n)
     start = 0
     while True:
-        places, old, new = np.empty((3, capacity), np.int64)
+        prefix_index, old, new = np.empty((3, capacity), np.int64)
         rows = np.empty((depth, capacity), np.int64)
         start, written = look_up_prefixes(
             table,
@@ -123,12 +123,14 @@ def prefix_lookup(
             -1 if limit is None else limit,
             ties,
             signed,
-            places,
+            prefix_index,
             rows,
             old,
             new,
         )
-        pieces.append(PrefixRows(places[:written], rows[:, :written], old[:written], new[:written]))
+        pieces.append(
+            PrefixRows(prefix_index[:written], rows[:, :written], old[:written], new[:written])
+        )
         if start == n:
             break
         # A prefix whose rows did not fit is read again from its first row.

@@ -190,7 +190,7 @@ class AggregateOperator:
         old, new = np.flatnonzero(found.old), np.flatnonzero(found.new)
         return ordered.results(
             2 * n,
-            np.concatenate((found.places[old], found.places[new] + n)),
+            np.concatenate((found.prefix_index[old], found.prefix_index[new] + n)),
             np.concatenate((found.rows[:, old], found.rows[:, new]), axis=1),
             np.concatenate((found.old[old], found.new[new])),
         )

@@ -247,7 +247,7 @@ class LinearAggregate:
         state = prefix_lookup(self.trace, prefixes, signed=True, step=step)
         slots = state.rows[0]
         return Digits(
-            np.concatenate((state.places, state.places + prefixes.shape[1])),
+            np.concatenate((state.prefix_index, state.prefix_index + prefixes.shape[1])),
             np.concatenate((slots, slots)),
             np.concatenate((state.old, state.new)),
         )
@@ -259,8 +259,8 @@ class LinearAggregate:
             for call in self.calls
         )
         return WeightOverflowError(
-            f"a count or sum behind {names or 'count(*)'} leaves int64: {error}; nothing was "
-            f"changed: scale the weights"
+            f"a count or sum in the state of {names or 'count(*)'} leaves int64: {error}; "
+            f"nothing was changed: scale the weights"
         )
 
 

@@ -13,7 +13,7 @@ An example stream with a gap of 5, of rows (time):
 The row at 5 closes the gap, so the session of 9 now starts at 1.
 
 A time is a start if the time before it is more than ``gap`` earlier. So a step looks at the changed
-times and at the time behind each. `latest_marks` then finds the rows whose start changes.
+times and at the time after each. `latest_marks` then finds the rows whose start changes.
 
 The last time is the start of the session when time runs backwards.
 
@@ -21,7 +21,7 @@ State: the rows; the times of each key, if rows have other columns as well; the 
 
 Cost: O(log N) per changed time and run, and O(1) per row whose start changes. A row at the end of
 a session, or between two rows of it, changes no other row, however many rows the key has. A row
-that closes or opens a gap changes the rows of the session behind the gap.
+that closes or opens a gap changes the rows of the session after the gap.
 """
 
 from __future__ import annotations
@@ -93,11 +93,11 @@ class SessionBoundOperator:
         time, key = times[-1], times[:-1]
         begins: BoolArray = np.ones(times.shape[1], np.bool_)
         begins[1:] = np.any(key[:, 1:] != key[:, :-1], axis=0)
-        begins[1:] |= self._is_behind_gap(time[1:], time[:-1])
+        begins[1:] |= self._is_after_gap(time[1:], time[:-1])
         starts = Trace(self._width)
         starts.update(ZSet(np.ascontiguousarray(times[:, begins]), np.ones(begins.sum(), np.int64)))
-        found = NearestRows(starts).before(rows[: self._width], inclusive=True)
-        marks = np.where(found.exists, found.values, NULL)
+        nearest = NearestRows(starts).before(rows[: self._width], inclusive=True)
+        marks = np.where(nearest.exists, nearest.values, NULL)
         return self._rows.marked(rows, marks, stored.weight_array)
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
@@ -190,16 +190,17 @@ class SessionBoundOperator:
             present: The times that are present after the step.
             current: The times after the step.
         """
-        behind = current.after(changed)
-        next_times = changed[:, behind.exists]
-        next_times[-1] = behind.values[behind.exists]
-        # A time that disappears has weight 1 and is behind none; all others weigh 2 or more.
+        following = current.after(changed)
+        next_times = changed[:, following.exists]
+        next_times[-1] = following.values[following.exists]
+        # The weight tells which candidates are present after the step: a time that disappears has
+        # weight 1 and is not the next time of another; all others have 2 or more.
         candidates = consolidated_rows(
             np.concatenate((changed, next_times), axis=1),
             np.concatenate((np.where(present, 2, 1), np.full(next_times.shape[1], 2))),
         )
         before = current.before(candidates.row_array)
-        is_start = ~before.exists | self._is_behind_gap(candidates.row_array[-1], before.values)
+        is_start = ~before.exists | self._is_after_gap(candidates.row_array[-1], before.values)
         is_start &= candidates.weight_array > 1
         was_start = self._rows.marks.weights_of(candidates) != 0
         differs = np.flatnonzero(is_start != was_start)
@@ -208,7 +209,7 @@ class SessionBoundOperator:
             np.where(is_start[differs], 1, -1),
         )
 
-    def _is_behind_gap(self, times: Int64Array, before: Int64Array) -> BoolArray:
+    def _is_after_gap(self, times: Int64Array, before: Int64Array) -> BoolArray:
         """Return whether more than the gap is between two times of a key, without overflow."""
         result: BoolArray = np.minimum(before, MAX_INT64 - self._gap) + self._gap < times
         return result

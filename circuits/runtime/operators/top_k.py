@@ -100,8 +100,8 @@ class TopKOperator:
         keys = self._order.keys
         prefixes = stored.row_array[:keys, self._order.group_starts(stored.row_array)]
         first_rows, steps = self._rows.prepare(stored, prefixes)
-        rows = np.concatenate((prefixes[:, first_rows.places], first_rows.rows))
-        group_indices, old, new = first_rows.places, first_rows.old, first_rows.new
+        rows = np.concatenate((prefixes[:, first_rows.prefix_index], first_rows.rows))
+        group_indices, old, new = first_rows.prefix_index, first_rows.old, first_rows.new
         if self._order.decided is not None:
             order = self._order.sort_positions(group_indices, rows)
             rows, group_indices, old, new = (

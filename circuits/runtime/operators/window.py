@@ -180,11 +180,12 @@ class WindowOperator:
     def _whole_partitions(self, prefixes: Int64Array, step: TraceStep, budget: Budget) -> ZSet:
         """The change of all rows of partitions."""
         read = prefix_lookup(self._rows, prefixes, step=step)
-        rows = np.concatenate((prefixes[:, read.places], read.rows))
+        rows = np.concatenate((prefixes[:, read.prefix_index], read.rows))
         _count_repeated_rows(read.old, budget, self.arity)
         _count_repeated_rows(read.new, budget, self.arity)
         return self._difference(
-            self._results(read.places, rows, read.old), self._results(read.places, rows, read.new)
+            self._results(read.prefix_index, rows, read.old),
+            self._results(read.prefix_index, rows, read.new),
         )
 
     def _find_segments(
@@ -195,7 +196,7 @@ class WindowOperator:
         assert reach is not None
         whole = ranges.seek(prefixes, after=True).positions.sum()
         whole -= ranges.seek(prefixes).positions.sum()
-        near = 2 * (reach.rows_before + reach.rows_behind) + SEGMENT_OVERHEAD_ROWS
+        near = 2 * (reach.rows_before + reach.rows_after) + SEGMENT_OVERHEAD_ROWS
         if changed.shape[1] * near > whole:
             return None
         return find_segments(ranges, changed, partition, prefixes, self._order.order_width, reach)
@@ -269,14 +270,14 @@ class WindowOperator:
         row = np.arange(len(index))
         at_start, at_end = segments.begins_partition[segment], segments.ends_partition[segment]
         enough_before = row - start >= reach.rows_before
-        enough_behind = stop - 1 - row >= reach.rows_behind
-        if reach.values_before is not None and reach.values_behind is not None:
+        enough_after = stop - 1 - row >= reach.rows_after
+        if reach.values_before is not None and reach.values_after is not None:
             value = rows.rows[self._order.keys, index]
             low, high = segments.low_value[segment], segments.high_value[segment]
             is_null = is_null_key(value)
             enough_before &= is_null | (add_saturating(value, -reach.values_before) >= low)
-            enough_behind &= is_null | (add_saturating(value, reach.values_behind) <= high)
-        valid = np.flatnonzero((at_start | enough_before) & (at_end | enough_behind))
+            enough_after &= is_null | (add_saturating(value, reach.values_after) <= high)
+        valid = np.flatnonzero((at_start | enough_before) & (at_end | enough_after))
         return np.concatenate((codes, results))[:, valid]
 
     def _results(self, places: Int64Array, rows: Int64Array, weights: Int64Array) -> Int64Array:

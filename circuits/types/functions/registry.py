@@ -1,10 +1,11 @@
-"""All functions by name. Each family of functions is a module."""
+"""The table of all functions, by name. Each family of functions is a module with ``FUNCTIONS``."""
 
 from __future__ import annotations
 
 from types import MappingProxyType
 
 from circuits.types.functions import (
+    ansi_arithmetic,
     ansi_division,
     arithmetic,
     bits,
@@ -47,6 +48,7 @@ _FAMILIES = (
     logic,
     comparison,
     like_patterns,
+    ansi_arithmetic,
     ansi_division,
     failures,
     joined_text,
