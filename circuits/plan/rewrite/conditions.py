@@ -141,10 +141,11 @@ def _not_null_operand(predicate: Expression) -> Expression | None:
 
 
 def _move_duration(left: Expression, right: Expression) -> Pair | None:
-    """Return ``y - d`` and ``x`` for ``y`` and ``x + d``: the same comparison, for the other side.
+    """Return ``y - d`` and ``x`` for ``y`` and ``x + d``, which compare alike.
 
-    With both, a join can start at either side of ``x <= y and y <= x + d`` and reads a range of the
-    other, not all its values up to a bound. None unless one side is a timestamp plus a duration,
+    With both comparisons, a join can start at either side of ``x <= y and y <= x + d`` and reads a
+    range of the other, not all its values up to a bound. None unless one side is a timestamp plus a
+    duration,
     and the other side is a timestamp.
     """
     if isinstance(right, Column):
