@@ -55,8 +55,8 @@ from typing import Final, NamedTuple, NoReturn
 
 from circuits.errors import InputOptionsError
 from circuits.inputs.input_options import InputOptions
-from circuits.inputs.monotone_functions import monotone_argument
 from circuits.plan.expressions import Call, Column, Expression, conjuncts, substitute
+from circuits.plan.monotone_functions import monotone_argument
 from circuits.plan.nodes import (
     Aggregate,
     CrossJoin,
@@ -80,6 +80,7 @@ from circuits.plan.time_windows import HoppingWindows, LatestTime, SessionBound
 from circuits.plan.unnest import Unnest
 from circuits.plan.user_call import UserCall
 from circuits.plan.window import Window
+from circuits.plan.window_close import WindowClose
 from circuits.schema import Schema
 
 __all__ = ["check_finality"]
@@ -257,7 +258,7 @@ class _FinalityCheck:
                 return self._group(input, range(len(input.fields)), "EXCEPT or INTERSECT")
             case TemporalFilter(input):
                 return self._check_temporal(input)
-            case HoppingWindows(input):
+            case HoppingWindows(input) | WindowClose(input):
                 return self.branches(input)
             case SessionBound(input):
                 why = "a later row could extend the session of a row that has expired"

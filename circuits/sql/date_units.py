@@ -1,4 +1,4 @@
-"""Date functions with a unit, which is a word and no value: DATEADD(MONTH, 1, d), DATEDIFF.
+"""Date functions whose first argument is the name of a unit: DATEADD(MONTH, 1, d), DATEDIFF.
 
 ::
 
@@ -58,9 +58,10 @@ def _read_add(clause: Clause, node: exp.Anonymous) -> Expression:
         else integer_literal(0)
         for amount in INTERVAL_UNITS[name]
     ]
-    has_zone = not arrow.is_timestamp(value.type) or value.type.tz is not None
+    is_local = arrow.is_timestamp(value.type) and value.type.tz is None
     moved = clause.call(node, "shift_timestamp", value, *amounts)
-    if not has_zone and not _was_text(clause, parts[2]):
+    # A TIMESTAMP_NTZ remains one. Dates and texts become a TIMESTAMP of Spark, which has a zone.
+    if is_local and not _was_text(clause, parts[2]):
         return moved
     return clause.call(node, "cast", moved, type=pa.timestamp("us", "UTC"))
 

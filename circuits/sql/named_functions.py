@@ -131,11 +131,11 @@ def count_error(clause: Clause, node: exp.Expr, expected: str) -> Exception:
 
 def coerce(clause: Clause, node: exp.Expr, arguments: Arguments, kinds: str) -> Arguments:
     """Return the arguments with the implicit casts of Spark to these kinds."""
-    made = [
+    coerced = [
         _coerce_one(clause, node, argument, kind)
         for argument, kind in zip(arguments, kinds, strict=False)
     ]
-    return [*made, *arguments[len(made) :]]
+    return [*coerced, *arguments[len(coerced) :]]
 
 
 def _coerce_one(clause: Clause, node: exp.Expr, value: Expression, kind: str) -> Expression:
@@ -209,7 +209,7 @@ def fixed(count: int | tuple[int, int], function: Callable[..., Expression]) -> 
 def literal_text(clause: Clause, node: exp.Expr, value: Expression, what: str) -> str:
     """Return the value of a literal text."""
     if not isinstance(value, Literal) or not isinstance(value.value, str):
-        raise clause.source.unsupported(node, f"{what} that is no literal", "write a literal")
+        raise clause.source.unsupported(node, f"{what} that is not a literal", "write a literal")
     return value.value
 
 

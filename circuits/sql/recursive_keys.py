@@ -68,7 +68,7 @@ def read_mode(source: SqlSource, node: exp.CTE, names: Sequence[str]) -> Distinc
         names: The names of its columns.
 
     Raises:
-        SqlError: A key is no column, or not every column is a key or has a minimum or maximum.
+        SqlError: A key is not a column, or not every column is a key or has a minimum or maximum.
     """
     keys = node.args.get("key_expressions")
     if not keys:

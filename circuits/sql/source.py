@@ -263,6 +263,11 @@ class SqlSource:
         """Return an error at an offset of the text."""
         return self._make_error(offset, message, SqlError)
 
+    def place(self, offset: int) -> str:
+        """Return the line and the column of an offset of the text, for messages."""
+        _, line, column = point_at(self.text, offset, "")
+        return f"line {line}, column {column}"
+
     def allow_arguments(self, node: exp.Expr, *allowed: str) -> None:
         """Record that a node is read, with its arguments ``allowed``.
 

@@ -15,6 +15,7 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Column, Expression
 from circuits.plan.nodes import Field, Map, PlanNode, Scan
+from circuits.plan.window_close import WindowClose
 from circuits.sql import query
 from circuits.sql.clause import ReaderTable, call_function
 from circuits.sql.declarations import (
@@ -27,6 +28,7 @@ from circuits.sql.declarations import (
 )
 from circuits.sql.environment import Environment, names_table, rename_columns
 from circuits.sql.equations import Equation, order_by_needs, plan_equations
+from circuits.sql.parsing import EMIT_ON_CLOSE
 from circuits.sql.readers import READERS
 from circuits.sql.select_builder import QueryReader
 from circuits.sql.source import SqlSource
@@ -205,6 +207,9 @@ class StatementPlanner:
         queries: QueryReader = query
         environment = Environment(source, self.scans, queries, self.readers)
         view = _plan_statement(environment, self.declarations, tree, self.name, number)
+        emit = _emit_offset(tree)
+        if emit is not None:
+            view = view._replace(plan=WindowClose(view.plan, f"{source.place(emit)}: "))
         source.check_all_read(tree)
         if not isinstance(tree, exp.Create | exp.Insert) and not is_last:
             raise source.error(tree, "a SELECT before other statements; make it a CREATE VIEW")
@@ -217,12 +222,27 @@ class StatementPlanner:
         """Plan recursive views, and add them."""
         queries: QueryReader = query
         environment = Environment(source, self.scans, queries, self.readers)
+        for tree in trees:
+            emit = _emit_offset(tree)
+            if emit is not None:
+                raise source.unsupported_at(
+                    emit,
+                    "EMIT ON WINDOW CLOSE of a recursive view",
+                    "write it in a view that reads the recursive one",
+                )
         for tree, view in zip(trees, _plan_cycle(environment, trees), strict=True):
             source.check_all_read(tree)
             _check_name(source, tree, view.name, self.scans)
             _check_columns(source, tree, view)
             self.plans[view.name] = view.plan
             self.scans[view.name] = Scan(view.name, view.plan.fields)
+
+
+def _emit_offset(tree: exp.Expr) -> int | None:
+    """Return where a statement has EMIT ON WINDOW CLOSE; None if it has none."""
+    query_ = tree.expression if isinstance(tree, exp.Create | exp.Insert) else tree
+    offset: int | None = query_.meta.get(EMIT_ON_CLOSE)
+    return offset
 
 
 def _view_name(tree: exp.Expr) -> str:

@@ -145,7 +145,7 @@ class _IterationRewriter:
                 inner = self.with_iterations(input)
                 return _map_with_iteration(inner, expressions, columns(inner)[-1], plan)
             case Unnest(input):
-                # The list stays the last column; the iteration is moved behind its elements.
+                # The list stays the last column; the iteration is moved after its elements.
                 before = columns(self.with_iterations(input))
                 width = len(input.fields) - 1
                 names = (*(f.name for f in input.fields[:-1]), "iteration", input.fields[-1].name)

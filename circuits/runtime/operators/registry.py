@@ -36,6 +36,7 @@ from circuits.plan.time_windows import HoppingWindows, LatestTime, SessionBound
 from circuits.plan.unnest import Unnest
 from circuits.plan.user_call import UserCall
 from circuits.plan.window import Window
+from circuits.plan.window_close import WindowClose
 from circuits.runtime.operators.aggregate import AggregateOperator
 from circuits.runtime.operators.distinct import DistinctOperator, to_bag, to_set
 from circuits.runtime.operators.hopping_windows import HoppingWindowsOperator
@@ -63,6 +64,7 @@ from circuits.runtime.operators.unnest import UnnestOperator
 from circuits.runtime.operators.user_call import UserCallOperator
 from circuits.runtime.operators.values import ValuesOperator
 from circuits.runtime.operators.window import WindowOperator
+from circuits.runtime.operators.window_close import WindowCloseOperator
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Relations
 
@@ -212,6 +214,7 @@ _FACTORIES: dict[type[PlanNode], OperatorFactory] = {
     Join: _join,
     HoppingWindows: lambda plan, context: HoppingWindowsOperator(plan),
     SessionBound: lambda plan, context: SessionBoundOperator(plan, context.codecs),
+    WindowClose: lambda plan, context: WindowCloseOperator(len(plan.fields)),
     LatestTime: lambda plan, context: LatestTimeOperator(plan, context.codecs),
 }
 

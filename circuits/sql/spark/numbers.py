@@ -46,8 +46,8 @@ def trying(function: str) -> Builder:
 
 def _is_nan(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
     """Read ``isnan``, which is false for NULL in Spark."""
-    found = clause.call(node, "is_nan", *coerce(clause, node, [value], "f"))
-    return clause.call(node, "coalesce", found, Literal(False, pa.bool_()))
+    is_nan = clause.call(node, "is_nan", *coerce(clause, node, [value], "f"))
+    return clause.call(node, "coalesce", is_nan, Literal(False, pa.bool_()))
 
 
 def _nanvl(clause: Clause, node: exp.Expr, value: Expression, other: Expression) -> Expression:
@@ -59,8 +59,8 @@ def _logarithm(function: str, domain: str = "null_unless_positive") -> Builder:
     """Read a logarithm, which is NULL outside its domain in Spark."""
 
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
-        made = coerce(clause, node, arguments, "f" * len(arguments))
-        return clause.call(node, function, *(clause.call(node, domain, value) for value in made))
+        numbers = coerce(clause, node, arguments, "f" * len(arguments))
+        return clause.call(node, function, *(clause.call(node, domain, value) for value in numbers))
 
     return build
 
