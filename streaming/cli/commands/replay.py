@@ -101,8 +101,6 @@ def replay(
                     "--source NAME=FILE names them otherwise"
                 )
             raise
-        if dialect_of(circuit) is not None and not json:
-            remarks.print(f"SQL dialect: {dialect}", style="note")
         page = None
         if ui:
             name = page_title(view_name(query), dialect_of(circuit))
@@ -112,6 +110,8 @@ def replay(
                 Page(circuit, name=name, host=ui_host, port=ui_port, token=secret)
             )
             announce(remarks, page, token)
+        if dialect_of(circuit) is not None and not json:
+            console().print(f"SQL dialect: {dialect}", style="note")
         prepare_kernels(remarks)
         run = _ReplayRun(circuit, page)
         try:
