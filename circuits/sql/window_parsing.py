@@ -76,7 +76,7 @@ def _parse_argument(parser: Any) -> exp.Expr | None:
         kwarg.meta.update(start=name.start, end=name.end, line=name.line, col=name.col)
         return kwarg
     is_partitioned = following is not None and following.token_type == TokenType.PARTITION_BY
-    if parser._match(TokenType.TABLE) or is_partitioned:
+    if parser._match(TokenType.TABLE) or is_partitioned or _is_query(parser):
         is_query = parser._curr.token_type == TokenType.L_PAREN
         table = parser._parse_table() if is_query else parser._parse_table_parts()
         if not parser._match(TokenType.PARTITION_BY):
@@ -96,6 +96,13 @@ def _parse_argument(parser: Any) -> exp.Expr | None:
         parser._match_r_paren()
         return columns[0] if len(columns) == 1 else exp.Tuple(expressions=columns)
     return parser._parse_assignment()  # type: ignore[no-any-return]
+
+
+def _is_query(parser: Any) -> bool:
+    """Return whether the next argument is a query in parentheses."""
+    starts = (TokenType.SELECT, TokenType.WITH, TokenType.FROM, TokenType.VALUES)
+    is_parenthesis = parser._curr.token_type == TokenType.L_PAREN
+    return is_parenthesis and parser._next is not None and parser._next.token_type in starts
 
 
 def _is_key_after_comma(parser: Any) -> bool:
