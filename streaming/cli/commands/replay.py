@@ -110,8 +110,6 @@ def replay(
                 Page(circuit, name=name, host=ui_host, port=ui_port, token=secret)
             )
             announce(remarks, page, token)
-        if dialect_of(circuit) is not None and not json:
-            console().print(f"SQL dialect: {dialect}", style="note")
         prepare_kernels(remarks)
         run = _ReplayRun(circuit, page)
         try:
@@ -127,6 +125,8 @@ def replay(
         if json:
             print_json({"dialect": dialect_of(circuit), **run.to_json()})
         else:
+            if dialect_of(circuit) is not None:
+                console().print(f"SQL dialect: {dialect}", style="note")
             _show(run, console())
         if page is not None:
             page.end("all changes are replayed")
