@@ -259,8 +259,12 @@ def _mutual_ctes(clause: exp.With, name: str) -> list[exp.CTE]:
                 stack.append(other)
         return found
 
-    own = {other for other in reach(name) if name in reach(other)} if name in reach(name) else set()
-    return [cte for key, cte in ctes.items() if key in own] if len(own) > 1 else []
+    mutual_names = (
+        {other for other in reach(name) if name in reach(other)} if name in reach(name) else set()
+    )
+    return (
+        [cte for key, cte in ctes.items() if key in mutual_names] if len(mutual_names) > 1 else []
+    )
 
 
 def names_table(query: exp.Expr, name: str) -> bool:
