@@ -44,7 +44,7 @@ def read_values(environment: Environment, node: exp.Values) -> DerivedTable:
     fields: list[Field] = []
     for number, column in enumerate(zip(*rows, strict=True)):
         with source.errors_at(node):
-            # coalesce casts a string literal beside dates to a date.
+            # coalesce casts a string literal to a date if other arguments are dates.
             type_ = functions.call("coalesce", *column).type
             for row_values in rows:
                 if row_values[number].type != type_:

@@ -104,7 +104,7 @@ def _reads_each_once(outputs: Sequence[Expression], inner: Sequence[Expression])
 def _prune_aggregates(
     plan: Aggregate, outputs: tuple[Expression, ...], names: tuple[str, ...]
 ) -> PlanNode:
-    """Return a projection of an aggregate, without the aggregate functions that nobody reads.
+    """Return a projection of an aggregate, without the aggregate functions that it does not read.
 
     If only the keys are read, all functions are kept. Most often a semijoin or an outer join reads
     the keys while another node reads results too, and both can then share one aggregate.
