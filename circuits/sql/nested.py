@@ -671,7 +671,7 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.Tuple: _read_row,
     exp.VarMap: _read_map,
 }
-_LENGTH_NAMES: Final = ("cardinality", "array_length", "list_length", "size", "len")
+_LENGTH_NAMES: Final = ("cardinality", "array_length", "list_length", "size")
 READERS_BY_NAME: Final[dict[str, Reader]] = {
     **dict.fromkeys(_LENGTH_NAMES, _read_length),
     "array_contains_all": _named("list_contains_all", least=2),

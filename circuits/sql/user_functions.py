@@ -32,7 +32,8 @@ def with_user_functions(
     """
     if not functions:
         return readers
-    built_in = {*readers.function_names(), *AGGREGATE_NAMES}
+    is_spark = SqlSource("", dialect).is_spark
+    built_in = {*readers.function_names(is_spark=is_spark), *AGGREGATE_NAMES}
     for name in functions:
         if name in built_in or not _is_free(name, dialect):
             raise FunctionError(

@@ -156,8 +156,8 @@ class SessionBoundOperator:
         marks_delta = _delta_of(marks, marks_step)
         if kept is not delta:
             dropped = (delta - kept).row_array
-            behind = NearestRows(times, times_step).after(dropped)
-            is_last = ~behind.exists | self._is_behind_gap(behind.values, dropped[-1])
+            following = NearestRows(times, times_step).after(dropped)
+            is_last = ~following.exists | self._is_after_gap(following.values, dropped[-1])
             ends = np.ascontiguousarray(dropped[:, is_last])
             starts = NearestRows(marks, marks_step).before(ends, inclusive=True)
             closed = ends[:, starts.exists]

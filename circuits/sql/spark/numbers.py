@@ -26,11 +26,11 @@ from circuits.sql.spark.operands import (
     to_number,
 )
 
-__all__ = ["BUILDERS", "shift"]
+__all__ = ["BUILDERS", "shift", "trying"]
 
 
-def _trying(function: str) -> Builder:
-    """Read ``try_add``...: NULL for an overflow."""
+def trying(function: str) -> Builder:
+    """Return the reader of ``try_multiply`` and its like: NULL for an overflow."""
 
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         if len(arguments) != 2:
@@ -196,11 +196,9 @@ BUILDERS: Final[dict[str, Builder]] = {
     "getbit": fixed(2, _bit_get),
     "nanvl": fixed(2, _nanvl),
     "isnan": fixed(1, _is_nan),
-    "try_add": _trying("add"),
-    "try_subtract": _trying("subtract"),
-    "try_multiply": _trying("multiply"),
-    "try_divide": _trying("divide_ansi"),
-    "try_mod": _trying("modulo_ansi"),
+    "try_multiply": trying("multiply"),
+    "try_divide": trying("divide_ansi"),
+    "try_mod": trying("modulo_ansi"),
     "signum": fixed(
         1,
         lambda clause, node, value: clause.call(

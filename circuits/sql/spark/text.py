@@ -201,6 +201,9 @@ def _unhex_text(clause: Clause, node: exp.Expr, value: Expression) -> Expression
 
 
 BUILDERS: Final[dict[str, Builder]] = {
+    "levenshtein": named("levenshtein"),
+    "url_encode": named("url_encode"),
+    "url_decode": named("url_decode"),
     "ascii": named("code_point"),
     "char": named("latin_character"),
     "chr": named("latin_character"),

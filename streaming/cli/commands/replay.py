@@ -101,7 +101,7 @@ def replay(
                     "--source NAME=FILE names them otherwise"
                 )
             raise
-        if dialect_of(circuit) is not None:
+        if dialect_of(circuit) is not None and not json:
             remarks.print(f"SQL dialect: {dialect}", style="note")
         page = None
         if ui:
@@ -125,7 +125,7 @@ def replay(
             for view in circuit.outputs:
                 pq.write_table(circuit.views[view], output / f"{view}.parquet")
         if json:
-            print_json(run.to_json())
+            print_json({"dialect": dialect_of(circuit), **run.to_json()})
         else:
             _show(run, console())
         if page is not None:
