@@ -61,11 +61,11 @@ SCALAR: Final = (
 INTRODUCTION: Final = """\
 # Functions
 
-This page lists the scalar functions. `python -m docs.functions` generates it from the function table
-of the engine, which also computes the results. If an argument is NULL, the result is NULL, unless
-the description says otherwise. If a
-function has no value for a row, the step raises `EvaluationError`, which names the function and its
-arguments. With `bad_rows="dead_letter"` a sink keeps such rows aside instead.
+This page lists the scalar functions. `python -m docs.functions` generates it from the table of
+functions; the engine computes the results. If an argument is NULL, the result is NULL, unless the
+description says otherwise. If a function has no value for a row, the step raises `EvaluationError`,
+which names the function and its arguments. With `bad_rows="dead_letter"`, a sink stores such a row
+as a dead letter instead.
 
 The letters `a`, `b` and `c` in the descriptions are the first, second and third argument. In
 Datalog, call a function by its name in the first column: `y = lower(x)`. In SQL, write it as in the
