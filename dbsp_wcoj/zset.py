@@ -99,7 +99,7 @@ class ZSet:
             ArityError: The rows have different lengths, or both rows and ``arity`` are missing.
             ColumnTypeError: A value is not a 64-bit integer.
             WeightError: A weight is not an integer, or there is not one weight per row.
-            WeightOverflowError: The sum of the weights of a row leaves int64.
+            WeightOverflowError: The sum of the weights of a row does not fit in int64.
 
         >>> ZSet.from_rows([(5,), (3,), (5,)], [1, 2, -1])
         ZSet({(3,): 2})
@@ -144,7 +144,7 @@ class ZSet:
             ArityError: ``columns`` is empty, or the columns have different lengths.
             ColumnTypeError: A column does not hold integers that fit in int64.
             WeightError: The weights have another length or type.
-            WeightOverflowError: The sum of the weights of a row leaves int64.
+            WeightOverflowError: The sum of the weights of a row does not fit in int64.
 
         Complexity:
             O(n) if the rows are sorted, else O(n) for each byte in which they differ.
@@ -199,7 +199,7 @@ class ZSet:
         """The Z-set of arity 0 with this weight of the empty row.
 
         Raises:
-            WeightOverflowError: The weight leaves int64.
+            WeightOverflowError: The weight does not fit in int64.
 
         >>> ZSet.scalar(3).to_dict(), ZSet.scalar(0).to_dict()
         ({(): 3}, {})
@@ -298,7 +298,7 @@ class ZSet:
 
 
 def accumulate(pieces: Iterable[ZSet], arity: int) -> ZSet:
-    """Sum Z-sets. Sums of similar size are added to each other, so it takes O(rows log pieces)."""
+    """Sum Z-sets in O(rows log pieces): sums of similar size are added to each other."""
     stack: list[ZSet] = []
     for piece in pieces:
         stack.append(piece)
