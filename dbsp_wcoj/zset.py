@@ -332,29 +332,29 @@ def _to_int64(values: Any, column: int) -> Int64Array:
     """Return the values of a column as a one-dimensional int64 array."""
     if type(values) is np.ndarray and values.dtype == _INT64 and values.ndim == 1:
         return values
-    what = f"column {column}"
+    name = f"column {column}"
     if np.ma.isMaskedArray(values):
         raise ColumnTypeError(
-            f"{what} is a masked array, and a Z-set has no NULL; drop the masked rows, "
+            f"{name} is a masked array, and a Z-set has no NULL; drop the masked rows, "
             f"or give NULL an integer code"
         )
     try:
         array = np.asarray(values)
     except ValueError as error:
-        raise ColumnTypeError(f"{what} does not hold integers ({error}); encode it") from None
+        raise ColumnTypeError(f"{name} does not hold integers ({error}); encode it") from None
     if array.ndim != 1:
         raise ColumnTypeError(
-            f"{what} has shape {array.shape}; give one one-dimensional array per column"
+            f"{name} has shape {array.shape}; give one one-dimensional array per column"
         )
     if array.dtype.kind == "u":
         if len(array) and int(array.max()) > MAX_INT64:
             raise ColumnTypeError(
-                f"{what} holds {array.max()}, beyond int64 ({MAX_INT64}); encode it"
+                f"{name} holds {array.max()}, beyond int64 ({MAX_INT64}); encode it"
             )
     elif array.dtype.kind != "i" and len(array):
         kind = "integers beyond int64" if _all_to_int64(array) else f"dtype {array.dtype}"
         raise ColumnTypeError(
-            f"{what} has {kind} (first value {array[0]!r}); columns are int64, "
+            f"{name} has {kind} (first value {array[0]!r}); columns are int64, "
             f"encode other values as integers, or use circuits, which encodes Arrow columns"
         )
     return array.astype(np.int64)

@@ -267,8 +267,8 @@ def _decimal_value(text: str, type: pa.DataType) -> str:
     exact = f"{significant} - {exponent} <= {scale}"
     is_valid = f"{text} RLIKE {literal(NUMBER_PATTERN)} AND {exact}"
     if type.precision - min(type.scale, 0) > MAX_DECIMAL_DIGITS:
-        whole = f"length(regexp_extract({text}, {literal(WHOLE_PATTERN)}, 1))"
-        narrow = f"{whole} <= {type.precision - type.scale} AND NOT {text} RLIKE '[eE]'"
+        integer_digits = f"length(regexp_extract({text}, {literal(WHOLE_PATTERN)}, 1))"
+        narrow = f"{integer_digits} <= {type.precision - type.scale} AND NOT {text} RLIKE '[eE]'"
         return f"CASE WHEN {is_valid} AND {narrow} THEN {text} END"
     value = f"try_cast({text} AS {physical_type(type).simpleString()})"
     if type.scale < 0:

@@ -119,10 +119,10 @@ def _uncastable_decimals(column: pa.ChunkedArray, type: pa.DataType) -> pa.Chunk
     wide = column.cast(pa.decimal256(76, scale))
     truncated = wide.cast(pa.decimal256(76, type.scale), safe=False).cast(pa.decimal256(76, scale))
     wrong = pc.not_equal(wide, truncated)
-    whole = type.precision - type.scale
-    if whole + scale >= 76:  # no value has that many digits
+    integer_digits = type.precision - type.scale
+    if integer_digits + scale >= 76:  # no value has that many digits
         return wrong
-    limit = pa.scalar(Decimal(10) ** whole, pa.decimal256(76, scale))
+    limit = pa.scalar(Decimal(10) ** integer_digits, pa.decimal256(76, scale))
     return pc.or_(wrong, pc.greater_equal(pc.abs(wide), limit))
 
 
