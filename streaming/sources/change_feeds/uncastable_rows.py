@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from circuits import SchemaError
-from circuits.types.functions.text_parsing import MAX_VALUE_CHARACTERS
+from circuits.types.functions.text_parsing import MAX_VALUE_BYTES
 from circuits.types.safe_cast import lossless
 from streaming.sources.change_feeds.physical_types import decode_physical, is_decimal_text
 
@@ -128,7 +128,7 @@ def _uncastable_decimals(column: pa.ChunkedArray, type: pa.DataType) -> pa.Chunk
 
 def _uncastable_decimal_texts(column: pa.ChunkedArray, type: pa.DataType) -> Mask:
     """Return the mask of texts that are not a decimal of the type: invalid, too long or inexact."""
-    long = pc.greater(pc.binary_length(column), MAX_VALUE_CHARACTERS)
+    long = pc.greater(pc.binary_length(column), MAX_VALUE_BYTES)
     short = pc.if_else(long, pa.scalar(None, column.type), column)
     parts = pc.extract_regex(short, pattern=_DECIMAL_PATTERN)
     whole, part = (pc.binary_length(pc.struct_field(parts, name)) for name in ("whole", "part"))
