@@ -44,7 +44,7 @@ SCALAR: Final = (
     "Rounding",
     "Trigonometry and logarithms",
     "Bits and whole numbers",
-    "Division with errors (dialect spark)",
+    "Arithmetic of dialect spark",
     "Formatted numbers",
     "Strings",
     "Parts of strings",

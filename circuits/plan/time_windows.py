@@ -12,12 +12,13 @@ LatestTime       each left row with the time of the latest right row of its key,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from circuits.plan.columns import Field, Fields
+from circuits.plan.frontier import ColumnBounds, OldestSession, Shifted
 from circuits.plan.node import BinaryNode, PlanNode, UnaryNode
 
 __all__ = ["HoppingWindows", "LatestTime", "SessionBound", "TimeNode"]
@@ -81,6 +82,15 @@ class HoppingWindows(UnaryNode, TimeNode):
         name = self.input.fields[self.time].name
         return f"hopping windows of {name}: size {self.size}, slide {self.slide}"
 
+    def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
+        (bounds,) = inputs
+        if self.time not in bounds:
+            return bounds
+        # A window that contains a time t starts after t - size.
+        field = self.input.fields[self.time]
+        start = Shifted(bounds[self.time], 1 - self.size, field.type)
+        return {**bounds, len(self.input.fields): start}
+
     def _may_be_null(self, column: int) -> bool:
         if column in (self.time, len(self.input.fields)):
             return False
@@ -120,6 +130,24 @@ class SessionBound(UnaryNode, TimeNode):
     @property
     def partitioning(self) -> tuple[int, ...]:
         return self.keys
+
+    def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
+        (bounds,) = inputs
+        kept = {column: bounds[column] for column in self.keys if column in bounds}
+        if self.last or self.time not in bounds:
+            return kept  # a row that extends a session changes all rows of the session
+        # A changed time changes the starts of rows behind it, and no rows before it.
+        time = bounds[self.time]
+        start = OldestSession(time, position)
+        return {**kept, self.time: time, len(self.input.fields): start}
+
+    def needed_rows(self, inputs: Sequence[ColumnBounds]) -> Sequence[ColumnBounds]:
+        (bounds,) = inputs
+        if self.last or self.time not in bounds:
+            return super().needed_rows(inputs)
+        # A later row can be in one session with the rows up to a gap before it.
+        type = self.input.fields[self.time].type
+        return [{self.time: Shifted(bounds[self.time], -self.gap, type)}]
 
     def _may_be_null(self, column: int) -> bool:
         if column == self.time:

@@ -247,7 +247,9 @@ class AggregateReader:
         value = self.value(index)
         if not isinstance(value, Literal):
             raise self.source.unsupported(
-                self._nodes[index], f"a {what} of {self.name}() that is no constant", "write it out"
+                self._nodes[index],
+                f"a {what} of {self.name}() that is not a constant",
+                "write it out",
             )
         return value.value
 
@@ -378,13 +380,13 @@ def _read_count(reader: AggregateReader) -> Expression:
 def _read_count_if(reader: AggregateReader) -> Expression:
     condition = _condition(reader)
     counted = reader.call("case", condition, integer_literal(1), NULL)
-    found = reader.term("count", reader.where(counted), distinct=reader.distinct)
+    count = reader.term("count", reader.where(counted), distinct=reader.distinct)
     if reader.is_spark:
-        return found
+        return count
     # In DuckDB the count over no rows is NULL.
-    one = reader.where(integer_literal(1))
-    rows = reader.term("count", *(() if one == integer_literal(1) else (one,)))
-    return reader.call("case", reader.call("gt", rows, integer_literal(0)), found, NULL)
+    counted_row = reader.where(integer_literal(1))
+    rows = reader.term("count", *(() if counted_row == integer_literal(1) else (counted_row,)))
+    return reader.call("case", reader.call("gt", rows, integer_literal(0)), count, NULL)
 
 
 def _condition(reader: AggregateReader) -> Expression:

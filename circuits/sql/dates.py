@@ -12,6 +12,7 @@ from circuits.sql.clause import Clause, Reader
 from circuits.sql.intervals import interval_operand, read_interval_value, shift_by_interval
 from circuits.sql.literals import integer_literal, string_literal
 from circuits.sql.named_functions import coerce
+from circuits.sql.spark.arithmetic import read_arithmetic
 
 __all__ = ["READERS", "READERS_BY_NAME"]
 
@@ -150,7 +151,10 @@ def _sum_reader(function: str, sign: int) -> Reader:
             return shift_by_interval(clause, node, left, right, sign)
         if interval_operand(left) is not None and interval_operand(right) is None and sign > 0:
             return shift_by_interval(clause, node, right, left, sign)
-        return clause.call(node, function, clause.read(left), clause.read(right))
+        sides = clause.read(left), clause.read(right)
+        if clause.source.is_spark:
+            return read_arithmetic(clause, node, function, *sides)
+        return clause.call(node, function, *sides)
 
     return read
 

@@ -73,9 +73,10 @@ ONE_ROW: Final = Values((), ((),))
 
 
 def _own_nodes(node: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield the nodes of a tree, except those of queries and window functions in it.
+    """Yield the nodes of a tree that this query evaluates over its groups.
 
-    The arguments, PARTITION BY and ORDER BY of a window function are included.
+    Subqueries are left out. Of a call of a window function, the function itself is left out, as it
+    is not an aggregate of the query; its arguments, PARTITION BY and ORDER BY are included.
     """
     pending = [node]
     while pending:
@@ -121,15 +122,17 @@ class Grouping:
         self.source = builder.source
         self.keys: list[Expression] = []
         self._aggregates: list[AggregateTerm] = []
-        # The numbers of the keys of each grouping set; None for one group per combination of all
-        # keys. Keys that are not in ``_set_keys`` are in every set.
+        # The numbers of the keys in each set of GROUPING SETS, ROLLUP or CUBE; None for a plain
+        # GROUP BY.
         self._sets: list[frozenset[int]] | None = None
+        # The keys that a set may leave out. All other keys are in every set.
         self._set_keys: frozenset[int] = frozenset()
         # The keys of each call of ``grouping()``, which are read after all keys are known.
         self._pending_groupings: list[Callable[[], tuple[int, ...]]] = []
         self._groupings: list[tuple[int, ...]] = []
         self._subqueries: list[SubqueryValue] = []
         self._subquery_values: list[Expression] = []
+        # A correlated query is grouped for each combination of outer values (its domain).
         for column in builder.domain_columns:
             self.add_key(column)
 
@@ -149,7 +152,7 @@ class Grouping:
         return Column(FIRST_KEY + self.keys.index(expression), expression.type)
 
     def add_sets(self, sets: Sequence[frozenset[int]]) -> None:
-        """Group by several sets of keys, which are given by their numbers."""
+        """Group by each of these sets; a set contains the numbers of its keys."""
         self._sets = list(sets)
         self._set_keys = frozenset(range(len(self.builder.domain_columns), len(self.keys)))
 
@@ -157,18 +160,20 @@ class Grouping:
         """Return the plan of the groups: keys, aggregates, values of scalar subqueries.
 
         Args:
-            node: The SELECT, for errors.
+            node: The SELECT, for errors. Without it, or without GROUP BY in it, an aggregate over
+                no rows has a row.
         """
         self._groupings = [read() for read in self._pending_groupings]
         if self._groupings and self._sets is None:
             self.add_sets([frozenset(range(len(self.keys)))])
         groups: PlanNode
         if self._sets is None:
-            own_groups = self._aggregate(range(len(self.keys)))
-            groups = own_groups
+            aggregate = self._aggregate(range(len(self.keys)))
+            groups = aggregate
             domain = self.builder.domain
-            if domain is not None and not (node is not None and node.args.get("group")):
-                groups = pad_aggregate(own_groups, domain.plan)
+            has_group_by = node is not None and node.args.get("group")
+            if domain is not None and not has_group_by:
+                groups = pad_aggregate(aggregate, domain.plan)
         else:
             always = frozenset(range(len(self.keys))) - self._set_keys
             parts = [self._grouping_set(keys | always) for keys in self._sets]
@@ -203,9 +208,9 @@ class Grouping:
         """Return the groups by some of the keys; the others are NULL."""
         kept = sorted(keys)
         groups = self._aggregate(kept)
-        own = columns(groups)
+        group_columns = columns(groups)
         key_columns: list[Expression] = [
-            own[kept.index(number)] if number in keys else Literal(None, key.type)
+            group_columns[kept.index(number)] if number in keys else Literal(None, key.type)
             for number, key in enumerate(self.keys)
         ]
         flags = [integer_literal(_grouping_number(numbers, keys)) for numbers in self._groupings]
@@ -214,7 +219,8 @@ class Grouping:
             names[number] = groups.fields[position].name
         names += [field.name for field in groups.fields[len(kept) :]]
         names += [f"grouping_{number}" for number in range(len(flags))]
-        return Map(groups, (*key_columns, *own[len(kept) :], *flags), tuple(names))
+        aggregates = group_columns[len(kept) :]
+        return Map(groups, (*key_columns, *aggregates, *flags), tuple(names))
 
     def is_count(self, index: int) -> bool:
         """Return whether a column of the plan is a count, which is 0 for an empty group."""
@@ -325,9 +331,13 @@ class Grouping:
 
 
 def pad_aggregate(groups: Aggregate, domain: PlanNode) -> PlanNode:
-    """Return an aggregate by the columns of a domain, with a row for each of its rows.
+    """Add a row to an aggregate for each row of the domain that is not among its groups.
 
-    A row without a group has the aggregates of no rows.
+    Such a row has the aggregates of an empty input: NULL, and 0 for ``count``.
+
+    Args:
+        groups: An aggregate whose keys are the columns of the domain.
+        domain: The combinations of outer values (`circuits.sql.decorrelation`).
     """
     if not groups.keys:
         return groups

@@ -32,8 +32,16 @@ from sqlglot.tokenizer_core import Token, TokenType
 from circuits.errors import SqlError, UnsupportedSqlError
 from circuits.plan.nodes import Field
 from circuits.sql.declarations import read_declarations
+from circuits.sql.readers import READERS
 from circuits.sql.source import SqlSource
-from circuits.sql.statements import StatementPlanner, names_itself, order_statements
+from circuits.sql.statements import (
+    NO_FUNCTIONS,
+    StatementPlanner,
+    names_itself,
+    order_statements,
+)
+from circuits.sql.user_functions import with_user_functions
+from circuits.user_functions import UserFunction
 from dbsp_wcoj.text_position import point_at
 
 __all__ = ["Obstacle", "find_obstacles"]
@@ -82,6 +90,7 @@ def find_obstacles(
     *,
     name: str = "view",
     dialect: str = "duckdb",
+    functions: Mapping[str, UserFunction] = NO_FUNCTIONS,
 ) -> list[Obstacle]:
     """Return the obstacles of a text, in the order of the text; empty if it compiles.
 
@@ -90,6 +99,10 @@ def find_obstacles(
         relations: The columns of each relation that the text does not declare.
         name: The name of the view of a plain SELECT.
         dialect: The dialect of the text.
+        functions: The user-defined functions by lower-case name.
+
+    Raises:
+        FunctionError: A user-defined function has the name of a built-in one.
 
     >>> for obstacle in find_obstacles(
     ...     "CREATE TABLE t (a INT); CREATE VIEW v AS SELECT frob(a) AS b FROM t WHERE zz = 1", {}
@@ -129,7 +142,7 @@ def find_obstacles(
             report(error, f"statement {number + 1}")
     if not statements and not obstacles:
         report(source.error_at(0, "the text has no statement; write a SELECT"), "statement 1")
-    planner = StatementPlanner(relations, name)
+    planner = StatementPlanner(relations, name, with_user_functions(READERS, functions, dialect))
     damaged = _declare(planner, statements, report)
     trees = [statement.tree for statement in statements]
     recursive_views = {name for part in statements for name in part.source.recursive_views}

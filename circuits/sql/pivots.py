@@ -143,7 +143,7 @@ def _read_values(source: SqlSource, pivot: exp.Pivot, field: exp.Expr) -> Iterat
             if isinstance(other, exp.Column):  # DuckDB: IN (x) is IN ('x')
                 other = exp.Literal.string(other.name)
             if not isinstance(other, exp.Literal | exp.Null | exp.Boolean | exp.Neg | exp.Cast):
-                raise source.unsupported(field, "a PIVOT value that is no constant")
+                raise source.unsupported(field, "a PIVOT value that is not a constant")
             parts.append(exp.NullSafeEQ(this=one.copy(), expression=other.copy()))
         condition: exp.Expr = parts[0]
         for part in parts[1:]:

@@ -68,7 +68,7 @@ def read_mode(source: SqlSource, node: exp.CTE, names: Sequence[str]) -> Distinc
         names: The names of its columns.
 
     Raises:
-        SqlError: A key is no column, or not every column is a key or has a minimum or maximum.
+        SqlError: A key is not a column, or not every column is a key or has a minimum or maximum.
     """
     keys = node.args.get("key_expressions")
     if not keys:
@@ -123,31 +123,46 @@ def check_monotone(
             "use a number, a date or a time",
         )
     better = BETTER_DIRECTION[mode.kind]
-    directions = _Directions(name, mode.column, better).of(body)
-    for index, direction in enumerate(directions):
-        if direction not in ((0, better) if index == mode.column else (0,)):
-            word = "smaller" if mode.kind == "min" else "larger"
-            is_condition = all(direction is None for direction in directions)
-            where = "a condition" if is_condition else f"column {body.fields[index].name!r}"
-            raise source.unsupported(
-                node.args["key_expressions"][-1],
-                f"{where} of the recursion {name!r} that is not monotone in {column!r}",
-                f"a {word} value would delete derived rows; pass {column!r} on by +, "
-                f"{LIMITING_FUNCTIONS[better]} or times a constant, bound it on its better side, "
-                "or use it outside of the recursion",
-            )
+    reader = _DirectionReader(name, mode.column, better)
+    directions = reader.read(body)
+    wanted = [(0, better) if index == mode.column else (0,) for index in range(len(directions))]
+    places = ["a condition"] if reader.has_other_condition else []
+    places += [
+        f"column {body.fields[index].name!r}"
+        for index, direction in enumerate(directions)
+        if direction not in wanted[index]
+    ]
+    if places:
+        word = "smaller" if mode.kind == "min" else "larger"
+        raise source.unsupported(
+            node.args["key_expressions"][-1],
+            f"{places[0]} of the recursion {name!r} that is not monotone in {column!r}",
+            f"a {word} value would delete derived rows; pass {column!r} on by +, "
+            f"{LIMITING_FUNCTIONS[better]} or times a constant, bound it on its better side, or "
+            "use it outside of the recursion",
+        )
 
 
-class _Directions:
-    """How the columns of plans change as the values of a recursion get better."""
+class _DirectionReader:
+    """Computes how the columns of plans change as the values of a recursion get better.
+
+    ``has_other_condition`` is set if rows may disappear when values get better.
+    """
 
     def __init__(self, name: str, column: int, better: int) -> None:
+        self.has_other_condition = False
         self._name = name
         self._column = column
         self._better = better
+        self._directions: dict[int, tuple[Direction, ...]] = {}  # by the id of the plan node
 
-    def of(self, plan: PlanNode) -> tuple[Direction, ...]:
-        """Return the direction of each column; all are None if a condition is not monotone."""
+    def read(self, plan: PlanNode) -> tuple[Direction, ...]:
+        """Return the direction of each column; visits each node once."""
+        if id(plan) not in self._directions:
+            self._directions[id(plan)] = self._read(plan)
+        return self._directions[id(plan)]
+
+    def _read(self, plan: PlanNode) -> tuple[Direction, ...]:
         match plan:
             case RecursiveReference(name) if name == self._name:
                 return tuple(
@@ -155,33 +170,32 @@ class _Directions:
                     for index in range(len(plan.fields))
                 )
             case Map(child, expressions):
-                below = self.of(child)
-                if None in below:
-                    return (None,) * len(plan.fields)
+                below = self.read(child)
                 return tuple(_direction(expression, below) for expression in expressions)
             case Filter(child, predicate):
-                below = self.of(child)
-                return below if _holds_longer(predicate, below) else (None,) * len(below)
+                below = self.read(child)
+                self._check(_holds_longer(predicate, below))
+                return below
             case Distinct(child):
-                return self.of(child)
+                return self.read(child)
             case CrossJoin(inputs):
-                return tuple(direction for child in inputs for direction in self.of(child))
+                return tuple(direction for child in inputs for direction in self.read(child))
             case Union(inputs):
-                columns = zip(*(self.of(child) for child in inputs), strict=True)
+                columns = zip(*(self.read(child) for child in inputs), strict=True)
                 return tuple(_combine(column) for column in columns)
             case Semijoin(left, right, predicate) | OuterJoin(left, right, predicate):
-                both = (*self.of(left), *self.of(right))
-                if not _is_constant(predicate, both):
-                    return (None,) * len(plan.fields)
+                both = (*self.read(left), *self.read(right))
+                self._check(_is_constant(predicate, both))
                 return both[: len(plan.fields)]
             case Unnest(child):
-                below = self.of(child)
-                if below[-1] != 0:
-                    return (None,) * len(plan.fields)
+                below = self.read(child)
+                self._check(below[-1] == 0)
                 return (*below[:-1], *(0,) * (len(plan.fields) - len(below) + 1))
-        below = tuple(direction for child in plan.inputs for direction in self.of(child))
-        unknown: Direction = 0 if all(direction == 0 for direction in below) else None
-        return (unknown,) * len(plan.fields)
+        self._check(all(direction == 0 for child in plan.inputs for direction in self.read(child)))
+        return (0,) * len(plan.fields)
+
+    def _check(self, is_monotone: bool) -> None:
+        self.has_other_condition = self.has_other_condition or not is_monotone
 
 
 def _is_constant(expression: Expression, directions: Sequence[Direction]) -> bool:

@@ -263,6 +263,11 @@ class SqlSource:
         """Return an error at an offset of the text."""
         return self._make_error(offset, message, SqlError)
 
+    def place(self, offset: int) -> str:
+        """Return the line and the column of an offset of the text, for messages."""
+        _, line, column = point_at(self.text, offset, "")
+        return f"line {line}, column {column}"
+
     def allow_arguments(self, node: exp.Expr, *allowed: str) -> None:
         """Record that a node is read, with its arguments ``allowed``.
 
@@ -316,12 +321,21 @@ class SqlSource:
             self.allow_arguments(node, *arguments)
 
     @contextmanager
-    def errors_at(self, node: exp.Expr) -> Iterator[None]:
-        """Turn the `FunctionError` of a call into an SqlError that points to ``node``."""
+    def errors_at(self, node: exp.Expr, function: str = "") -> Iterator[None]:
+        """Turn the `FunctionError` of a call into an SqlError that points to ``node``.
+
+        Args:
+            node: The call.
+            function: The name of the function inside the engine. The error has the name in the text
+                in its place.
+        """
         try:
             yield
         except FunctionError as error:
-            raise self.error(node, str(error)) from None
+            message = str(error)
+            if function and NAME_IN_TEXT in node.meta and message.startswith(f"{function}("):
+                message = self.name_in_text(node).lower() + message.removeprefix(function)
+            raise self.error(node, message) from None
 
     def name_in_text(self, node: exp.Expr) -> str:
         """Return the name of a function as in the text; if unknown, its name in sqlglot."""

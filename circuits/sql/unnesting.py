@@ -205,35 +205,35 @@ def zip_generators(builder: SelectBuilder, select: exp.Select) -> None:
             which are computed before its rows are multiplied.
     """
     source, items = builder.source, select.expressions
-    found = [
+    generators = [
         node
         for item in items
         for node in item.walk(prune=lambda part: isinstance(part, exp.Query))
         if is_generator(node) and not isinstance(node, exp.Query)
     ]
-    if found:
+    if generators:
         clauses = [*items, select.args.get("qualify"), select.args.get("order")]
         windows = (part.find(exp.Window) for part in clauses if part is not None)
         if any(window is not None for window in windows):
             raise source.unsupported(
-                found[0],
-                f"{source.describe(found[0])} beside a window function",
+                generators[0],
+                f"{source.describe(generators[0])} in one SELECT with a window function",
                 "compute the window in a query in FROM",
             )
-    if len(found) < 2:
+    if len(generators) < 2:
         return
-    if source.is_spark or any((_kind(node) or ("", False))[0] != "explode" for node in found):
+    if source.is_spark or any((_kind(node) or ("", False))[0] != "explode" for node in generators):
         raise source.unsupported(
-            found[1], "a second function of this kind in one SELECT list", "use it in FROM"
+            generators[1], "a second function of this kind in one SELECT list", "use it in FROM"
         )
     clause, values = builder.clause("SELECT"), []
-    for node in found:
+    for node in generators:
         source.allow_arguments(node, "this")
         values.append(clause.read(node.this))
-    zipped = clause.call(found[0], "list_zip", *values)
-    made = _unnest(builder, found[0], zipped, ["zip"], None, False, position_first=False)
-    for place, node in enumerate(found):
-        value = clause.call(node, "struct_field", made.values[0], string_literal(str(place)))
+    zipped = clause.call(generators[0], "list_zip", *values)
+    unnested = _unnest(builder, generators[0], zipped, ["zip"], None, False, position_first=False)
+    for position, node in enumerate(generators):
+        value = clause.call(node, "struct_field", unnested.values[0], string_literal(str(position)))
         builder.generated[id(node)] = node.sql(dialect=source.dialect), value
 
 
@@ -320,11 +320,12 @@ def _inline(builder: SelectBuilder, node: exp.Expr, value: Expression, outer: bo
         raise builder.source.error(
             node, f"inline() takes a list of structs, not a value of type {value.type}"
         )
-    made = _unnest(builder, node, value, ["struct"], None, outer, position_first=False)
+    unnested = _unnest(builder, node, value, ["struct"], None, outer, position_first=False)
     clause = builder.clause("SELECT")
     names = [field.name for field in element]
     fields = [
-        clause.call(node, "struct_field", made.values[0], string_literal(name)) for name in names
+        clause.call(node, "struct_field", unnested.values[0], string_literal(name))
+        for name in names
     ]
     return _Generated(names, fields)
 

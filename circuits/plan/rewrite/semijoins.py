@@ -16,7 +16,8 @@ the third step:
 
 An antijoin with a disjunction becomes a sequence of antijoins. A semijoin with a disjunction is a
 semijoin with the union of the key sets. So EXISTS adds an atom to the one N-way join, and NOT
-EXISTS turns the join into a difference of two joins. Counting the rows does not list them.
+EXISTS turns the join into a difference of two joins. A count of the rows is computed without
+enumerating them.
 """
 
 from __future__ import annotations

@@ -259,8 +259,8 @@ class LinearAggregate:
             for call in self.calls
         )
         return WeightOverflowError(
-            f"a count or sum behind {names or 'count(*)'} leaves int64: {error}; nothing was "
-            f"changed: scale the weights"
+            f"a count or sum in the state of {names or 'count(*)'} leaves int64: {error}; "
+            f"nothing was changed: scale the weights"
         )
 
 

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
@@ -81,6 +81,8 @@ class WindowOperator:
     >>> WindowOperator(plan, Codecs()).evaluate([ZSet.from_rows([(5,), (3,), (5,)])])
     ZSet({(3, 1): 1, (5, 2): 1, (5, 3): 1})
     """
+
+    traces_begin_with_partitioning: ClassVar[bool] = True
 
     def __init__(self, plan: Window, codecs: Codecs) -> None:
         self.arity = len(plan.fields)
@@ -194,7 +196,7 @@ class WindowOperator:
         assert reach is not None
         whole = ranges.seek(prefixes, after=True).positions.sum()
         whole -= ranges.seek(prefixes).positions.sum()
-        near = 2 * (reach.rows_before + reach.rows_behind) + SEGMENT_OVERHEAD_ROWS
+        near = 2 * (reach.rows_before + reach.rows_after) + SEGMENT_OVERHEAD_ROWS
         if changed.shape[1] * near > whole:
             return None
         return find_segments(ranges, changed, partition, prefixes, self._order.order_width, reach)
@@ -268,14 +270,14 @@ class WindowOperator:
         row = np.arange(len(index))
         at_start, at_end = segments.begins_partition[segment], segments.ends_partition[segment]
         enough_before = row - start >= reach.rows_before
-        enough_behind = stop - 1 - row >= reach.rows_behind
-        if reach.values_before is not None and reach.values_behind is not None:
+        enough_after = stop - 1 - row >= reach.rows_after
+        if reach.values_before is not None and reach.values_after is not None:
             value = rows.rows[self._order.keys, index]
             low, high = segments.low_value[segment], segments.high_value[segment]
             is_null = is_null_key(value)
             enough_before &= is_null | (add_saturating(value, -reach.values_before) >= low)
-            enough_behind &= is_null | (add_saturating(value, reach.values_behind) <= high)
-        valid = np.flatnonzero((at_start | enough_before) & (at_end | enough_behind))
+            enough_after &= is_null | (add_saturating(value, reach.values_after) <= high)
+        valid = np.flatnonzero((at_start | enough_before) & (at_end | enough_after))
         return np.concatenate((codes, results))[:, valid]
 
     def _results(self, places: Int64Array, rows: Int64Array, weights: Int64Array) -> Int64Array:

@@ -245,7 +245,7 @@ BUILDERS: Final[dict[str, Builder]] = {
     "date_sub": _date_add("subtract"),
 }
 
-#: Functions with a form that has a unit, which is no value: `circuits.sql.date_units`.
+#: Functions that also have a form with the name of a unit (`circuits.sql.date_units`).
 
 DATE_ADD: Final = _date_add("add")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from circuits.types.functions import (
+    ansi_arithmetic,
     ansi_division,
     arithmetic,
     bits,
@@ -48,7 +49,7 @@ _FAMILIES = (
     logic,
     comparison,
     like_patterns,
-    list_builders,
+    ansi_arithmetic,
     ansi_division,
     failures,
     joined_text,
@@ -76,6 +77,7 @@ _FAMILIES = (
     text_search,
     trigonometry,
     time_buckets,
+    list_builders,
     lists,
     lambdas,
     structs_and_maps,
