@@ -34,6 +34,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from circuits.plan.expressions import Column, Expression, label, substitute
+from circuits.plan.monotone_functions import constant_shift
 
 __all__ = [
     "NEVER",
@@ -47,6 +48,7 @@ __all__ = [
     "WatermarkOf",
     "apply_function",
     "least",
+    "shifted",
 ]
 
 _MAX_CODE: Final = 2**63 - 1
@@ -197,10 +199,22 @@ def least(frontiers: Iterable[Frontier]) -> Frontier:
     return next(iter(parts)) if len(parts) == 1 else Least(tuple(parts))
 
 
+def shifted(frontier: Frontier, ticks: int, type: pa.DataType) -> Frontier:
+    """Return the frontier of a bounded column of a type plus a number of its ticks."""
+    if frontier is NEVER:
+        return frontier
+    if isinstance(frontier, Shifted):
+        return shifted(frontier.base, frontier.ticks + ticks, type)
+    return Shifted(frontier, ticks, type) if ticks else frontier
+
+
 def apply_function(frontier: Frontier, function: Expression) -> Frontier:
     """Return the frontier of a non-decreasing function (of column 0) of a bounded column."""
     if frontier is NEVER or isinstance(function, Column):
         return frontier
+    shift = constant_shift(function)
+    if shift is not None:
+        return shifted(frontier, shift[1], function.type)
     if isinstance(frontier, FunctionOf):
         return FunctionOf(frontier.base, substitute(function, [frontier.function]))
     return FunctionOf(frontier, function)

@@ -63,7 +63,7 @@ from circuits.plan.expressions import (
     substitute,
 )
 from circuits.plan.fixpoint import Fixpoint, RecursiveDistinct, RecursiveReference
-from circuits.plan.frontier import NEVER, ColumnBounds, Frontier, Shifted, apply_function, least
+from circuits.plan.frontier import NEVER, ColumnBounds, Frontier, apply_function, least, shifted
 from circuits.plan.monotone_functions import constant_shift, monotone_argument
 from circuits.plan.node import BinaryNode, LeafNode, NaryNode, PlanNode, UnaryNode
 from circuits.plan.temporal_filter import TemporalFilter
@@ -223,7 +223,7 @@ class Map(UnaryNode):
             shift = constant_shift(self.expressions[column])
             if shift is not None:
                 base, ticks = shift
-                known.setdefault(base.index, _shifted(frontier, -ticks, base.type))
+                known.setdefault(base.index, shifted(frontier, -ticks, base.type))
         known_below = self.bounds_of_changes([self.input.implied_bounds(known)], 0)
         return {**known_below, **bounds}
 
@@ -742,10 +742,6 @@ def _ordered_columns(conditions: Iterable[Expression]) -> Iterator[tuple[int, in
                     yield first, second
                 if function in ("gt", "ge", "eq"):
                     yield second, first
-
-
-def _shifted(frontier: Frontier, ticks: int, type: pa.DataType) -> Frontier:
-    return Shifted(frontier, ticks, type) if ticks and frontier is not NEVER else frontier
 
 
 def _paths(plan: PlanNode) -> int:

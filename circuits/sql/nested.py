@@ -321,8 +321,8 @@ def _read_lambda(
         )
     level = len({c.index // PARAMETERS_OF_LEVEL for c in clause.parameters.values()})
     first = FIRST_PARAMETER + level * PARAMETERS_OF_LEVEL
-    own = {name: Column(first + k, types[k]) for k, name in enumerate(names)}
-    inner = replace(clause, parameters={**clause.parameters, **own})
+    parameters = {name: Column(first + k, types[k]) for k, name in enumerate(names)}
+    inner = replace(clause, parameters={**clause.parameters, **parameters})
     return inner.read(body.this), tuple(range(first, first + len(types)))
 
 

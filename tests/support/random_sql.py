@@ -33,6 +33,7 @@ __all__ = [
     "Database",
     "Rows",
     "add_delta",
+    "at",
     "case_of",
     "compile_case",
     "cut",
@@ -41,6 +42,7 @@ __all__ = [
     "draw_case",
     "last_view",
     "maintained",
+    "rows_of",
     "split_late",
 ]
 
@@ -103,7 +105,8 @@ class Database:
 
     def __init__(self, program: Program) -> None:
         self.connection = duckdb.connect(config={"threads": 1})
-        self.connection.execute("SET TimeZone = 'UTC'")
+        self.connection.execute("SET TimeZone = 'UTC'; SET error_on_division_by_zero = false")
+        self.connection.execute("SET ieee_floating_point_ops = false")  # x / 0 is NULL
         self.program = program
         self.present: dict[str, Counter[str]] = {name: Counter() for name in SCHEMAS}
         self.rows: dict[str, dict[str, tuple[Any, ...]]] = {name: {} for name in SCHEMAS}

@@ -41,6 +41,19 @@ MENDED = [
     "SELECT (t.a * INTERVAL 1 SECOND) AS i, INTERVAL '2 hours' * t.b AS j FROM t",
     "SELECT t.a, u.a FROM t JOIN u ON t.ts + INTERVAL 5 SECOND < u.ts + INTERVAL 1 SECOND",
     "SELECT t.a, u.a FROM t JOIN u ON t.ts + INTERVAL 5 SECOND = u.ts - INTERVAL 1 SECOND",
+    (
+        "SELECT t.a, l.n, l.s FROM t, LATERAL (SELECT u.s, count(*) AS n FROM u WHERE u.a = t.a "
+        "GROUP BY ROLLUP (u.s)) l"
+    ),
+    (
+        "SELECT t.a, l.* FROM t, LATERAL (SELECT u.s, sum(u.x) + t.b AS n FROM u WHERE u.a < t.a "
+        "GROUP BY GROUPING SETS ((u.s), (u.ts), ()) HAVING count(*) < 2) l"
+    ),
+    "SELECT t.a, (SELECT count(*) FROM u WHERE u.a = t.a GROUP BY ()) AS n FROM t",
+    "SELECT t.a, EXISTS (SELECT 1 FROM u WHERE u.a = t.a GROUP BY ROLLUP (u.s)) AS n FROM t",
+    "SELECT t.a FROM t WHERE NOT EXISTS (SELECT 1 FROM u WHERE u.a = t.a GROUP BY CUBE (u.s))",
+    "SELECT t.a FROM t WHERE t.b IN (SELECT count(*) FROM u WHERE u.a = t.a GROUP BY ROLLUP (s))",
+    "SELECT u.s, count(*) AS n FROM u WHERE u.a > 7 GROUP BY ROLLUP (u.s)",
 ]
 
 

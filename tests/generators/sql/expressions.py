@@ -25,6 +25,8 @@ SPARK_LITERALS = LITERALS | {
     "real": ["0.5D", "1.5D", "2D"],
     "ts": ["TIMESTAMP_NTZ '2020-01-01 00:00:05'", "TIMESTAMP_NTZ '2020-01-01 00:00:30'"],
     "list": ["array(1L, 2L)", "array(1L, NULL)", "array(3L)"],
+    "struct": ["named_struct('i', 1L, 'n', 'x')"],
+    "map": ["map('k', 1L)"],
 }
 
 #: Expressions by the kind of their value; ``{kind}`` is an argument.
@@ -180,6 +182,8 @@ class Expressions(Choices):
     def fill(self, template: str, scope: Sequence[Column], depth: int) -> str:
         """Replace each ``{kind}`` of a template by an expression."""
         self.count("scalar function")
+        if self.dialect == "spark":
+            template = template.replace("VARCHAR", "STRING").replace("starts_with", "startswith")
         if template.startswith("date_bin:"):
             time, origin = self.value(scope, "ts", depth - 1), "TIMESTAMP '2020-01-01 00:00:02'"
             name = differ("date_bin", "time_bucket")
@@ -212,7 +216,8 @@ class Expressions(Choices):
 
     def comparison(self, scope: Sequence[Column]) -> str:
         """Write a condition without subqueries."""
-        kinds = sorted({column.kind for column in scope} & set(KINDS) - {"map", "struct"})
+        unordered = {"map", "struct"} if self.dialect == "duckdb" else {"map", "struct", "list"}
+        kinds = sorted({column.kind for column in scope} & set(KINDS) - unordered)
         kind = self.pick(kinds or ["int"])
         left = self.value(scope, kind, 1 if self.chance(20) else 0)
         choice = self.integer(0, 9)
@@ -248,6 +253,8 @@ class Expressions(Choices):
             return "TRUE"
         self.count("temporal filter")
         now = differ("now()", "TIMESTAMP '@NOW@'")
+        if self.dialect == "spark":
+            now = differ("now()", "TIMESTAMP_NTZ '@NOW@'")
         column = self.pick(times)
         template = self.pick(
             [
@@ -257,7 +264,7 @@ class Expressions(Choices):
                 "{c} + INTERVAL '10 seconds' >= {n}",
                 "{n} > {c}",
                 "{c} >= date_trunc('minute', {n})",
-                "time_bucket(INTERVAL 10 SECOND, {c}) < {n}",
+                "date_trunc('minute', {c}) < {n}",
             ]
         )
         return template.format(c=column, n=now)

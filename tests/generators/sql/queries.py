@@ -36,7 +36,8 @@ class Writer(Sources):
                 query = self.query(1)
                 self.tables[f"w{number}"] = {f"c{i}": kind for i, kind in enumerate(query.kinds)}
                 views.append((f"w{number}", query.text))
-        query = self.recursive() if self.chance(10) else self.query(2)
+        recurs = self.dialect == "duckdb" and self.chance(10)
+        query = self.recursive() if recurs else self.query(2)
         statements = [f"CREATE VIEW {name} AS {text}" for name, text in self.shuffled(views)]
         text = "; ".join([*statements, query.text])
         oracle_views = tuple((name, choose(text, 1)) for name, text in views)
@@ -84,8 +85,8 @@ class Writer(Sources):
             text, kinds = self.windowed(source, scope)
         elif choice < 52 and self.dialect == "duckdb" and not self.outer:
             return self.distinct_on(source, scope)
-        elif choice < 57 and self.dialect == "duckdb":
-            text, kinds = self.grouped_by_window(scope)
+        elif choice < 57:
+            text, kinds = self.grouped_by_window()
         else:
             columns = [self.expression(scope, 2) for _ in range(self.pick([1, 2, 2, 3]))]
             if depth and self.chance(12):
@@ -110,7 +111,7 @@ class Writer(Sources):
             tuple(column.kind for column in columns),
         )
 
-    def grouped_by_window(self, _: Sequence[Column]) -> tuple[str, list[str]]:
+    def grouped_by_window(self) -> tuple[str, list[str]]:
         """Group a table by a time window in GROUP BY."""
         name = self.pick(n for n, kinds in self.tables.items() if "ts" in kinds.values())
         alias = self.alias()
@@ -120,6 +121,8 @@ class Writer(Sources):
         self.count(f"GROUP BY {form}")
         keys = [c for c in scope if c.kind in ("int", "text")]
         key = self.pick(keys) if keys and self.chance(70) else None
+        if self.dialect == "spark":
+            return self.grouped_by_spark_window(f"{name} AS {alias}", scope, form, time, key)
         second = "INTERVAL '{}' SECOND".format
         size = {"TUMBLE": second(10), "HOP": f"{second(4)}, {second(10)}", "SESSION": second(6)}[
             form
@@ -138,6 +141,25 @@ class Writer(Sources):
         having = " HAVING count(*) > 1" if self.chance(20) else ""
         text = f"SELECT {items} FROM {source} AS {alias} GROUP BY {group}{having}"
         return text, [call.kind for call in calls]
+
+    def grouped_by_spark_window(
+        self, source: str, scope: Sequence[Column], form: str, time: str, key: Column | None
+    ) -> tuple[str, list[str]]:
+        call, field = f"window({time}, '10 seconds')", "window"
+        if form == "HOP":
+            call = f"window({time}, '10 seconds', '4 seconds')"
+        elif form == "SESSION":
+            call, field = f"session_window({time}, '6 seconds')", "session_window"
+        calls = [
+            self.aggregate(scope),
+            Column(f"{field}.start", "ts"),
+            Column(f"{field}.end", "ts"),
+        ]
+        if key:
+            calls.append(key)
+        items = ", ".join(f"{call.text} AS c{i}" for i, call in enumerate(calls))
+        group = f"{call}, {key.text}" if key else call
+        return f"SELECT {items} FROM {source} GROUP BY {group}", [call.kind for call in calls]
 
     def set_operation(self, depth: int) -> Query:
         """Combine two queries whose columns have the same kinds."""
@@ -195,6 +217,7 @@ class Writer(Sources):
         """Write a condition with a subquery, perhaps with a further one inside."""
         before, self.outer = self.outer, [*self.outer, *scope]
         choice = self.pick(["exists", "exists", "in", "quantified", "row in", "scalar"])
+        choice = "in" if choice == "quantified" and self.dialect == "spark" else choice
         negated = self.pick(["", "", "NOT "])
         kind = self.pick(sorted({c.kind for c in scope} & set(ORDERED)) or ["int"])
         if choice == "scalar":
