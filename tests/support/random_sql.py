@@ -33,6 +33,7 @@ __all__ = [
     "Database",
     "Rows",
     "add_delta",
+    "at",
     "case_of",
     "compile_case",
     "cut",
@@ -41,6 +42,7 @@ __all__ = [
     "draw_case",
     "last_view",
     "maintained",
+    "rows_of",
     "split_late",
 ]
 

@@ -216,7 +216,8 @@ class Expressions(Choices):
 
     def comparison(self, scope: Sequence[Column]) -> str:
         """Write a condition without subqueries."""
-        kinds = sorted({column.kind for column in scope} & set(KINDS) - {"map", "struct"})
+        unordered = {"map", "struct"} if self.dialect == "duckdb" else {"map", "struct", "list"}
+        kinds = sorted({column.kind for column in scope} & set(KINDS) - unordered)
         kind = self.pick(kinds or ["int"])
         left = self.value(scope, kind, 1 if self.chance(20) else 0)
         choice = self.integer(0, 9)
