@@ -189,6 +189,7 @@ SECTIONS: Mapping[str, str] = {
     "circuits": "SQL views",
     "recursion": "A recursive view",
     "nexmark": "Nexmark: streaming queries",
+    "bounded_state": "State of a long stream",
     "sink": "The durable sink",
     "scale": "Scale: HyperCube on Spark executors",
     "work": "Counted work",

@@ -10,7 +10,10 @@ from typing import Final
 __all__ = ["MORE_EXAMPLES"]
 
 MORE_EXAMPLES: Final[dict[str, dict[str, str]]] = {
-    "Division with errors (dialect spark)": {
+    "Arithmetic of dialect spark": {
+        "add_ansi": "spark: 1 + 2.5",
+        "subtract_ansi": "spark: 3 - 5",
+        "multiply_ansi": "spark: 1.5 * 2.50",
         "divide_ansi": "spark: 4 / 3.0",
         "int_divide_ansi": "spark: 7 div 2",
         "modulo_ansi": "spark: 7 % 3",
@@ -96,7 +99,7 @@ MORE_EXAMPLES: Final[dict[str, dict[str, str]]] = {
     },
     "Moved and made dates": {
         "add_months": "spark: add_months(DATE '2024-01-31', 1)",
-        "shift_moment": "DATE '2024-01-31' + n * INTERVAL 1 MONTH",
+        "shift_timestamp": "DATE '2024-01-31' + n * INTERVAL 1 MONTH",
         "last_day": "spark: last_day('2009-01-12')",
         "next_day": "spark: next_day('2015-01-14', 'TU')",
         "months_between": "spark: months_between('1997-02-28 10:30:00', '1996-10-30')",
@@ -104,7 +107,7 @@ MORE_EXAMPLES: Final[dict[str, dict[str, str]]] = {
         "try_make_date": "spark: try_make_date(2024, 2, 30)",
         "make_timestamp": "spark: make_timestamp(2014, 12, 28, 6, 30, 45.887)",
         "try_make_timestamp": "spark: try_make_timestamp(2014, 12, 28, 6, 30, 45.887)",
-        "moment_of_micros": "spark: timestamp_millis(1)",
+        "timestamp_of_micros": "spark: timestamp_millis(1)",
         "date_of_days": "spark: date_from_unix_date(1)",
         "elapsed_units": "spark: timestampdiff(MONTH, DATE '2024-01-31', DATE '2024-03-01')",
         "to_zone": "spark: from_utc_timestamp('2024-01-01', 'Asia/Tokyo')",

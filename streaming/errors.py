@@ -4,15 +4,17 @@
 
     DbspWcojError
     └── StreamingError
-        ├── JavaMissingError          no Java 17 or newer is installed or bundled ├── EventsError
-        a file of changes, names or counts is invalid ├── FeedError                 a change feed is
-        declared wrongly or lacks a column ├── TargetError               a target cannot write the
-        deltas of a view ├── PageError                 a live page cannot be served ├── FailedError
-        a command failed during its work ├── StateError                the state directory │   ├──
-        StateMismatchError    it belongs to other views, or to another version of the package │
-        ├── StateDamagedError     a file is missing, cut short or changed │   └── StateLockedError
-        another sink is writing to it └── MicroBatchError           a micro-batch is rejected; the
-        state has not changed
+        ├── JavaMissingError          no Java 17 or newer is installed or bundled
+        ├── EventsError               a file of changes, names or counts is invalid
+        ├── FeedError                 a change feed is declared wrongly or lacks a column
+        ├── TargetError               a target cannot write the deltas of a view
+        ├── PageError                 a live page cannot be served
+        ├── FailedError               a command failed during its work
+        ├── StateError                the state directory cannot be used
+        │   ├── StateMismatchError    of other views, or of a newer version of the package
+        │   ├── StateDamagedError     a file is missing, cut short or changed
+        │   └── StateLockedError      another sink is writing to it
+        └── MicroBatchError           a micro-batch is rejected; the state has not changed
             ├── BatchOrderError       its id does not follow that of the state
             ├── ReplayError           it was replayed with different rows
             ├── RowError              rows are not accepted, and the policy is to fail

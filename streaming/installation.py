@@ -7,10 +7,10 @@ distribution that owns the file and say how to remove it.
 
 ::
 
-    function             checks                                         is called check_circuits()
-    the folder of `circuits`, without an import    when `streaming` is imported check_streaming()
-    the marker (`__distribution__`) of `streaming` when a subpackage is imported check_packages()
-    folder and marker of all packages              when an import has failed
+    function              checks                                      is called
+    check_circuits()      the folder of `circuits`, without import    when `streaming` is imported
+    check_streaming()     the marker (`__distribution__`)             when a subpackage is imported
+    check_packages()      folder and marker of all packages           when an import has failed
 
 If `streaming/__init__.py` itself belongs to another distribution, code of this package runs only
 through its subpackages, such as the command line and the sink, which therefore check it.

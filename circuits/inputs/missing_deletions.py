@@ -17,7 +17,7 @@ An example stream, one row ``x``::
 Weights are looked up in existing traces (the rows that joins and materialized relations keep): in
 the trace of the input itself, if a join reads it unchanged or it is materialized, else in traces of
 its filters and projections, which most joins read. The weight of a projected row is the sum of the
-weights of its rows. If the sum becomes negative, so does at least one of them. So the count is
+weights of its input rows; if the sum is negative, so is at least one of these weights. The count is
 exact for an input with a trace of its own, and a lower bound otherwise. For an input that feeds
 only an aggregate or a DISTINCT, for example, there is no trace and no count.
 
@@ -75,9 +75,8 @@ class DeletionWitnesses:
             relations: The traces of the nodes that are arranged, by name.
             keyed: The inputs with keys; they are left out.
         """
-        source_of: dict[
-            int, str
-        ] = {}  # the input of which a node has a part of the rows or columns
+        # The input from which a node selects rows or columns, by the index of the node.
+        source_of: dict[int, str] = {}
         full_traces: dict[str, list[tuple[int, Trace]]] = {}
         partial_traces: dict[str, list[tuple[int, Trace]]] = {}
         for number, node in enumerate(nodes):

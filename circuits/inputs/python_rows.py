@@ -71,11 +71,11 @@ def table_of_dicts(relation: str, rows: Sequence[Mapping[str, Any]], schema: pa.
     """
     declared = dict(zip(schema.names, schema.types, strict=True))
     keys = dict.fromkeys(chain(declared, chain.from_iterable(rows)))
-    other = list(islice(keys, len(declared), None))
-    if len(other) > _MAX_OTHER_KEYS:
+    other_keys = list(islice(keys, len(declared), None))
+    if len(other_keys) > _MAX_OTHER_KEYS:
         raise SchemaError(
-            f"relation {relation!r}: rows have {len(other)} keys that are not columns, more than "
-            f"{_MAX_OTHER_KEYS}; the first is {other[0]!r}: use the columns "
+            f"relation {relation!r}: rows have {len(other_keys)} keys that are not columns, more "
+            f"than {_MAX_OTHER_KEYS}; the first is {other_keys[0]!r}: use the columns "
             f"{', '.join(declared)}"
         )
     # A table must keep its number of rows even if it has no columns. A placeholder column, removed
@@ -161,13 +161,13 @@ def _floats(values: list[float | None], declared: pa.DataType) -> pa.Array:
     """Round Python floats to the declared width; raise an error if a finite one overflows."""
     wide = pa.array(values, pa.float64())
     # Arrow raises an error for an integer that the float type cannot represent.
-    found = wide.cast(declared) if types.is_float16(declared) else pa.array(values, declared)
+    narrow = wide.cast(declared) if types.is_float16(declared) else pa.array(values, declared)
     if declared.bit_width < 64:
         finite = pc.is_finite(wide)
-        beyond = pc.and_(finite, pc.invert(pc.is_finite(found.cast(pa.float64()))))
-        if pc.any(beyond).as_py():
+        overflows = pc.and_(finite, pc.invert(pc.is_finite(narrow.cast(pa.float64()))))
+        if pc.any(overflows).as_py():
             raise ValueError(f"a value is beyond {declared}: declare double")
-    return found
+    return narrow
 
 
 def _check_kinds(values: list[Any], kinds: set[type]) -> None:

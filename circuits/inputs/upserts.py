@@ -230,18 +230,22 @@ class UpsertInput:
         return f"the row {excerpt(values, MAX_MESSAGE_CHARACTERS)}"
 
     def _look_up(self, keys: Int64Array, trace: Trace) -> tuple[Int64Array, Int64Array]:
-        """Look up the existing rows of sorted keys: the position of each row's key, and the row."""
+        """Look up the existing rows of sorted keys.
+
+        Returns:
+            For each existing row, the position of its key in ``keys``; and the rows.
+        """
         order = list(self.order)
         if trace.arity == len(keys):
             rows = np.empty_like(keys)
             rows[order] = keys
-            existing = trace.weights_of(ZSet(rows, np.ones(keys.shape[1], np.int64)))
-            positions = np.flatnonzero(existing)
+            weights = trace.weights_of(ZSet(rows, np.ones(keys.shape[1], np.int64)))
+            positions = np.flatnonzero(weights)
             return positions, rows[:, positions]
-        found = prefix_lookup(trace, keys, limit=1, order=self.order)
-        rows = np.empty((trace.arity, len(found.places)), np.int64)
-        rows[order] = np.concatenate((keys[:, found.places], found.rows))
-        return found.places, rows
+        existing = prefix_lookup(trace, keys, limit=1, order=self.order)
+        rows = np.empty((trace.arity, len(existing.prefix_index)), np.int64)
+        rows[order] = np.concatenate((keys[:, existing.prefix_index], existing.rows))
+        return existing.prefix_index, rows
 
     def _encode_upserts(self, table: pa.Table) -> Int64Array:
         """Encode rows with a positive weight as events."""

@@ -50,10 +50,17 @@ class DistinctMode:
         kind: "set": each row once. "bag": all. "min", "max": per value of the other columns the
             row with the least or greatest value in ``column``.
         column: The column of "min" and "max"; None for the others.
+        keeps_null: For "min" and "max": whether a row with NULL in the column is kept if its key
+            has no other value. Otherwise it is dropped.
     """
 
     kind: Literal["set", "bag", "min", "max"]
     column: int | None = None
+    keeps_null: bool = False
+
+    def key(self) -> tuple[object, ...]:
+        """Return what distinguishes the mode from others."""
+        return self.kind, self.column, self.keeps_null
 
 
 SET: Final = DistinctMode("set")
@@ -110,7 +117,7 @@ class Fixpoint(PlanNode):
         return self.modes[self.index]
 
     def key(self) -> tuple[object, ...]:
-        return self.names, tuple((mode.kind, mode.column) for mode in self.modes), self.index
+        return self.names, tuple(mode.key() for mode in self.modes), self.index
 
     def label(self) -> str:
         return f"recursion of {', '.join(self.names)}: {self.names[self.index]}"
@@ -126,7 +133,7 @@ class RecursiveDistinct(UnaryNode):
     mode: DistinctMode
 
     def key(self) -> tuple[object, ...]:
-        return self.mode.kind, self.mode.column
+        return self.mode.key()
 
     def label(self) -> str:
         if self.mode.column is not None:

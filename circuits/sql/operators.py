@@ -12,7 +12,8 @@ from circuits.plan.expressions import Expression, Literal
 from circuits.sql.clause import Clause, Reader
 from circuits.sql.literals import integer_literal, string_literal
 from circuits.sql.named_functions import coerce
-from circuits.sql.spark_functions import shift
+from circuits.sql.spark.arithmetic import in_type_of
+from circuits.sql.spark.numbers import shift
 
 __all__ = ["READERS"]
 
@@ -23,7 +24,8 @@ def _bit_reader(function: str) -> Reader:
         sides = [clause.read(node.left), clause.read(node.right)]
         if all(arrow.is_boolean(side.type) for side in sides):
             raise clause.source.unsupported(node, "a bit operator of conditions", "use AND or OR")
-        return clause.call(node, function, *sides)
+        value = clause.call(node, function, *sides)
+        return in_type_of(clause, node, value, *sides) if clause.source.is_spark else value
 
     return read
 
@@ -33,14 +35,16 @@ def _shift_reader(function: str) -> Reader:
         clause.source.allow_arguments(node, "this", "expression", "requires_int128")
         sides = [clause.read(node.left), clause.read(node.right)]
         if clause.source.is_spark:
-            return shift(clause, node, function, node.left, sides)
+            return shift(clause, node, function, sides)
         return clause.call(node, function + "_checked", *sides)
 
     return read
 
 
 def _read_complement(clause: Clause, node: exp.BitwiseNot) -> Expression:
-    return clause.call(node, "bit_not", *clause.read_arguments(node, "this"))
+    (value,) = clause.read_arguments(node, "this")
+    complement = clause.call(node, "bit_not", value)
+    return in_type_of(clause, node, complement, value) if clause.source.is_spark else complement
 
 
 def _pattern_reader(function: str, *, options: str = "") -> Reader:
@@ -97,12 +101,14 @@ def _read_position(clause: Clause, node: exp.StrPosition) -> Expression:
 def _read_zone(clause: Clause, node: exp.AtTimeZone) -> Expression:
     """Read AT TIME ZONE, between the local time of a zone and a moment with a zone."""
     value, zone = clause.read_arguments(node, "this", "zone")
-    of = value.type
-    if not arrow.is_timestamp(of):
-        raise clause.source.unsupported(node, f"AT TIME ZONE of {of}", "cast it to a timestamp")
-    if of.tz is None:
-        found = clause.call(node, "from_zone", value, zone)
-        return clause.call(node, "cast", found, type=pa.timestamp("us", "UTC"))
+    data_type = value.type
+    if not arrow.is_timestamp(data_type):
+        raise clause.source.unsupported(
+            node, f"AT TIME ZONE of {data_type}", "cast it to a timestamp"
+        )
+    if data_type.tz is None:
+        moment = clause.call(node, "from_zone", value, zone)
+        return clause.call(node, "cast", moment, type=pa.timestamp("us", "UTC"))
     return clause.call(node, "to_zone", value, zone)
 
 

@@ -3,7 +3,8 @@
 ::
 
     r AS (base UNION [ALL] step(r))    =  Fixpoint r = distinct(base + step(r))
-                                          UNION: each row once; UNION ALL: with its multiplicity
+                                          UNION: each row once; UNION ALL: with its multiplicity;
+                                          USING KEY (k, min(v)): per k the row with the least v
 
 Here a *step* is the part of the query that names ``r``. In SQL, each iteration applies it to the
 rows of the previous iteration only, until it returns no (new) rows. This package maintains the
@@ -38,6 +39,7 @@ from circuits.plan.nodes import (
 from circuits.plan.rewrite.nullability import with_nullability
 from circuits.plan.unnest import Unnest
 from circuits.sql.environment import CommonTable, DerivedTable, names_table, rename_columns
+from circuits.sql.recursive_keys import check_monotone, read_mode
 from circuits.sql.set_operations import unify_columns
 from circuits.sql.source import SqlSource
 
@@ -71,7 +73,9 @@ def plan_recursive(common: CommonTable) -> DerivedTable:
     names = node.args["alias"].args.get("columns") or []
     base_table = environment.queries.plan_query(environment, union.base)
     base = rename_columns(source, base_table, names).plan
-    mode = SET if union.is_distinct else DistinctMode("bag")
+    mode = read_mode(source, node, tuple(field.name for field in base.fields))
+    if mode is None:
+        mode = SET if union.is_distinct else DistinctMode("bag")
     fields = with_nullability(base)
     for _ in range(MAX_TYPE_ITERATIONS):
         plans: list[PlanNode] = [base]
@@ -86,6 +90,8 @@ def plan_recursive(common: CommonTable) -> DerivedTable:
             _check_linear(source, plan, step, name, mode)
             plans.append(plan)
         body = Union(tuple(unify_columns(environment, union.steps[-1], plans)))
+        if mode.column is not None:
+            check_monotone(source, node, body, name, mode)
         new_fields = with_nullability(body)
         if new_fields == fields:
             return DerivedTable(Fixpoint((name,), (body,), (mode,)))
@@ -177,7 +183,7 @@ class _ReferenceCounter:
                 return sum(map(self.count, inputs))
             case Map(child) | Filter(child) | Unnest(child):
                 return self.count(child)
-            case Distinct(child) if self._mode == SET:
+            case Distinct(child) if self._mode.kind != "bag":
                 return self.count(child)
             case Semijoin(left, right):
                 return self.count(left) + self._count_forbidden(right, plan)

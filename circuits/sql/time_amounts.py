@@ -29,11 +29,14 @@ def read_time(clause: Clause, node: exp.Expr) -> Expression:
     return value
 
 
-def check_time(clause: Clause, node: exp.Expr, of: pa.DataType) -> None:
-    """Refuse a type that is no time."""
-    if not (arrow.is_integer(of) or arrow.is_date32(of) or arrow.is_timestamp(of)):
+def check_time(clause: Clause, node: exp.Expr, data_type: pa.DataType) -> None:
+    """Refuse a type that is not a time."""
+    if not (
+        arrow.is_integer(data_type) or arrow.is_date32(data_type) or arrow.is_timestamp(data_type)
+    ):
         raise clause.source.error(
-            node, f"a window of a column of type {of}; cast it to a timestamp, or to an integer"
+            node,
+            f"a window of a column of type {data_type}; cast it to a timestamp, or to an integer",
         )
 
 
@@ -46,33 +49,33 @@ def interval_of(node: exp.Expr) -> exp.Interval | None:
     return None
 
 
-def read_ticks(clause: Clause, node: exp.Expr, of: pa.DataType, *, least: int = 1) -> int:
+def read_ticks(clause: Clause, node: exp.Expr, data_type: pa.DataType, *, least: int = 1) -> int:
     """Return the length that a node says, in ticks of a type.
 
     Args:
         clause: The clause of the node.
         node: An interval, a text of one, or a number.
-        of: The type of the time.
+        data_type: The type of the time.
         least: The least length that is accepted.
 
     Raises:
-        SqlError: The length is no constant, has no fixed number of ticks, or is too short.
+        SqlError: The length is not a constant, has no fixed number of ticks, or is too short.
     """
     interval = interval_of(node)
     if interval is not None:
         if interval is not node:
             clause.source.mark_read(node)
-        ticks = ticks_of_interval(clause, node, interval, of)
+        ticks = ticks_of_interval(clause, node, interval, data_type)
     else:
         value = clause.read(node)
         number = value.value if isinstance(value, Literal) else None
         if not isinstance(number, int) or isinstance(number, bool):
             raise clause.source.unsupported(
-                node, "a length of a window that is no constant", "write it as INTERVAL '1' HOUR"
+                node, "a length of a window that is not a constant", "write it as INTERVAL '1' HOUR"
             )
-        if not arrow.is_integer(of):
+        if not arrow.is_integer(data_type):
             raise clause.source.error(
-                node, f"a number as a length of time of {of}; write it as INTERVAL '1' HOUR"
+                node, f"a number as a length of time of {data_type}; write it as INTERVAL '1' HOUR"
             )
         ticks = number
     if ticks < least:
@@ -83,7 +86,7 @@ def read_ticks(clause: Clause, node: exp.Expr, of: pa.DataType, *, least: int = 
 
 
 def ticks_of_interval(
-    clause: Clause, node: exp.Expr, interval: exp.Interval, of: pa.DataType
+    clause: Clause, node: exp.Expr, interval: exp.Interval, data_type: pa.DataType
 ) -> int:
     """Return the length of an interval in ticks of a type."""
     months, days, microseconds = read_interval(clause, interval)
@@ -94,17 +97,17 @@ def ticks_of_interval(
             "group by date_trunc('month', ...)",
         )
     total = days * _DAY_US + microseconds
-    if arrow.is_integer(of):
+    if arrow.is_integer(data_type):
         raise clause.source.error(
             node,
             "an interval for a time that is an integer, whose unit is not known; write the number "
             "in the unit of the column, or make a timestamp of the column",
         )
-    if arrow.is_date(of):
+    if arrow.is_date(data_type):
         if total % _DAY_US:
             raise clause.source.error(node, "dates have windows of whole days; cast to a timestamp")
         return total // _DAY_US
-    ticks, rest = divmod(total * _PER_SECOND[of.unit], 10**6)
+    ticks, rest = divmod(total * _PER_SECOND[data_type.unit], 10**6)
     if rest:
-        raise clause.source.error(node, f"a window that is shorter than the unit of {of}")
+        raise clause.source.error(node, f"a window that is shorter than the unit of {data_type}")
     return ticks

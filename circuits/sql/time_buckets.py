@@ -33,15 +33,15 @@ _ORIGIN_MONTHS: Final = 12 * 30
 
 
 def _read_bucket(
-    clause: Clause, node: exp.Expr, width: exp.Expr, of: exp.Expr, origin: exp.Expr | None
+    clause: Clause, node: exp.Expr, width: exp.Expr, time: exp.Expr, origin: exp.Expr | None
 ) -> Expression:
-    value = clause.read(of)
+    value = clause.read(time)
     if arrow.is_null(value.type) or arrow.is_string(value.type):
-        value = clause.call(of, "cast", value, type=pa.timestamp("us"))
-    check_time(clause, of, value.type)
+        value = clause.call(time, "cast", value, type=pa.timestamp("us"))
+    check_time(clause, time, value.type)
     type_ = value.type
     if arrow.is_date(type_):
-        value = clause.call(of, "cast", value, type=pa.timestamp("us"))
+        value = clause.call(time, "cast", value, type=pa.timestamp("us"))
     interval = interval_of(width)
     months = 0
     if interval is not None:
@@ -73,23 +73,25 @@ def _read_bucket(
     return clause.call(node, "cast", bucket, type=type_) if type_ != bucket.type else bucket
 
 
-def _offset(clause: Clause, of: pa.DataType, origin: exp.Expr | None) -> int:
+def _offset(clause: Clause, data_type: pa.DataType, origin: exp.Expr | None) -> int:
     """Return a start of a bucket, in ticks."""
-    if arrow.is_integer(of):
-        return 0 if origin is None else read_ticks(clause, origin, of, least=-(2**62))
-    day = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[of.unit] * 86_400
+    if arrow.is_integer(data_type):
+        return 0 if origin is None else read_ticks(clause, origin, data_type, least=-(2**62))
+    day = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[data_type.unit] * 86_400
     if origin is None:
         return _ORIGIN_DAYS * day
     if isinstance(origin, exp.Interval):
-        return _ORIGIN_DAYS * day + ticks_of_interval(clause, origin, origin, of)
-    value = clause.call(origin, "cast", clause.read(origin), type=of)
+        return _ORIGIN_DAYS * day + ticks_of_interval(clause, origin, origin, data_type)
+    value = clause.call(origin, "cast", clause.read(origin), type=data_type)
     try:
         (ticks,) = evaluate(value, (), 1).cast(pa.int64()).to_pylist()
     except (IndexError, KeyError):
         ticks = None
     if ticks is None:
         raise clause.source.unsupported(
-            origin, "an origin of buckets that is no constant", "write it as TIMESTAMP '2000-01-01'"
+            origin,
+            "an origin of buckets that is not a constant",
+            "write it as TIMESTAMP '2000-01-01'",
         )
     return int(ticks)
 

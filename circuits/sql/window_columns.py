@@ -72,14 +72,14 @@ def last_moment(end: Expression) -> Expression:
 
 def _shift(value: Expression, by: int) -> Expression:
     """Return a time plus a number of its ticks, of the same type."""
-    of = value.type
-    if arrow.is_integer(of):
+    data_type = value.type
+    if arrow.is_integer(data_type):
         return functions.call("add", value, integer_literal(by))
-    days = by if arrow.is_date(of) else 0
-    microseconds = 0 if arrow.is_date(of) else by * 10**6 // _PER_SECOND[of.unit]
+    days = by if arrow.is_date(data_type) else 0
+    microseconds = 0 if arrow.is_date(data_type) else by * 10**6 // _PER_SECOND[data_type.unit]
     parts = (integer_literal(part) for part in (0, days, microseconds))
     moved = functions.call("date_add", value, *parts)
-    return moved if moved.type == of else functions.call("cast", moved, type=of)
+    return moved if moved.type == data_type else functions.call("cast", moved, type=data_type)
 
 
 def _without_nulls(plan: PlanNode, time: Expression) -> PlanNode:
@@ -89,12 +89,12 @@ def _without_nulls(plan: PlanNode, time: Expression) -> PlanNode:
 
 
 def with_columns(plan: PlanNode, values: Sequence[Expression]) -> tuple[PlanNode, tuple[int, ...]]:
-    """Return the plan with values as columns behind its own, and the places of the values."""
-    every: list[Expression] = [*columns(plan)]
-    every += [value for value in dict.fromkeys(values) if value not in every]
-    places = tuple(map(every.index, values))
-    if len(every) > len(plan.fields):
+    """Return the plan with further columns for values, and the position of each value."""
+    expressions: list[Expression] = [*columns(plan)]
+    expressions += [value for value in dict.fromkeys(values) if value not in expressions]
+    positions = tuple(map(expressions.index, values))
+    if len(expressions) > len(plan.fields):
         names = [field.name for field in plan.fields]
-        names += [f"value_{number}" for number in range(len(every) - len(names))]
-        plan = Map(plan, tuple(every), tuple(names))
-    return plan, places
+        names += [f"value_{number}" for number in range(len(expressions) - len(names))]
+        plan = Map(plan, tuple(expressions), tuple(names))
+    return plan, positions

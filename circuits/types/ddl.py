@@ -93,22 +93,22 @@ def _field(text: str, name: str, type: str, problem: str = "", depth: int = 0) -
     match = _NULLABLE.match(type)
     assert match is not None
     problem = problem or f"schema {text!r}: invalid column {f'{name} {type}'!r}"
-    found = _type(text, match["type"], problem, depth)
-    return pa.field(name, found, nullable=match["required"] is None)
+    data_type = _type(text, match["type"], problem, depth)
+    return pa.field(name, data_type, nullable=match["required"] is None)
 
 
-def _type(text: str, written: str, problem: str, depth: int) -> pa.DataType:
+def _type(text: str, type_text: str, problem: str, depth: int) -> pa.DataType:
     """Return the type of a text: flat, or nested as in Spark or DuckDB."""
     if depth > _MAX_DEPTH:
         raise SchemaError(f"{problem}; the type is nested more than {_MAX_DEPTH} levels deep")
-    suffix = _LIST_SUFFIX.match(written)
+    suffix = _LIST_SUFFIX.match(type_text)
     if suffix is not None:
         element = _type(text, suffix["type"], problem, depth + 1)
         return pa.list_(element, int(suffix["size"])) if suffix["size"] else pa.list_(element)
-    nested = _NESTED_TYPE.match(written)
+    nested = _NESTED_TYPE.match(type_text)
     if nested is not None and _BRACKETS[nested["open"]] == nested["close"]:
         return _nested_type(text, nested, problem, depth + 1)
-    match = _FLAT_TYPE.match(written)
+    match = _FLAT_TYPE.match(type_text)
     if match is None:
         raise SchemaError(
             f"{problem}; write the name of a type, as in 'bigint', 'decimal(9, 2)', 'array<int>', "
@@ -150,8 +150,8 @@ def _split(text: str) -> list[str]:
         elif character == "," and not depth:
             parts.append(text[start:position])
             start = position + 1
-    last = text[start:]
-    return [*parts, last] if last.strip() else parts
+    remainder = text[start:]
+    return [*parts, remainder] if remainder.strip() else parts
 
 
 def _flat_type(text: str, match: re.Match[str]) -> pa.DataType:

@@ -148,9 +148,9 @@ def _cast_parts(array: pa.Array, target: pa.DataType) -> pa.Array:
         missing = pa.nulls(len(array))
         parts = [_cast_part(columns.get(field.name, missing), field.type) for field in target]
         return struct_array(target, parts, valid, len(array))
-    counts, columns_of = list_parts(array)
-    pairs = zip(columns_of, part_types(target), strict=True)
-    return list_array(target, counts, [_cast_part(*pair) for pair in pairs], valid)
+    lengths, parts_of_source = list_parts(array)
+    pairs = zip(parts_of_source, part_types(target), strict=True)
+    return list_array(target, lengths, [_cast_part(*pair) for pair in pairs], valid)
 
 
 def _cast_part(array: pa.Array, type: pa.DataType) -> pa.Array:

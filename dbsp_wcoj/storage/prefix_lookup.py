@@ -10,7 +10,7 @@ Some columns determine the sort order only up to ties, such as the first eight b
 A caller that sorts by these passes their number as ``decided`` and gets all rows that are tied with
 the last one.
 
-Cost: O(log N) per prefix and run to find it, O(runs) per row that is read. Alternatives considered:
+Cost: O(log N) per prefix and run to find it, O(runs) per row that is read. Alternative considered:
 an ordered multiset per group. It would be a second copy of the rows, in separate objects.
 """
 
@@ -32,13 +32,13 @@ class PrefixRows(NamedTuple):
     """The rows of some prefixes, sorted by prefix and then by the other columns.
 
     Attributes:
-        places: The index of each row's prefix.
+        prefix_index: For each row, the index of its prefix in ``prefixes``.
         rows: The columns of each row after the prefix.
         old: The weight of each row before the step; 0 if it is not within the limit then.
         new: The weight of each row after the step; 0 if it is not within the limit then.
     """
 
-    places: Int64Array
+    prefix_index: Int64Array
     rows: Int64Array
     old: Int64Array
     new: Int64Array
@@ -55,21 +55,21 @@ def prefix_lookup(
     starts: Int64Array | None = None,
     order: ColumnOrder | None = None,
 ) -> PrefixRows:
-    """The first rows of positive weight of each prefix, before and after a step.
+    """Return the first rows of positive weight of each prefix, before and after a step.
 
     Args:
-        trace: The trace; it is arranged in the order, unless it already is.
+        trace: The trace; an arrangement in ``order`` is built if it has none.
         prefixes: Values of the first k columns of the order, shape ``(k, n)``; fastest when sorted.
         limit: Return rows until their weights add up to this; at least 1, or None for all rows.
-        decided: Also return the rows that equal the last one in this many columns after the prefix;
-            by default in all of them, so no other row does.
+        decided: Also return the rows that equal the last one in this many columns after the prefix
+            (ties). By default no two rows are tied.
         signed: Return rows of negative weight as well; only without a limit.
         step: The staged step of the trace; without it the new weights are the old ones.
-        starts: For each prefix the values of the other columns from which on to read, shape
-            ``(arity - k, n)``. Smaller rows of the prefix must not have positive weight before the
-            step. Saves the time to read these rows.
-        order: A permutation of the columns, in which rows are read and returned; by default
-            the order of the columns.
+        starts: For each prefix, the row at which to start: values of the columns after the prefix,
+            shape ``(arity - k, n)``. It saves the time to read smaller rows, none of which may have
+            a positive weight before the step.
+        order: The column order in which rows are read and returned; by default the order of the
+            columns.
 
     Raises:
         ArityError: The prefixes have as many columns as the trace, or more.
@@ -82,7 +82,7 @@ def prefix_lookup(
     >>> trace = Trace(2)
     >>> trace.update(ZSet.from_rows([(7, 3), (7, 4), (7, 9), (8, 1)], [1, 2, 1, 1]))
     >>> found = prefix_lookup(trace, np.array([[7, 8]]), limit=2)
-    >>> found.places.tolist(), found.rows.tolist(), found.old.tolist()
+    >>> found.prefix_index.tolist(), found.rows.tolist(), found.old.tolist()
     ([0, 0, 1], [[3, 4, 1]], [1, 2, 1])
     >>> step = trace.prepare(ZSet.from_rows([(7, 3)], [-1]))
     >>> found = prefix_lookup(trace, np.array([[7]]), limit=1, step=step)
@@ -107,11 +107,11 @@ def prefix_lookup(
     prefixes = np.ascontiguousarray(prefixes)
     bounds = np.empty((depth, 0), np.int64) if starts is None else np.ascontiguousarray(starts)
     ties = depth if decided is None else decided
-    pieces: list[PrefixRows] = []
+    parts: list[PrefixRows] = []
     capacity = max(256, 4 * n)
     start = 0
     while True:
-        places, old, new = np.empty((3, capacity), np.int64)
+        prefix_index, old, new = np.empty((3, capacity), np.int64)
         rows = np.empty((depth, capacity), np.int64)
         start, written = look_up_prefixes(
             table,
@@ -123,16 +123,18 @@ def prefix_lookup(
             -1 if limit is None else limit,
             ties,
             signed,
-            places,
+            prefix_index,
             rows,
             old,
             new,
         )
-        pieces.append(PrefixRows(places[:written], rows[:, :written], old[:written], new[:written]))
+        parts.append(
+            PrefixRows(prefix_index[:written], rows[:, :written], old[:written], new[:written])
+        )
         if start == n:
             break
         # A prefix whose rows did not fit is read again from its first row.
         capacity *= 2
-    if len(pieces) == 1:
-        return pieces[0]
-    return PrefixRows(*(np.concatenate(part, axis=-1) for part in zip(*pieces, strict=True)))
+    if len(parts) == 1:
+        return parts[0]
+    return PrefixRows(*(np.concatenate(arrays, axis=-1) for arrays in zip(*parts, strict=True)))

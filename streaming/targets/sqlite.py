@@ -81,10 +81,10 @@ class Sqlite:
         return iso_texts(column) if types.is_temporal(type_) else values_of(column)
 
     def shape_of(self, connection: Any, name: str, schema: str | None) -> TableShape | None:
-        def pragma(what: str, of: str) -> list[Any]:
+        def pragma(name: str, argument: str) -> list[Any]:
             place = "" if schema is None else f"{self.quoted(schema)}."
             rows: list[Any] = connection.execute(
-                f"PRAGMA {place}{what}({self.quoted(of)})"
+                f"PRAGMA {place}{name}({self.quoted(argument)})"
             ).fetchall()
             return rows
 

@@ -214,7 +214,7 @@ def test_a_recursion_that_has_no_end_is_refused_in_seconds(
     def counted(*arguments: Any, **options: Any) -> PrefixRows:
         nonlocal read
         found = prefix_lookup(*arguments, **options)
-        read += len(found.places)
+        read += len(found.prefix_index)
         return found
 
     monkeypatch.setattr(settle_best, "prefix_lookup", counted)

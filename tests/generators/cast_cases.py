@@ -91,8 +91,8 @@ _TICKS = {
 }
 
 
-def _integers(of: pa.DataType) -> list[int]:
-    bits, signed = of.bit_width, arrow.is_signed_integer(of)
+def _integers(data_type: pa.DataType) -> list[int]:
+    bits, signed = data_type.bit_width, arrow.is_signed_integer(data_type)
     least, most = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
     some = {0, 1, 2, 5, 9, 10, 99, 100, 1000, 10**9, 10**18, 10**18 - 1}
     some |= {2**k + d for k in (7, 8, 15, 16, 31, 32) for d in (-1, 0)}
@@ -100,8 +100,8 @@ def _integers(of: pa.DataType) -> list[int]:
     return sorted(number for number in some if least <= number <= most)
 
 
-def _decimals(of: pa.DataType) -> list[Decimal]:
-    precision, scale = of.precision, of.scale
+def _decimals(data_type: pa.DataType) -> list[Decimal]:
+    precision, scale = data_type.precision, data_type.scale
     most, half = 10**precision - 1, 5 * 10 ** max(scale - 1, 0)
     some = {0, 1, 4, 5, 6, 49, 50, 51, most, most - 4, most // 2, half, 3 * half, 5 * half}
     some |= {10**scale, 4294967295 * 10**scale, 127 * 10**scale + half, 10 ** (precision - 1)}
@@ -113,26 +113,30 @@ def _decimals(of: pa.DataType) -> list[Decimal]:
 
 def column(name: str) -> pa.Array:
     """Values of the type ``name`` and a NULL; those of times by their numbers."""
-    of = TYPES[name]
+    data_type = TYPES[name]
     if name in _TICKS:
-        width = pa.int32() if of.bit_width == 32 else pa.int64()
-        return pa.array([*_TICKS[name], None], width).view(of)
+        width = pa.int32() if data_type.bit_width == 32 else pa.int64()
+        return pa.array([*_TICKS[name], None], width).view(data_type)
     if name == "BOOLEAN":
-        return pa.array([True, False, None], of)
+        return pa.array([True, False, None], data_type)
     if name == "VARCHAR":
-        return pa.array([*dict.fromkeys(t for texts in TEXTS.values() for t in texts), None], of)
-    if arrow.is_floating(of):
+        return pa.array(
+            [*dict.fromkeys(t for texts in TEXTS.values() for t in texts), None], data_type
+        )
+    if arrow.is_floating(data_type):
         with np.errstate(over="ignore", under="ignore"):
-            return pa.array([*np.array(_FLOATS).astype(of.to_pandas_dtype()), None], of)
-    values = _decimals(of) if arrow.is_decimal(of) else _integers(of)
-    return pa.array([*values, None], of)
+            return pa.array(
+                [*np.array(_FLOATS).astype(data_type.to_pandas_dtype()), None], data_type
+            )
+    values = _decimals(data_type) if arrow.is_decimal(data_type) else _integers(data_type)
+    return pa.array([*values, None], data_type)
 
 
 def raw(values: pa.Array) -> list[Any]:
     """The values as numbers or texts that Python has for all of them."""
-    of = values.type
-    if arrow.is_date(of) or arrow.is_time(of) or arrow.is_timestamp(of):
-        values = values.view(pa.int32() if of.bit_width == 32 else pa.int64())
+    data_type = values.type
+    if arrow.is_date(data_type) or arrow.is_time(data_type) or arrow.is_timestamp(data_type):
+        values = values.view(pa.int32() if data_type.bit_width == 32 else pa.int64())
     return [repr(value) if isinstance(value, float) else value for value in values.to_pylist()]
 
 
@@ -236,20 +240,24 @@ def deviates(source: str, target: str, value: Any, ours: Any) -> bool:
 
     See `circuits.types.functions.casts`, and `reading` and `reading_time` there.
     """
-    of = TYPES[target]
+    data_type = TYPES[target]
     if source == "VARCHAR":
         if target in NUMBERS:
-            exponent = arrow.is_decimal(of) and "e" in value.lower()
+            exponent = arrow.is_decimal(data_type) and "e" in value.lower()
             return value in ("0b11", "+-1") or exponent
         if target == "TIME" and ours is None:
             return True  # DuckDB takes any words after a time, and 24:00
         word = _WORD_AFTER_CLOCK.search(value) is not None
         # A blank before Z, as DuckDB takes it in a TIMESTAMP only.
         return (word and ours is None) or (target == "TIMESTAMPTZ" and value.endswith(" Z"))
-    if source in ("FLOAT", "DOUBLE") and arrow.is_decimal(of):
-        return bool(of.precision > 18)
+    if source in ("FLOAT", "DOUBLE") and arrow.is_decimal(data_type):
+        return bool(data_type.precision > 18)
     # DuckDB makes true the least decimal that there is.
-    return source == "BOOLEAN" and arrow.is_decimal(of) and of.precision == of.scale
+    return (
+        source == "BOOLEAN"
+        and arrow.is_decimal(data_type)
+        and data_type.precision == data_type.scale
+    )
 
 
 def pairs() -> Iterator[tuple[str, str]]:

@@ -72,14 +72,14 @@ class Case:
 
     sql: str
     build: Callable[..., Expression]
-    of: tuple[pa.DataType, ...]
+    types: tuple[pa.DataType, ...]
 
     def __str__(self) -> str:
-        return f"{self.sql} of {', '.join(map(str, self.of))}"
+        return f"{self.sql} of {', '.join(map(str, self.types))}"
 
 
-def lit(value: Any, of: pa.DataType | None = None) -> Literal:
-    return Literal(value, of or pa.scalar(value).type)
+def lit(value: Any, data_type: pa.DataType | None = None) -> Literal:
+    return Literal(value, data_type or pa.scalar(value).type)
 
 
 def cases(
@@ -90,7 +90,7 @@ def cases(
     def build(*columns: Expression) -> Expression:
         return call(name, *columns, *map(lit, more))
 
-    return [Case(sql, build, of) for of in itertools.product(*kinds)]
+    return [Case(sql, build, types) for types in itertools.product(*kinds)]
 
 
 def alike(*groups: Sequence[pa.DataType]) -> list[tuple[pa.DataType, ...]]:
@@ -98,7 +98,9 @@ def alike(*groups: Sequence[pa.DataType]) -> list[tuple[pa.DataType, ...]]:
 
 
 def of_pairs(sql: str, name: str, pairs: Sequence[tuple[pa.DataType, ...]]) -> list[Case]:
-    return [case for pair in pairs for case in cases(sql, name, *((of,) for of in pair))]
+    return [
+        case for pair in pairs for case in cases(sql, name, *((data_type,) for data_type in pair))
+    ]
 
 
 ONE_TEXT, TWO_TEXTS = [TEXT], [[TEXT], [TEXT]]
@@ -113,7 +115,7 @@ CASES: list[Case] = [
     *cases("a AND b", "and", [BOOL], [BOOL]),
     *cases("a OR b", "or", [BOOL], [BOOL]),
     *cases("NOT a", "not", [BOOL]),
-    *(c for of in VALUES for c in cases("a IS NULL", "is_null", [of])),
+    *(c for data_type in VALUES for c in cases("a IS NULL", "is_null", [data_type])),
     *cases("a IS TRUE", "is_true", [BOOL]),
     *(c for n, s in SIGNS.items() for c in of_pairs(f"a {s} b", n, COMPARABLE)),
     *of_pairs("a IS NOT DISTINCT FROM b", "same", COMPARABLE),
@@ -129,8 +131,12 @@ CASES: list[Case] = [
     *cases("a IN ('nan'::DOUBLE, 0.0, 1.5)", "in", [F64], more=[NAN, 0.0, 1.5]),
     *cases("a IN (1.5, 2.25)", "in", [MONEY, SHARE], more=[D("1.50"), D("2.25")]),
     *(
-        Case("a IN (1, NULL)", lambda a: call("in", a, lit(1), Literal(None, pa.null())), (of,))
-        for of in (I8, I64)
+        Case(
+            "a IN (1, NULL)",
+            lambda a: call("in", a, lit(1), Literal(None, pa.null())),
+            (data_type,),
+        )
+        for data_type in (I8, I64)
     ),
     # Arithmetic
     *of_pairs("a::BIGINT + b", "add", alike(INTEGERS)),
@@ -157,9 +163,9 @@ CASES: list[Case] = [
     *(
         case
         for digits in (-2, -1, 1, 2, 5)
-        for of in (I64, F64, *DECIMALS)
-        if (of, digits) != (SHARE, -2)  # DuckDB says 0, even for NULL
-        for case in cases(f"round(a, {digits})", "round", [of], more=[digits])
+        for data_type in (I64, F64, *DECIMALS)
+        if (data_type, digits) != (SHARE, -2)  # DuckDB says 0, even for NULL
+        for case in cases(f"round(a, {digits})", "round", [data_type], more=[digits])
     ),
     *cases("power(a, b)", "power", [F64, I32], [F64, I8]),
     *cases("exp(a)", "exp", [F64, I8]),
@@ -237,9 +243,13 @@ CASES: list[Case] = [
     *cases("dayofweek(a)", "day_of_week", [DATE, STAMP]),
     *cases("dayofyear(a)", "day_of_year", [DATE, STAMP]),
     *(
-        Case(f"date_trunc('{unit}', a)", lambda a, u=unit: call("date_trunc", lit(u), a), (of,))
+        Case(
+            f"date_trunc('{unit}', a)",
+            lambda a, u=unit: call("date_trunc", lit(u), a),
+            (data_type,),
+        )
         for unit in ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
-        for of in (DATE, STAMP)
+        for data_type in (DATE, STAMP)
     ),
     *(
         Case(
@@ -252,10 +262,10 @@ CASES: list[Case] = [
         Case(
             f"a + INTERVAL ({months}) MONTH + INTERVAL ({days}) DAY + INTERVAL ({us}) MICROSECOND",
             lambda a, m=months, d=days, u=us: call("date_add", a, lit(m), lit(d), lit(u)),
-            (of,),
+            (data_type,),
         )
         for months, days, us in [(1, 0, 0), (-13, 0, 0), (0, 31, 0), (2, -1, 0), (0, 0, 90_000_001)]
-        for of in (DATE, STAMP)
+        for data_type in (DATE, STAMP)
     ),
     *cases("a + b", "add", [DATE], [I8]),
     *cases("a - b", "subtract", [DATE], [I8, DATE]),

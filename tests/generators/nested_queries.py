@@ -52,6 +52,7 @@ SELECT id, a, s, m, n FROM t
 SELECT id, a[1], a[i], a[-1], a[0], m['k'], m['zz'] FROM t
 SELECT id, s.x, t.s.y, s['x'], (s).y FROM t
 SELECT s.* FROM t
+SELECT id, (i, t) AS pair, row(a, (1, t)) AS nested FROM t
 SELECT id, x FROM t, unnest(a) AS u(x)
 SELECT id, x, o FROM t CROSS JOIN UNNEST(a) WITH ORDINALITY AS u(x, o)
 SELECT id, x FROM t LEFT JOIN UNNEST(a) AS u(x) ON true

@@ -100,6 +100,6 @@ class Valuation:
         arrays = [pa.array([plain(value)]) for value in values]
         types = tuple(array.type for array in arrays)
         if types not in self._expressions:
-            columns = (Column(index, of) for index, of in enumerate(types))
+            columns = (Column(index, data_type) for index, data_type in enumerate(types))
             self._expressions[types] = self._build(dict(zip(self._names, columns, strict=True)))
         return evaluate(self._expressions[types], arrays, 1)[0].as_py()

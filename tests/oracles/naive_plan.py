@@ -118,15 +118,19 @@ def types(plan: PlanNode) -> list[pa.DataType]:
     return [field.type for field in plan.fields]
 
 
-def computed(expression: Expression, rows: list[Row], of: Sequence[pa.DataType]) -> list[Any]:
+def computed(
+    expression: Expression, rows: list[Row], column_types: Sequence[pa.DataType]
+) -> list[Any]:
     """The expression for each row; the columns have the types ``of``."""
-    arrays = [pa.array([row[i] for row in rows], each) for i, each in enumerate(of)]
+    arrays = [pa.array([row[i] for row in rows], each) for i, each in enumerate(column_types)]
     result: list[Any] = evaluate(expression, arrays, len(rows)).to_pylist()
     return result
 
 
-def holding(rows: Counter[Row], predicate: Expression, of: Sequence[pa.DataType]) -> Counter[Row]:
-    truth = computed(predicate, list(rows), of)
+def holding(
+    rows: Counter[Row], predicate: Expression, column_types: Sequence[pa.DataType]
+) -> Counter[Row]:
+    truth = computed(predicate, list(rows), column_types)
     kept = zip(rows.items(), truth, strict=True)
     return Counter({row: weight for (row, weight), true in kept if true is True})
 
@@ -143,8 +147,8 @@ def matched(
 ) -> tuple[set[Row], set[Row]]:
     """Split the left rows: those that match a right row of positive weight, and the others."""
     pairs = [(one, other) for one in left for other in right]
-    of = types(plan.left) + types(plan.right)
-    truth = computed(plan.predicate, [one + other for one, other in pairs], of)
+    column_types = types(plan.left) + types(plan.right)
+    truth = computed(plan.predicate, [one + other for one, other in pairs], column_types)
     true = [pair for pair, holds in zip(pairs, truth, strict=True) if holds is True]
     return (
         {one for one, other in true if right[other] > 0},

@@ -76,8 +76,8 @@ def test_map_adds_up_equal_results():
     assert evaluate_plan(Map(R, (), ()), DATA) == {(): 4}
 
 
-def aggregate_of(function: str, of: pa.DataType, distinct: bool = False) -> AggregateCall:
-    return AggregateCall(function, 1, aggregate_type(function, of), function, distinct)  # type: ignore[arg-type]
+def aggregate_of(function: str, data_type: pa.DataType, distinct: bool = False) -> AggregateCall:
+    return AggregateCall(function, 1, aggregate_type(function, data_type), function, distinct)  # type: ignore[arg-type]
 
 
 def test_aggregates_leave_out_nulls_and_count_weights():
@@ -97,10 +97,12 @@ def test_without_keys_there_is_always_one_row():
 
 
 def test_sums_are_exact():
-    of = pa.decimal128(15, 2)
-    scan = Scan("r", (Field("a", INT), Field("b", of)))
+    data_type = pa.decimal128(15, 2)
+    scan = Scan("r", (Field("a", INT), Field("b", data_type)))
     rows = [(1, Decimal("0.10")), (1, Decimal("9999999999999.99"))] * 3
-    plan = Aggregate(scan, (0,), (aggregate_of("sum", of), aggregate_of("sum", of, distinct=True)))
+    plan = Aggregate(
+        scan, (0,), (aggregate_of("sum", data_type), aggregate_of("sum", data_type, distinct=True))
+    )
     total = Decimal("10000000000000.09")
     assert evaluate_plan(plan, {"r": rows}) == {(1, 3 * total, total): 1}
 

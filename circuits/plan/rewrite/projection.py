@@ -117,7 +117,7 @@ def _reads_each_once(outputs: Sequence[Expression], inner: Sequence[Expression])
 def _prune_aggregates(
     plan: Aggregate, outputs: tuple[Expression, ...], names: tuple[str, ...]
 ) -> PlanNode:
-    """Return a projection of an aggregate, without the aggregate functions that nobody reads.
+    """Return a projection of an aggregate, without the aggregate functions that it does not read.
 
     If only the keys are read, all functions are kept. Most often a semijoin or an outer join reads
     the keys while another node reads results too, and both can then share one aggregate.
@@ -164,10 +164,12 @@ def _prune_rows(
         inputs[kept.index(plan.time)] = _pane(plan)
     if tuple(inputs) == columns(rows):
         return Map(plan, outputs, names)
-    places = {old: new for new, old in enumerate(kept)}
-    pruned = plan.over_columns(push_projection(rows, inputs), places)
-    places[width] = len(kept)
-    expressions = tuple(substitute(e, lambda c: Column(places[c.index], c.type)) for e in outputs)
+    positions = {old: new for new, old in enumerate(kept)}
+    pruned = plan.over_columns(push_projection(rows, inputs), positions)
+    positions[width] = len(kept)
+    expressions = tuple(
+        substitute(e, lambda c: Column(positions[c.index], c.type)) for e in outputs
+    )
     return pruned if expressions == columns(pruned) else Map(pruned, expressions, names)
 
 
@@ -199,10 +201,10 @@ def _prune_filtered_rows(
     read = sorted({column for e in (*outputs, predicate) for column in columns_of(e)})
     if len(read) == len(plan.fields):
         return Map(Filter(plan, predicate), outputs, names)
-    places = {old: new for new, old in enumerate(read)}
+    positions = {old: new for new, old in enumerate(read)}
 
     def place(column: Column) -> Column:
-        return Column(places[column.index], column.type)
+        return Column(positions[column.index], column.type)
 
     pruned = push_projection(plan, [columns(plan)[index] for index in read])
     filtered = Filter(pruned, substitute(predicate, place))

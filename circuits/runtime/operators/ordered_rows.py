@@ -38,8 +38,8 @@ class OrderedRows:
         keys: The number of key columns, which identify the group.
         arity: The number of columns. The columns after the keys determine the order.
         limit: Rows are read until their weights add up to this number; None for all rows.
-        decided: Rows that equal the last one in this many columns are read, too; None to read no
-            more rows.
+        decided: With a limit, also read the rows that are tied with the last one: those that equal
+            it in so many columns after the keys. None if there are no ties.
 
     >>> least = OrderedRows(1, 2, limit=1)
     >>> first_rows, steps = least.prepare(ZSet.from_rows([(7, 3), (7, 5)]), np.array([[7]]))
@@ -96,16 +96,16 @@ class OrderedRows:
     def _starts(self, front: PrefixRows, groups: int) -> Int64Array:
         """Return the row from which to read each group: its front, else the least possible row."""
         starts = np.full((self.rows.arity - self._keys, groups), _MIN_INT64)
-        starts[:, front.places] = front.rows
+        starts[:, front.prefix_index] = front.rows
         return starts
 
     def _front_delta(self, front: PrefixRows, first_rows: PrefixRows, groups: Int64Array) -> ZSet:
         """Return the new first row of each group minus its stored front."""
         present = np.flatnonzero(first_rows.new)
-        new_front = present[first_positions(first_rows.places[present])]
-        group_indices = np.concatenate((front.places, first_rows.places[new_front]))
+        new_front = present[first_positions(first_rows.prefix_index[present])]
+        group_indices = np.concatenate((front.prefix_index, first_rows.prefix_index[new_front]))
         rows = np.concatenate((front.rows, first_rows.rows[:, new_front]), axis=1)
-        weights = np.repeat([-1, 1], [len(front.places), len(new_front)])
+        weights = np.repeat([-1, 1], [len(front.prefix_index), len(new_front)])
         return consolidated_rows(np.concatenate((groups[:, group_indices], rows)), weights)
 
 

@@ -76,9 +76,10 @@ class RecursiveSetOperator:
             rows = iterated[:-1]
             rows = rows[:, first_positions_of_rows(rows)]
         histories = prefix_lookup(self.trace, rows, signed=True, step=staged)
-        row_indices = histories.places
+        row_indices = histories.prefix_index
         starts = change_mask(row_indices)
         old, new = running_sums(histories.old, starts), running_sums(histories.new, starts)
+        # Running sums wrap around silently, so check them unless no sum can be too large.
         largest = staged.run(self.trace.orders[0]).max_abs_weight
         bound = self.trace.arrangements[0].spine.weight_bound + largest
         if len(row_indices) * bound > MAX_INT64 // 2:

@@ -19,7 +19,7 @@ An example stream of one key, as {(value, iteration): weight}::
 State: all candidates, in one trace with the columns (key, value, iteration). So when the best value
 is deleted, the next best one is in the state. A step reads the candidates of the keys of its delta.
 Values are compared by their codes, which have the order of the values. For a maximum the codes are
-complemented, which reverses their order. NULL is not a candidate.
+complemented, which reverses their order. NULL is either not a candidate or the worst one.
 """
 
 from __future__ import annotations
@@ -55,24 +55,28 @@ class RecursiveMinMaxOperator:
         arity: The number of columns, including the iteration.
         column: The position of the column of values.
         least: True for a minimum, False for a maximum.
+        keeps_null: True if NULL is the worst candidate, False if it is none.
 
     >>> recursive_min = RecursiveMinMaxOperator(3, 1, least=True)
     >>> recursive_min.evaluate([ZSet.from_rows([(7, 9, 1), (7, 4, 3), (7, 5, 3)])]).to_dict()
     {(7, 4, 3): 1, (7, 9, 1): 1, (7, 9, 3): -1}
     """
 
-    def __init__(self, arity: int, column: int, *, least: bool) -> None:
+    def __init__(self, arity: int, column: int, *, least: bool, keeps_null: bool = False) -> None:
         self.trace = Trace(arity)
         self.traces = (self.trace,)
         self._column = column
         self._least = least
+        self._keeps_null = keeps_null
         keys = [key for key in range(arity - 1) if key != column]
         self._order = [*keys, column, arity - 1]
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """Compute the best values of a Z-set, iteration by iteration."""
         (zset,) = inputs
-        operator = RecursiveMinMaxOperator(zset.arity, self._column, least=self._least)
+        operator = RecursiveMinMaxOperator(
+            zset.arity, self._column, least=self._least, keeps_null=self._keeps_null
+        )
         return operator.prepare_delta(zset)[0] if len(zset) else zset
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
@@ -87,18 +91,18 @@ class RecursiveMinMaxOperator:
     def prepare_delta(self, delta: ZSet) -> Result:
         """As `prepare`, for a delta that is not empty."""
         rows, weights = delta.row_array[self._order], delta.weight_array
-        present = np.flatnonzero(rows[-2] != NULL)
-        if len(present) < len(weights):
-            rows, weights = rows[:, present], weights[present]
-        if not self._least:
-            rows[-2] = ~rows[-2]
+        if not self._keeps_null:
+            present = np.flatnonzero(rows[-2] != NULL)
+            if len(present) < len(weights):
+                rows, weights = rows[:, present], weights[present]
+        rows[-2] = self._ascending(rows[-2])
         candidates = consolidated_rows(rows, weights.copy())
         if not len(candidates):
             return ZSet.empty(delta.arity), None
         staged = self.trace.prepare(candidates)
         keys = changed_groups(candidates, range(len(rows) - 2))
         histories = self._read_histories(candidates, keys, staged)
-        key_indices, history_rows = histories.places, histories.rows
+        key_indices, history_rows = histories.prefix_index, histories.rows
         starts = change_mask(key_indices) | change_mask(history_rows[0])
         best_parts = []
         weight_parts = []
@@ -113,17 +117,29 @@ class RecursiveMinMaxOperator:
         best = np.concatenate(best_parts, axis=1)
         out: Int64Array = np.empty((len(rows), best.shape[1]), np.int64)
         out[self._order[:-2]] = keys[:, best[0]]
-        out[self._column] = best[1] if self._least else ~best[1]
+        out[self._column] = self._from_ascending(best[1])
         out[-1] = best[2]
         return consolidated_rows(out, np.concatenate(weight_parts)), staged
+
+    def _ascending(self, codes: Int64Array) -> Int64Array:
+        """Return numbers that are the smaller, the better the value; NULL, the least code, last."""
+        if not self._least:
+            return ~codes
+        return codes - 1 if self._keeps_null else codes  # the least code wraps to the greatest
+
+    def _from_ascending(self, numbers: Int64Array) -> Int64Array:
+        if not self._least:
+            return ~numbers
+        return numbers + 1 if self._keeps_null else numbers
 
     def _read_histories(self, candidates: ZSet, keys: Int64Array, staged: TraceStep) -> PrefixRows:
         """Return the rows (value, iteration) of each key that can change the best value.
 
-        Suppose that the least value of a key was inserted before all iterations of the delta. From
-        that iteration on, greater values change nothing; before it, the delta changes nothing. Then
-        only the least value and the delta's smaller values are read. So in a recursion whose values
-        keep improving, the last iteration takes as long as the first.
+        A key is *settled* if its least value was inserted before all iterations of the delta. From
+        that iteration on, greater values change nothing, and before it, the delta changes nothing.
+        So of a settled key only the least value and the delta's smaller values are read, and in a
+        recursion whose values keep improving, the last iteration takes as long as the first. Of
+        other keys, all values are read.
         """
         n = len(keys)
         rows = candidates.row_array
@@ -131,35 +147,39 @@ class RecursiveMinMaxOperator:
         key_indices = np.repeat(np.arange(len(first)), np.diff([*first, len(candidates)]))
         earliest = np.minimum.reduceat(rows[-1], first)
         stored = prefix_lookup(self.trace, keys, limit=1)
-        is_settled = stored.rows[1] < earliest[stored.places]
-        settled_keys = stored.places[is_settled]
+        is_settled = stored.rows[1] < earliest[stored.prefix_index]
+        settled_keys = stored.prefix_index[is_settled]
         least = np.full(len(first), MIN_INT64)
         least[settled_keys] = stored.rows[0, is_settled]
         is_unsettled = np.ones(len(first), np.bool_)
         is_unsettled[settled_keys] = False
         smaller = np.flatnonzero(rows[-2] < least[key_indices])
         settled = np.flatnonzero(~is_unsettled)
-        # For settled keys: the values (key index, value) whose rows are read.
-        owners = np.concatenate((key_indices[smaller], settled))
+        # For settled keys: the values to read, and the index of the key of each.
+        value_keys = np.concatenate((key_indices[smaller], settled))
         values = np.concatenate((rows[-2, smaller], least[settled]))
-        order = np.lexsort((values, owners))
-        owners, values = owners[order], values[order]
-        distinct = np.flatnonzero(change_mask(owners) | change_mask(values))
-        owners, values = owners[distinct], values[distinct]
-        prefixes = np.concatenate((keys[:, owners], values[np.newaxis]))
+        order = np.lexsort((values, value_keys))
+        value_keys, values = value_keys[order], values[order]
+        distinct = np.flatnonzero(change_mask(value_keys) | change_mask(values))
+        value_keys, values = value_keys[distinct], values[distinct]
+        prefixes = np.concatenate((keys[:, value_keys], values[np.newaxis]))
         partial = prefix_lookup(self.trace, prefixes, signed=True, step=staged)
-        # A value that was deleted before its insertion has no iteration at which it becomes best.
+        # The first change of a least value must be an insertion. A negative weight before it can
+        # come from a deletion at an earlier iteration; then read all values of all keys.
         old_rows = np.flatnonzero(partial.old)
-        first_rows = old_rows[change_mask(partial.places[old_rows])]
-        is_least = values[partial.places[first_rows]] == least[owners[partial.places[first_rows]]]
+        first_rows = old_rows[change_mask(partial.prefix_index[old_rows])]
+        is_least = (
+            values[partial.prefix_index[first_rows]]
+            == least[value_keys[partial.prefix_index[first_rows]]]
+        )
         first_rows = first_rows[is_least]
         if (partial.old[first_rows] < 0).any() or not len(settled):
             return prefix_lookup(self.trace, keys, signed=True, step=staged)
         unsettled = np.flatnonzero(is_unsettled)
         complete = prefix_lookup(self.trace, keys[:, unsettled], signed=True, step=staged)
-        partial_rows = np.stack((values[partial.places], partial.rows[0]))
+        partial_rows = np.stack((values[partial.prefix_index], partial.rows[0]))
         return PrefixRows(
-            np.concatenate((owners[partial.places], unsettled[complete.places])),
+            np.concatenate((value_keys[partial.prefix_index], unsettled[complete.prefix_index])),
             np.concatenate((partial_rows, complete.rows), axis=1),
             np.concatenate((partial.old, complete.old)),
             np.concatenate((partial.new, complete.new)),

@@ -27,6 +27,7 @@ is smaller, but after enough deletions it cannot supply the next rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -56,17 +57,19 @@ class TopKOperator:
     ZSet({(3,): 1, (5,): 1})
     """
 
+    traces_begin_with_partitioning: ClassVar[bool] = True
+
     def __init__(self, plan: TopK, codecs: Codecs) -> None:
         self.arity = len(plan.input.fields)
         self.limit = plan.limit
         self.offset = plan.offset
-        # The position after the last requested one; None if the sum of the weights cannot reach it.
-        last = None if self.limit is None else self.offset + self.limit
+        stop = None if self.limit is None else self.offset + self.limit
         self._order = order = RowOrder(plan.input.fields, plan.keys, plan.order, codecs)
         self._rows = OrderedRows(
             order.keys,
             order.width,
-            limit=last if last is not None and last <= MAX_INT64 else None,
+            # No sum of weights reaches a stop beyond int64, so then all rows are read.
+            limit=stop if stop is not None and stop <= MAX_INT64 else None,
             decided=order.decided,
         )
         self.traces = self._rows.traces
@@ -97,8 +100,8 @@ class TopKOperator:
         keys = self._order.keys
         prefixes = stored.row_array[:keys, self._order.group_starts(stored.row_array)]
         first_rows, steps = self._rows.prepare(stored, prefixes)
-        rows = np.concatenate((prefixes[:, first_rows.places], first_rows.rows))
-        group_indices, old, new = first_rows.places, first_rows.old, first_rows.new
+        rows = np.concatenate((prefixes[:, first_rows.prefix_index], first_rows.rows))
+        group_indices, old, new = first_rows.prefix_index, first_rows.old, first_rows.new
         if self._order.decided is not None:
             order = self._order.sort_positions(group_indices, rows)
             rows, group_indices, old, new = (

@@ -35,16 +35,23 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from circuits.errors import SchemaError
-from circuits.types.codecs.arrow_buffers import NULL, BoolArray, Int64Array, bitmap_of
+from circuits.types.codecs.arrow_buffers import (
+    GREATEST_KEY,
+    LEAST_KEY,
+    NULL,
+    BoolArray,
+    Int64Array,
+    bitmap_of,
+    check_dictionary_codes,
+    valid_of,
+)
+from circuits.types.codecs.strings import WORD_BYTES
 from dbsp_wcoj.values.interner import ABSENT, Interner
 
 __all__ = ["Lists", "Nested", "list_array", "list_parts", "ranks", "struct_array"]
 
-WORD_BYTES: Final = 8
+
 _INT32_MAX: Final = 2**31 - 1
-# No key of a value is an extreme of int64, because NULL has these.
-_LEAST: Final = NULL + 1
-_GREATEST: Final = -NULL - 2
 
 
 class PartCodec(Protocol):
@@ -78,7 +85,10 @@ class Nested:
 
     @property
     def space(self) -> Hashable:
-        """Names of fields are not part of the space: structs are compared by position."""
+        """The kind of the type and the spaces of its parts.
+
+        The names of fields are not part of it, because structs are compared by position.
+        """
         kind = "struct" if self.is_struct else "map" if types.is_map(self.type) else "list"
         return (kind, *(part.space for part in self.parts))
 
@@ -87,7 +97,7 @@ class Nested:
         return bool(types.is_struct(self.type))
 
     def encode(self, array: pa.Array, valid: BoolArray | None, *, adding: bool) -> Int64Array:
-        """Return codes; -1 if not valid, or if not in the dictionary and not adding."""
+        """Return the codes of values; see `circuits.types.codecs.strings.Strings.encode`."""
         if self.is_struct:
             columns: Sequence[pa.Array] = array.flatten()
             counts = np.full(len(array), 1, np.int64)
@@ -95,18 +105,18 @@ class Nested:
             counts, columns = list_parts(array)
         rows = int(counts.sum())
         words = np.empty((rows, len(self.parts)), np.int64)
-        known = np.ones(rows, np.bool_)
-        for place, (part, column) in enumerate(zip(self.parts, columns, strict=True)):
+        is_known = np.ones(rows, np.bool_)
+        for part_index, (part, column) in enumerate(zip(self.parts, columns, strict=True)):
             codes = part.encode(column) if adding else part.find(column)
-            words[:, place] = codes
+            words[:, part_index] = codes
             if not adding and not part.ordered:
-                known &= codes != ABSENT
+                is_known &= codes != ABSENT
         offsets = _offsets(counts)
-        if not known.all():
-            # A part that is in no dictionary makes the value unknown: leave the value out.
-            missing = np.concatenate(([0], np.cumsum(~known)))
-            known_rows = missing[offsets[1:]] == missing[offsets[:-1]]
-            valid = known_rows if valid is None else valid & known_rows
+        if not is_known.all():
+            # If a part is in no dictionary, its value is in none either.
+            unknown_before = np.concatenate(([0], np.cumsum(~is_known)))
+            has_no_unknown = unknown_before[offsets[1:]] == unknown_before[offsets[:-1]]
+            valid = has_no_unknown if valid is None else valid & has_no_unknown
         look_up = self.dictionary.intern if adding else self.dictionary.find
         data = words.reshape(-1).view(np.uint8)
         return look_up(offsets * (WORD_BYTES * len(self.parts)), data, valid)
@@ -117,41 +127,45 @@ class Nested:
         Raises:
             SchemaError: A code is not in the dictionary, or the elements do not fit the type.
         """
-        unknown = codes < 0 if valid is None else (codes < 0) & valid
-        if unknown.any():
-            size = len(self.dictionary)
-            raise SchemaError(
-                f"code {codes[unknown][0]} is outside [0, {size - 1}] of {self.type}: "
-                "decode with the codec that encoded"
-            )
+        check_dictionary_codes(codes, valid, len(self.dictionary), self.type)
         counts, words = self.words(codes)
         if self.is_struct:
             rows = np.full((len(codes), len(self.parts)), NULL, np.int64)
             rows[slice(None) if valid is None else valid] = words
             columns = [
-                part.decode(np.ascontiguousarray(rows[:, place]))
-                for place, part in enumerate(self.parts)
+                part.decode(np.ascontiguousarray(rows[:, part_index]))
+                for part_index, part in enumerate(self.parts)
             ]
             return struct_array(self.type, columns, valid, len(codes))
         columns = [
-            part.decode(np.ascontiguousarray(words[:, place]))
-            for place, part in enumerate(self.parts)
+            part.decode(np.ascontiguousarray(words[:, part_index]))
+            for part_index, part in enumerate(self.parts)
         ]
         return list_array(self.type, counts, columns, valid)
 
     def keys(self, codes: Int64Array) -> list[Int64Array]:
-        """Return a column in the order of the first parts; it never has an extreme of int64."""
+        """Return one column of sort keys, in the order of the first parts of the values.
+
+        No key is the least or the greatest int64.
+        """
         if not self.parts:
             return [np.zeros(len(codes), np.int64)]
         counts, words = self.words(codes)
-        filled = np.flatnonzero(counts)
-        firsts = np.ascontiguousarray(words[_offsets(counts)[:-1][filled], 0])
-        keys = np.full(len(codes), _LEAST, np.int64)
-        keys[filled] = np.clip(self.parts[0].sort_keys(firsts)[0][0], _LEAST, _GREATEST)
+        non_empty = np.flatnonzero(counts)
+        first_words = np.ascontiguousarray(words[_offsets(counts)[:-1][non_empty], 0])
+        keys = np.full(len(codes), LEAST_KEY, np.int64)
+        keys[non_empty] = np.clip(
+            self.parts[0].sort_keys(first_words)[0][0], LEAST_KEY, GREATEST_KEY
+        )
         return [keys]
 
     def words(self, codes: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """Return the number of rows of words of each value, and all rows, one after another."""
+        """Return the words of values.
+
+        Returns:
+            The number of rows of each value, of shape ``(n,)``: the elements of a list, the entries
+            of a map, 1 for a struct. And the rows of all values, of shape ``(rows, parts)``.
+        """
         offsets, data = self.dictionary.gather(codes)
         width = len(self.parts)
         if not width:
@@ -165,12 +179,12 @@ class Lists:
     """A column of lists as numpy and Arrow arrays.
 
     Attributes:
-        counts: The number of elements of each list; 0 for NULL.
+        lengths: The number of elements of each list; 0 for NULL.
         values: The elements of all lists, one after another.
         valid: A mask of the lists that are not NULL; None if no list is NULL.
     """
 
-    counts: Int64Array
+    lengths: Int64Array
     values: pa.Array
     valid: BoolArray | None
 
@@ -179,28 +193,27 @@ class Lists:
         """Read an array of lists, or of maps as lists of entries."""
         if types.is_map(array.type):
             array = array.cast(entries_type(array.type))
-        counts, (values,) = list_parts(array)
-        valid = None if array.null_count == 0 else _mask(array.is_valid())
-        return cls(counts, values, valid)
+        lengths, (values,) = list_parts(array)
+        return cls(lengths, values, valid_of(array))
 
     @property
     def starts(self) -> Int64Array:
         """The position of the first element of each list in ``values``."""
-        return _offsets(self.counts)[:-1]
+        return _offsets(self.lengths)[:-1]
 
     @property
-    def rows(self) -> Int64Array:
-        """The number of the list that each element is in."""
-        return np.repeat(np.arange(len(self.counts)), self.counts)
+    def owners(self) -> Int64Array:
+        """For each element, the row of its list."""
+        return np.repeat(np.arange(len(self.lengths)), self.lengths)
 
     @property
-    def places(self) -> Int64Array:
+    def positions(self) -> Int64Array:
         """The position of each element in its list, from 0."""
-        return np.arange(len(self.values)) - np.repeat(self.starts, self.counts)
+        return np.arange(len(self.values)) - np.repeat(self.starts, self.lengths)
 
     def array(self, type: pa.DataType) -> pa.Array:
         """Return the lists as an Arrow array."""
-        return list_array(type, self.counts, [self.values], self.valid)
+        return list_array(type, self.lengths, [self.values], self.valid)
 
 
 def entries_type(type: pa.DataType) -> pa.DataType:
@@ -209,51 +222,52 @@ def entries_type(type: pa.DataType) -> pa.DataType:
 
 
 def list_parts(array: pa.Array) -> tuple[Int64Array, list[pa.Array]]:
-    """Return the number of elements of each list or map, and the elements: keys and values of maps.
+    """Split lists or maps into their parts.
 
-    A NULL has no elements, whatever its offsets are.
+    Returns:
+        The number of elements of each list or map, 0 for NULL. And the elements, one after another:
+        one array for lists; the keys and the values for maps.
     """
     is_map = types.is_map(array.type)
     if is_map:
         array = array.cast(entries_type(array.type))
-    lengths = pc.fill_null(pc.list_value_length(array), 0)
-    counts = lengths.cast(pa.int64()).to_numpy()
+    lengths = pc.fill_null(pc.list_value_length(array), 0).cast(pa.int64()).to_numpy()
     values = array.flatten()
-    return counts, values.flatten() if is_map else [values]
+    return lengths, values.flatten() if is_map else [values]
 
 
 def list_array(
-    type: pa.DataType, counts: Int64Array, columns: Sequence[pa.Array], valid: BoolArray | None
+    type: pa.DataType, lengths: Int64Array, columns: Sequence[pa.Array], valid: BoolArray | None
 ) -> pa.Array:
     """Return an array of lists or maps of exactly ``type``.
 
     Args:
         type: A list or map; ``columns`` are the elements, or the keys and the values.
-        counts: The number of elements of each list, 0 where it is not valid.
+        lengths: The number of elements of each list; 0 for NULL.
         columns: The elements, one after another.
         valid: A mask of the lists that are not NULL; None if no list is NULL.
 
     Raises:
-        SchemaError: There are more elements than the type can hold, or a list of fixed size has
-            another size.
+        SchemaError: There are more elements than the type can hold, or a list has another length
+            than its fixed-size type.
     """
     if types.is_fixed_size_list(type):
-        return _fixed_size_array(type, counts, columns[0], valid)
-    offsets: npt.NDArray[Any] = _offsets(counts)
+        return _fixed_size_array(type, lengths, columns[0], valid)
+    offsets: npt.NDArray[Any] = _offsets(lengths)
     if not types.is_large_list(type):
         if offsets[-1] > _INT32_MAX:
             raise SchemaError(
-                f"{offsets[-1]} elements in {len(counts)} lists are more than {type} holds "
+                f"{offsets[-1]} elements in {len(lengths)} lists are more than {type} holds "
                 f"({_INT32_MAX}): give fewer rows in a step"
             )
         offsets = offsets.astype(np.int32)
     if types.is_map(type):
         fields = [type.key_field, type.item_field]
-        child = pa.StructArray.from_arrays(list(columns), fields=fields)
+        elements = pa.StructArray.from_arrays(list(columns), fields=fields)
     else:
-        child = columns[0]
+        elements = columns[0]
     buffers = [bitmap_of(valid), pa.py_buffer(offsets)]
-    return pa.Array.from_buffers(type, len(counts), buffers, children=[child])
+    return pa.Array.from_buffers(type, len(lengths), buffers, children=[elements])
 
 
 def struct_array(
@@ -264,38 +278,38 @@ def struct_array(
 
 
 def _fixed_size_array(
-    type: pa.DataType, counts: Int64Array, values: pa.Array, valid: BoolArray | None
+    type: pa.DataType, lengths: Int64Array, values: pa.Array, valid: BoolArray | None
 ) -> pa.Array:
     size = type.list_size
-    sizes = counts if valid is None else counts[valid]
-    if (sizes != size).any():
-        wrong = sizes[sizes != size][0]
+    valid_lengths = lengths if valid is None else lengths[valid]
+    if (valid_lengths != size).any():
+        wrong = valid_lengths[valid_lengths != size][0]
         raise SchemaError(f"a list of {wrong} elements is not of type {type}: declare a list")
     if valid is not None:
-        places = np.zeros((len(counts), size), np.int64)
-        places[valid] = np.arange(len(values)).reshape(-1, size)
+        positions = np.zeros((len(lengths), size), np.int64)
+        positions[valid] = np.arange(len(values)).reshape(-1, size)
         missing = np.repeat(~valid, size)
-        values = values.take(pa.array(places.reshape(-1), mask=missing))
-    return pa.Array.from_buffers(type, len(counts), [bitmap_of(valid)], children=[values])
+        values = values.take(pa.array(positions.reshape(-1), mask=missing))
+    return pa.Array.from_buffers(type, len(lengths), [bitmap_of(valid)], children=[values])
 
 
 def ranks(array: pa.Array, codecs: Any) -> Int64Array:
     """Return integers in the order of the values, equal for equal values; NULL is the greatest.
 
-    Lists are refined position by position: only lists that agree so far and have more elements are
-    compared further, so the work is O(elements * log).
+    Lists are compared position by position. A list is compared further only if it has more elements
+    and is equal to another list so far, so the work is O(elements * log).
 
     Args:
         array: An array of any type.
-        codecs: Gives the codecs of the types of the parts.
+        codecs: The `Codecs` that encode the parts.
     """
     type = array.type
     if types.is_struct(type):
-        order = [ranks(column, codecs) for column in array.flatten()]
-        result = _dense(order) if order else np.zeros(len(array), np.int64)
+        field_ranks = [ranks(column, codecs) for column in array.flatten()]
+        result = _dense(field_ranks) if field_ranks else np.zeros(len(array), np.int64)
     elif types.is_nested(type):
         lists = Lists.of(array)
-        result = _list_ranks(lists.counts, ranks(lists.values, codecs))
+        result = _list_ranks(lists.lengths, ranks(lists.values, codecs))
     else:
         codec = codecs.codec(type)
         codes = codec.encode(array)
@@ -303,16 +317,17 @@ def ranks(array: pa.Array, codecs: Any) -> Int64Array:
             result = _dense([codes])
         else:
             distinct, inverse = np.unique(codes, return_inverse=True)
-            order_of = pc.array_sort_indices(_sortable(codec.decode(distinct))).to_numpy()
-            rank_of = np.empty(len(distinct), np.int64)
-            rank_of[order_of] = np.arange(len(distinct))
-            result = rank_of[inverse]
+            sorted_positions = pc.array_sort_indices(_sortable(codec.decode(distinct))).to_numpy()
+            rank_by_distinct = np.empty(len(distinct), np.int64)
+            rank_by_distinct[sorted_positions] = np.arange(len(distinct))
+            result = rank_by_distinct[inverse]
     if array.null_count:
         result[_mask(array.is_null())] = len(array)
     return result
 
 
 def _sortable(array: pa.Array) -> pa.Array:
+    """Return the values in a type that Arrow can sort."""
     if isinstance(array, pa.DictionaryArray):
         array = array.dictionary_decode()
     if array.type == pa.string_view():
@@ -320,22 +335,22 @@ def _sortable(array: pa.Array) -> pa.Array:
     return array.cast(pa.large_binary()) if array.type == pa.binary_view() else array
 
 
-def _list_ranks(counts: Int64Array, element_ranks: Int64Array) -> Int64Array:
-    starts, groups = _offsets(counts)[:-1], np.zeros(len(counts), np.int64)
-    place, active = 0, np.arange(len(counts))
+def _list_ranks(lengths: Int64Array, element_ranks: Int64Array) -> Int64Array:
+    starts, groups = _offsets(lengths)[:-1], np.zeros(len(lengths), np.int64)
+    position, active = 0, np.arange(len(lengths))
     while len(active):
-        longer = counts[active] > place
+        has_element = lengths[active] > position
         elements = np.full(len(active), -1, np.int64)
-        elements[longer] = element_ranks[starts[active[longer]] + place]
-        # Lists of one group are all active or all decided, so a column of zeros for the others
-        # keeps their groups.
-        refined = np.zeros(len(counts), np.int64)
-        refined[active] = elements
-        groups = _dense([groups, refined])
-        sizes = np.bincount(groups)
-        place += 1
-        active = active[longer]
-        active = active[sizes[groups[active]] > 1]
+        elements[has_element] = element_ranks[starts[active[has_element]] + position]
+        # The lists of a group are either all active or all inactive. So zeros for the inactive
+        # lists do not split their groups.
+        next_ranks = np.zeros(len(lengths), np.int64)
+        next_ranks[active] = elements
+        groups = _dense([groups, next_ranks])
+        group_sizes = np.bincount(groups)
+        position += 1
+        active = active[has_element]
+        active = active[group_sizes[groups[active]] > 1]
     return groups
 
 
@@ -351,9 +366,9 @@ def _dense(columns: Sequence[Int64Array]) -> Int64Array:
     return result
 
 
-def _offsets(counts: Int64Array) -> Int64Array:
-    offsets = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=offsets[1:])
+def _offsets(lengths: Int64Array) -> Int64Array:
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
     return offsets
 
 

@@ -1,9 +1,9 @@
-"""Argument rows: helpers of kernels that repeat scalars, group rows and scatter results.
+"""Helpers of kernels: repeat scalars for all rows, group rows, put results into row order.
 
 Many Arrow functions require a pattern, a length or a character set to be one constant.
 ``by_constants`` turns such a function into a kernel: it groups the rows by the parameters that are
-columns, and calls the function once per distinct combination, for the rows of that combination.
-Cost: one call per distinct combination.
+columns, and calls the function once per distinct combination of parameters. So the cost is one call
+per distinct combination.
 """
 
 from __future__ import annotations
@@ -24,9 +24,15 @@ __all__ = [
     "fill_rows",
     "fit_precision",
     "relabel_scale",
+    "row_count",
     "scatter_rows",
     "unscaled_digits",
 ]
+
+
+def row_count(arguments: Sequence[Values]) -> int:
+    """Return the number of rows of the arguments of a kernel, of which at least one is an array."""
+    return max(len(values) for values in arguments if isinstance(values, pa.Array))
 
 
 def fill_rows(values: Values, rows: int) -> pa.Array:
@@ -92,13 +98,15 @@ def by_constants(function: Callable[..., pa.Array]) -> Kernel:
     If a parameter is NULL, the result is NULL.
     """
 
-    def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
-        rows = max(len(values) for values in arguments if isinstance(values, pa.Array))
+    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+        rows = row_count(arguments)
         column, parameters = fill_rows(arguments[0], rows), arguments[1:]
         if all(isinstance(parameter, pa.Scalar) for parameter in parameters):
-            return apply_kernel(column, [parameter.as_py() for parameter in parameters], of)
+            return apply_kernel(
+                column, [parameter.as_py() for parameter in parameters], result_type
+            )
         if rows == 0:
-            return pa.nulls(0, of)
+            return pa.nulls(0, result_type)
         columns = [pc.dictionary_encode(fill_rows(p, rows), "encode") for p in parameters]
         sizes = [len(c.dictionary) for c in columns]
         codes = np.ravel_multi_index([c.indices.to_numpy() for c in columns], sizes)
@@ -110,18 +118,18 @@ def by_constants(function: Callable[..., pa.Array]) -> Kernel:
             positions.append(pa.array(order[bounds[i] : bounds[i + 1]]))
             pairs = zip(columns, combination, strict=True)
             constants = [c.dictionary[int(code)].as_py() for c, code in pairs]
-            parts.append(apply_kernel(column.take(positions[-1]), constants, of))
+            parts.append(apply_kernel(column.take(positions[-1]), constants, result_type))
             total_bytes += parts[-1].nbytes
-            if total_bytes > MAX_COLUMN_BYTES and is_text(of):
+            if total_bytes > MAX_COLUMN_BYTES and is_text(result_type):
                 raise pa.ArrowCapacityError(
                     f"more than {MAX_COLUMN_BYTES:,} bytes of text in a column"
                 )
         return scatter_rows(positions, parts)
 
-    def apply_kernel(column: pa.Array, constants: list[Any], of: pa.DataType) -> pa.Array:
+    def apply_kernel(column: pa.Array, constants: list[Any], data_type: pa.DataType) -> pa.Array:
         if any(constant is None for constant in constants):
-            return pa.nulls(len(column), of)
+            return pa.nulls(len(column), data_type)
         result = function(column, *constants)
-        return result if result.type == of else pc.cast(result, of)
+        return result if result.type == data_type else pc.cast(result, data_type)
 
     return kernel

@@ -21,7 +21,7 @@ from pyarrow import types as arrow
 
 from circuits.plan.expressions import Expression, Literal
 from circuits.types.functions import date_arithmetic
-from circuits.types.functions.argument_rows import fill_rows, relabel_scale
+from circuits.types.functions.argument_rows import fill_rows, relabel_scale, row_count
 from circuits.types.functions.coercion import adapt, cast_to
 from circuits.types.functions.function import (
     Arguments,
@@ -38,16 +38,20 @@ __all__ = ["FUNCTIONS", "arithmetic_rule", "as_numbers"]
 _WORD_DIGITS, _MAX_DIGITS = 18, 38
 
 
-def as_numbers(name: str, arguments: Arguments, least: int, most: int | None) -> Arguments:
+def as_numbers(name: str, arguments: Arguments, min_count: int, max_count: int | None) -> Arguments:
     """Return the arguments as numbers: text literals are parsed, and NULL becomes int64.
 
     Raises:
         FunctionError: An argument is neither a number nor a text literal nor NULL.
     """
-    require(name, arguments, least, most)
+    require(name, arguments, min_count, max_count)
     operands = tuple(
-        cast_to(old, pa.int64()) if arrow.is_null(old.type) else new if is_text(old.type) else old
-        for old, new in zip(arguments, adapt(arguments), strict=True)
+        cast_to(argument, pa.int64())
+        if arrow.is_null(argument.type)
+        else adapted
+        if is_text(argument.type)
+        else argument
+        for argument, adapted in zip(arguments, adapt(arguments), strict=True)
     )
     if not all(is_number(argument.type) for argument in operands):
         raise argument_error(
@@ -56,7 +60,9 @@ def as_numbers(name: str, arguments: Arguments, least: int, most: int | None) ->
     return operands
 
 
-def arithmetic_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def arithmetic_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
     """Type rule of two numbers: float64 if one is a float, else decimal if one is, else int64."""
     operands = as_numbers(name, arguments, 2, 2)
     if any(arrow.is_floating(argument.type) for argument in operands):
@@ -75,8 +81,8 @@ def _digits(argument: Expression) -> tuple[int, int]:
 
 def _decimal_rule(name: str, arguments: Arguments) -> TypedArguments:
     """Return the operands as decimals with their own scales, and the type of the result."""
-    operands = [_digits(argument) for argument in arguments]
-    (precision, scale), (other_precision, other_scale) = operands
+    digit_counts = [_digits(argument) for argument in arguments]
+    (precision, scale), (other_precision, other_scale) = digit_counts
     if max(precision, other_precision) > _MAX_DIGITS:
         raise argument_error(name, arguments, "it computes with at most 38 digits; cast to fewer")
     if name == "multiply":
@@ -90,57 +96,61 @@ def _decimal_rule(name: str, arguments: Arguments) -> TypedArguments:
             )
     else:
         result_scale = max(scale, other_scale)
-        whole = max(precision - scale, other_precision - other_scale)
-        digits = whole + result_scale + (name != "modulo")
+        integer_digits = max(precision - scale, other_precision - other_scale)
+        digits = integer_digits + result_scale + (name != "modulo")
     typed = tuple(
         cast_to(argument, pa.decimal128(*pair))
-        for argument, pair in zip(arguments, operands, strict=True)
+        for argument, pair in zip(arguments, digit_counts, strict=True)
     )
-    small = max(precision, other_precision) <= _WORD_DIGITS and result_scale < _WORD_DIGITS
-    return typed, pa.decimal128(min(digits, _WORD_DIGITS if small else _MAX_DIGITS), result_scale)
+    fits_word = max(precision, other_precision) <= _WORD_DIGITS and result_scale < _WORD_DIGITS
+    return typed, pa.decimal128(
+        min(digits, _WORD_DIGITS if fits_word else _MAX_DIGITS), result_scale
+    )
 
 
-def _sum_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _sum_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 2, 2)
     if any(date_arithmetic.is_date_or_duration(argument.type) for argument in arguments):
         return date_arithmetic.sum_rule(name, arguments)
-    return arithmetic_rule(name, arguments, of)
+    return arithmetic_rule(name, arguments, target_type)
 
 
-def _add(arguments: Sequence[Values], of: pa.DataType) -> Values:
-    return _linear(pc.add_checked, arguments, of)
+def _add(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    return _linear(pc.add_checked, arguments, result_type)
 
 
-def _subtract(arguments: Sequence[Values], of: pa.DataType) -> Values:
-    return _linear(pc.subtract_checked, arguments, of)
+def _subtract(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    return _linear(pc.subtract_checked, arguments, result_type)
 
 
-def _linear(function: Any, arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _linear(function: Any, arguments: Sequence[Values], data_type: pa.DataType) -> Values:
     left, right = arguments
-    if arrow.is_decimal(of):
+    if arrow.is_decimal(data_type):
         # An operand of 38 digits that is scaled up to 38 fractional digits needs 76 digits, and a
         # sum needs one digit more than its larger operand.
-        left, right = (pc.cast(side, _scaled_type(side.type, of.scale)) for side in (left, right))
-        return pc.cast(function(left, right), of)
+        left, right = (
+            pc.cast(side, _scaled_type(side.type, data_type.scale)) for side in (left, right)
+        )
+        return pc.cast(function(left, right), data_type)
     if arrow.is_date(left.type):
-        return date_arithmetic.add_days(function, left, right, of)
+        return date_arithmetic.add_days(function, left, right, data_type)
     return function(left, right)
 
 
-def _scaled_type(of: pa.DataType, scale: int) -> pa.DataType:
+def _scaled_type(data_type: pa.DataType, scale: int) -> pa.DataType:
     """Return the decimal type for values of a type after scaling them up."""
-    digits = min(of.precision - of.scale + scale, 75)
+    digits = min(data_type.precision - data_type.scale + scale, 75)
     return (pa.decimal128 if digits < _MAX_DIGITS else pa.decimal256)(digits, scale)
 
 
-def _multiply(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _multiply(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     left, right = arguments
-    if not arrow.is_decimal(of):
+    if not arrow.is_decimal(result_type):
         return pc.multiply_checked(left, right)
     if left.type.precision + right.type.precision < _MAX_DIGITS:
-        return pc.cast(pc.multiply(left, right), of)
-    rows = max(len(side) for side in arguments if isinstance(side, pa.Array))
-    return pc.cast(pc.multiply(_wide(left, rows, 38), _wide(right, rows, 37)), of)
+        return pc.cast(pc.multiply(left, right), result_type)
+    rows = row_count(arguments)
+    return pc.cast(pc.multiply(_wide(left, rows, 38), _wide(right, rows, 37)), result_type)
 
 
 def _wide(values: Values, rows: int, precision: int) -> pa.Array:

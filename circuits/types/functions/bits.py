@@ -1,4 +1,4 @@
-"""Bits of 64-bit integers: and, or, exclusive or, complement, shifts, counts; and whole numbers.
+"""Functions of integers: operations on their 64 bits, factorial, common divisors and multiples.
 
 Shifts use the low six bits of the distance, as the JVM does.
 """
@@ -22,7 +22,7 @@ _INT = pa.int64()
 
 
 def _integers(function: Callable[..., Any]) -> Callable[..., pa.Array]:
-    """Return a function of Arrow columns from one of int64 arrays; NULL gives NULL."""
+    """Convert a function of int64 arrays to a function of Arrow columns; NULL gives NULL."""
 
     def apply(*columns: pa.Array) -> pa.Array:
         valid = np.ones(len(columns[0]), np.bool_)
@@ -30,8 +30,8 @@ def _integers(function: Callable[..., Any]) -> Callable[..., pa.Array]:
         for column in columns:
             valid &= np.asarray(column.is_valid().to_numpy(zero_copy_only=False), np.bool_)
             arrays.append(pc.fill_null(column, 0).to_numpy(zero_copy_only=False))
-        found = np.asarray(function(*arrays)).astype(np.int64)
-        return pa.array(found, _INT, mask=~valid)
+        result = np.asarray(function(*arrays)).astype(np.int64)
+        return pa.array(result, _INT, mask=~valid)
 
     return apply
 
@@ -47,11 +47,13 @@ def _unsigned_shift(value: Any, distance: Any) -> Any:
 def _checked_shift(value: Any, distance: Any) -> Any:
     if (distance < 0).any() or (value < 0).any():
         raise pa.ArrowInvalid("a shift to the left of a negative number, or by one")
-    found = np.where(distance > 63, 0, value << (distance & 63))
-    lost = (value != 0) & ((distance > 63) | ((found >> (distance & 63)) != value) | (found < 0))
-    if lost.any():
+    shifted = np.where(distance > 63, 0, value << (distance & 63))
+    loses_bits = (value != 0) & (
+        (distance > 63) | ((shifted >> (distance & 63)) != value) | (shifted < 0)
+    )
+    if loses_bits.any():
         raise pa.ArrowInvalid("the shift to the left overflows 64 bits")
-    return found
+    return shifted
 
 
 def _factorial(number: int) -> int | None:

@@ -2,9 +2,9 @@
 
 ``date_add`` adds months first (a day beyond the end of the month becomes its last day), then days,
 both in the local time of the timestamp's zone, then microseconds of elapsed time. ``date_diff``
-counts the boundaries of the unit between two moments; for weeks, it counts whole weeks of days
+counts the boundaries of the unit between two timestamps; for weeks, it counts whole weeks of days
 (both as DuckDB does). ``date_trunc`` and ``date_add`` return timestamps, also for dates, as in
-DuckDB. An infinite moment remains infinite, and its ``date_diff`` to any moment is NULL.
+DuckDB. An infinite timestamp remains infinite, and its ``date_diff`` to any timestamp is NULL.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyarrow import types as arrow
 from circuits.plan.expressions import Expression, Literal
 from circuits.types.functions.argument_rows import fill_rows
 from circuits.types.functions.coercion import cast_to
-from circuits.types.functions.dates import as_moment
+from circuits.types.functions.dates import as_date_or_timestamp
 from circuits.types.functions.function import (
     Arguments,
     Function,
@@ -57,25 +57,25 @@ def _as_timestamp(argument: Expression) -> Expression:
     return cast_to(argument, pa.timestamp("us")) if arrow.is_date(argument.type) else argument
 
 
-def _trunc_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _trunc_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 2, 2)
-    value = _as_timestamp(as_moment(name, arguments, arguments[1]))
+    value = _as_timestamp(as_date_or_timestamp(name, arguments, arguments[1]))
     return (_unit(name, arguments), value), value.type
 
 
-def _diff_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _diff_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 3, 3)
     unit = _unit(name, arguments)
-    start, end = (as_moment(name, arguments, argument) for argument in arguments[1:])
+    start, end = (as_date_or_timestamp(name, arguments, argument) for argument in arguments[1:])
     target = common_type((start.type, end.type))
     if unit.value in _MICROSECONDS_PER_UNIT and arrow.is_date(target):
         target = pa.timestamp("us")
     return (unit, cast_to(start, target), cast_to(end, target)), pa.int64()
 
 
-def _add_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _add_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 4, 4)
-    value = _as_timestamp(as_moment(name, arguments, arguments[0]))
+    value = _as_timestamp(as_date_or_timestamp(name, arguments, arguments[0]))
     for amount in arguments[1:]:
         if not isinstance(amount, Literal) or not isinstance(amount.value, int):
             raise argument_error(
@@ -86,11 +86,11 @@ def _add_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedA
     return (cast_to(value, target), *amounts), target
 
 
-def _trunc(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _trunc(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     unit, values = arguments
     if isinstance(unit, pa.Array):
         unit = unit[0]
-    truncated = pc.cast(pc.floor_temporal(values, unit=unit.as_py()), of)
+    truncated = pc.cast(pc.floor_temporal(values, unit=unit.as_py()), result_type)
     infinite = infinite_rows(fill_rows(values, 1))
     if infinite is None:
         return truncated
@@ -98,7 +98,7 @@ def _trunc(arguments: Sequence[Values], of: pa.DataType) -> Values:
     return pc.if_else(mask, values, truncated)
 
 
-def _diff(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _diff(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     unit, start, end = arguments
     name = (unit[0] if isinstance(unit, pa.Array) else unit).as_py()
     difference = pc.subtract(_boundaries(end, start, name), _boundaries(start, start, name))
@@ -112,9 +112,9 @@ def _diff(arguments: Sequence[Values], of: pa.DataType) -> Values:
 
 
 def _boundaries(values: Values, origin: Values, unit: str) -> Values:
-    """Return the number of boundaries of the unit from a fixed moment up to each moment.
+    """Return the number of boundaries of the unit from a fixed time up to each timestamp.
 
-    The fixed moment is the day of ``origin`` for weeks, and does not depend on it for other units.
+    For weeks, the fixed time is the day of ``origin``; for other units, it is a constant.
     """
     if arrow.is_timestamp(values.type) and values.type.tz is not None:
         values, origin = pc.local_timestamp(values), pc.local_timestamp(origin)
@@ -136,7 +136,7 @@ def _days(values: Values) -> Values:
 
 
 def _ticks(values: Values, unit: str) -> Values:
-    """Return moments as whole numbers of the unit, rounded down.
+    """Return timestamps as whole numbers of the unit, rounded down.
 
     If the timestamps are coarser than the unit, each tick is several units.
     """
@@ -153,23 +153,23 @@ def _ticks(values: Values, unit: str) -> Values:
     return pc.subtract(pc.divide(pc.subtract(ticks, remainder), divisor), correction)
 
 
-def _add(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _add(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     original = arguments[0]
     months, days, microseconds = (int(amount.as_py()) for amount in arguments[1:])
     infinite = infinite_rows(original)
     if infinite is not None:
-        epoch = pa.array([0]).view(of)[0]
-        sums = _add([pc.if_else(infinite, epoch, original), *arguments[1:]], of)
+        epoch = pa.array([0]).view(result_type)[0]
+        sums = _add([pc.if_else(infinite, epoch, original), *arguments[1:]], result_type)
         return pc.if_else(infinite, original, sums)
     values = original
     if months or days:
-        local = values if of.tz is None else pc.local_timestamp(values)
+        local = values if result_type.tz is None else pc.local_timestamp(values)
         sums = _add_interval(local, months, days)
-        values = sums if of.tz is None else pc.assume_timezone(sums, of.tz)
+        values = sums if result_type.tz is None else pc.assume_timezone(sums, result_type.tz)
     if microseconds:
-        factor = _TICKS_PER_SECOND[of.unit] // 1_000_000
+        factor = _TICKS_PER_SECOND[result_type.unit] // 1_000_000
         ticks = pc.add_checked(pc.cast(values, pa.int64()), microseconds * factor)
-        values = pc.cast(ticks, of)
+        values = pc.cast(ticks, result_type)
     return values
 
 

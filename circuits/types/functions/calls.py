@@ -65,11 +65,11 @@ def call(name: str, *arguments: Expression, type: pa.DataType | None = None) -> 
     return _fold(function, typed, result) or Call(name, typed, result)
 
 
-def _overload(name: str, of: pa.DataType) -> str:
+def _overload(name: str, data_type: pa.DataType) -> str:
     """Return the function of lists or maps for a function that also takes texts."""
-    if pa.types.is_map(of) and name == "length":
+    if pa.types.is_map(data_type) and name == "length":
         return "map_size"
-    return _OVERLOADED[name] if is_nested(of) else name
+    return _OVERLOADED[name] if is_nested(data_type) else name
 
 
 def _unknown(name: str, count: int) -> FunctionError:

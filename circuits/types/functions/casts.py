@@ -216,26 +216,26 @@ def _try_convert(values: pa.Array, target: pa.DataType) -> pa.Array:
     return pa.concat_arrays(parts)
 
 
-def _cast_kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
-    return convert(arguments[0], of)
+def _cast_kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    return convert(arguments[0], result_type)
 
 
-def _try_cast_kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _try_cast_kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     distinct = pc.dictionary_encode(arguments[0])
     if isinstance(distinct, pa.DictionaryArray):
-        return _try_convert(distinct.dictionary, of).take(distinct.indices)
-    return _try_convert(arguments[0], of)
+        return _try_convert(distinct.dictionary, result_type).take(distinct.indices)
+    return _try_convert(arguments[0], result_type)
 
 
-def _cast_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _cast_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 1, 1)
-    if of is None:
+    if target_type is None:
         raise argument_error(name, arguments, "it needs the target type, as type=...")
-    source, target = plain(arguments[0].type), plain(of)
+    source, target = plain(arguments[0].type), plain(target_type)
     if not _is_allowed(source, target):
         fix = _cast_advice(source, target)
-        raise FunctionError(f"a {arguments[0].type} cannot be cast to {of}; {fix}")
-    return arguments, of
+        raise FunctionError(f"a {arguments[0].type} cannot be cast to {target_type}; {fix}")
+    return arguments, target_type
 
 
 def _cast_advice(source: pa.DataType, target: pa.DataType) -> str:
@@ -267,16 +267,16 @@ def _is_allowed(source: pa.DataType, target: pa.DataType) -> bool:
 _Test = Callable[[pa.DataType], bool]
 
 
-def _is_castable(of: pa.DataType) -> bool:
-    return not arrow.is_nested(of) and not arrow.is_null(of)
+def _is_castable(data_type: pa.DataType) -> bool:
+    return not arrow.is_nested(data_type) and not arrow.is_null(data_type)
 
 
-def _is_number_or_bool(of: pa.DataType) -> bool:
-    return is_number(of) or bool(arrow.is_boolean(of))
+def _is_number_or_bool(data_type: pa.DataType) -> bool:
+    return is_number(data_type) or bool(arrow.is_boolean(data_type))
 
 
-def _is_date_or_timestamp(of: pa.DataType) -> bool:
-    return bool(arrow.is_date(of) or arrow.is_timestamp(of))
+def _is_date_or_timestamp(data_type: pa.DataType) -> bool:
+    return bool(arrow.is_date(data_type) or arrow.is_timestamp(data_type))
 
 
 _ALLOWED_CASTS: tuple[tuple[_Test, _Test], ...] = (

@@ -1,8 +1,8 @@
 """Comparisons: NULL if a side is NULL, and a total order on all other values.
 
 Floats: NaN = NaN, NaN is greater than all others, -0.0 = 0.0. Text and bytes compare by bytes.
-Columns of different integer types, of different text types and so on are compared without a cast of
-the columns, so that a join can compare their codes.
+Columns of different types whose equal values have equal codes, such as two integer types or two
+text types, are compared without a cast, so that a join can compare their codes.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from circuits.plan.expressions import Column, Expression, Literal
 from circuits.types.arrow_types import is_nested
 from circuits.types.codecs.codec import Codecs
 from circuits.types.codecs.nested import ranks
+from circuits.types.functions.argument_rows import fill_rows, row_count
 from circuits.types.functions.casts import convert
 from circuits.types.functions.coercion import adapt, cast_to
 from circuits.types.functions.function import (
@@ -33,7 +34,7 @@ from circuits.types.functions.type_rules import common_type, is_binary, is_text,
 __all__ = ["FUNCTIONS", "compare", "same"]
 
 
-def _rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 2, 2)
     left, right = _type_nulls(adapt(arguments))
     target = common_type((left.type, right.type))
@@ -42,7 +43,7 @@ def _rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArgum
     return tuple(_cast_unless_same_codes(side, target) for side in (left, right)), pa.bool_()
 
 
-def _in_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _in_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 2, None)
     value, *items = _type_nulls(adapt(arguments))
     if not all(isinstance(item, Literal) for item in items):
@@ -111,15 +112,15 @@ def compare(name: str, left: Values, right: Values) -> Values:
 
 
 def _compare_nested(name: str, left: Values, right: Values) -> Values:
-    """Evaluate eq or lt of lists, structs or maps; NULL in them is a value, the greatest one."""
-    rows = max(len(side) for side in (left, right) if isinstance(side, pa.Array))
-    sides = [pa.repeat(v, rows) if isinstance(v, pa.Scalar) else v for v in (left, right)]
+    """Evaluate eq or lt of lists, structs or maps; a NULL inside them is the greatest value."""
+    rows = row_count((left, right))
+    sides = [fill_rows(values, rows) for values in (left, right)]
     both = pa.concat_arrays(sides)
-    codes = Codecs().codec(both.type).encode(both) if name == "eq" else ranks(both, Codecs())
-    first, second = codes[:rows], codes[rows:]
-    unknown = pc.or_(sides[0].is_null(), sides[1].is_null())
-    result = pa.array(first == second if name == "eq" else first < second)
-    return pc.if_else(unknown, None, result)
+    keys = Codecs().codec(both.type).encode(both) if name == "eq" else ranks(both, Codecs())
+    left_keys, right_keys = keys[:rows], keys[rows:]
+    is_null = pc.or_(sides[0].is_null(), sides[1].is_null())
+    result = pa.array(left_keys == right_keys if name == "eq" else left_keys < right_keys)
+    return pc.if_else(is_null, None, result)
 
 
 def same(left: Values, right: Values) -> Values:
@@ -129,28 +130,28 @@ def same(left: Values, right: Values) -> Values:
 
 
 def _kernel(name: str) -> Kernel:
-    def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         return compare(name, *arguments)
 
     return kernel
 
 
-def _same(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _same(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     return same(*arguments)
 
 
-def _in(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _in(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     value, *items = arguments
     not_null = [item for item in items if item.is_valid]
     values = pa.array([item.as_py() for item in not_null], value.type)
     if arrow.is_floating(value.type):
         # is_in distinguishes -0.0 from 0.0; adding 0.0 turns both into 0.0.
         value, values = pc.add(value, 0.0), pc.add(values, pa.scalar(0.0, values.type))
-    found = pc.is_in(value, value_set=values)
-    unknown = pc.is_null(value)
+    is_in = pc.is_in(value, value_set=values)
+    is_unknown = pc.is_null(value)
     if len(not_null) < len(items):
-        unknown = pc.or_(unknown, pc.invert(found))
-    return pc.if_else(unknown, None, found)
+        is_unknown = pc.or_(is_unknown, pc.invert(is_in))
+    return pc.if_else(is_unknown, None, is_in)
 
 
 _SIGNS: dict[str, str] = {"eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}

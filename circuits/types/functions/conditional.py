@@ -23,7 +23,7 @@ from circuits.types.functions.logic import as_condition
 __all__ = ["FUNCTIONS"]
 
 
-def _case_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _case_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 3, None)
     if len(arguments) % 2 == 0:
         raise argument_error(
@@ -35,7 +35,9 @@ def _case_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed
     return (*(part for pair in pairs for part in pair), values[-1]), target
 
 
-def _coalesce_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _coalesce_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
     require(name, arguments, 1, None)
     return unify(arguments)
 

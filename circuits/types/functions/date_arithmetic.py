@@ -2,11 +2,11 @@
 
 ::
 
-    date ± integer      date          the integer is a number of days
-    date - date         int64         days
-    moment ± duration   timestamp     a date counts as its midnight
-    moment - moment     duration      at least one of them is a timestamp
-    duration ± duration duration
+    date ± integer           date         the integer is a number of days
+    date - date              int64        days
+    timestamp ± duration     timestamp    a date counts as its midnight
+    timestamp - timestamp    duration     one of them may be a date, which counts as its midnight
+    duration ± duration      duration
 
 Months and years have no fixed length: `date_add` adds them.
 """
@@ -28,9 +28,9 @@ from circuits.types.functions.type_rules import common_type, is_temporal
 __all__ = ["add_days", "is_date_or_duration", "sum_rule"]
 
 
-def is_date_or_duration(of: pa.DataType) -> bool:
+def is_date_or_duration(data_type: pa.DataType) -> bool:
     """Return True for a date, a timestamp or a duration."""
-    return is_temporal(of) or bool(arrow.is_duration(of))
+    return is_temporal(data_type) or bool(arrow.is_duration(data_type))
 
 
 def sum_rule(name: str, arguments: Arguments) -> TypedArguments:
@@ -57,7 +57,7 @@ def sum_rule(name: str, arguments: Arguments) -> TypedArguments:
     raise argument_error(
         name,
         arguments,
-        "a date takes days (an integer), a moment takes a duration, and two of a kind are "
+        "a date takes days (an integer), a timestamp takes a duration, and two of a kind are "
         "subtracted; use date_add for months",
     )
 
@@ -67,14 +67,14 @@ def _cast_to_common(left: Expression, right: Expression) -> TypedArguments:
     return (cast_to(left, target), cast_to(right, target)), target
 
 
-def add_days(function: Any, left: Values, right: Values, of: pa.DataType) -> Values:
+def add_days(function: Any, left: Values, right: Values, result_type: pa.DataType) -> Values:
     """Add or subtract a date and days, or two dates, as numbers of days.
 
     Args:
         function: The Arrow function of two int64 arguments.
         left: Dates.
         right: Days or dates.
-        of: The type of the result.
+        result_type: The type of the result.
     """
     days = _days(left)
     if arrow.is_date(right.type):
@@ -83,7 +83,7 @@ def add_days(function: Any, left: Values, right: Values, of: pa.DataType) -> Val
     sums = function(pc.if_else(infinite, 0, days), pc.if_else(infinite, 0, right))
     if pc.any(pc.greater_equal(pc.abs(sums), MAX_DAY)).as_py():
         raise pa.ArrowInvalid("the date is out of range")
-    return pc.cast(pc.cast(pc.if_else(infinite, days, sums), pa.int32()), of)
+    return pc.cast(pc.cast(pc.if_else(infinite, days, sums), pa.int32()), result_type)
 
 
 def _days(dates: Values) -> Values:

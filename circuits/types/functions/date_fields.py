@@ -1,6 +1,8 @@
-"""More fields of dates and timestamps: epochs, ISO years, fractions of seconds, names of days.
+"""Fields of dates and timestamps: epochs, ISO years, fractions of seconds, names of days.
 
-A date counts as its midnight. The fields of an infinite moment are NULL, as those of
+The more common fields (year to second) are in `circuits.types.functions.dates`.
+
+A date counts as its midnight. The fields of an infinite timestamp are NULL, as those of
 `circuits.types.functions.dates`.
 """
 
@@ -32,12 +34,12 @@ _SECONDS = pa.decimal128(8, 6)
 
 
 def _finite(function: Callable[[pa.Array], pa.Array]) -> Callable[[pa.Array], pa.Array]:
-    """Return the function with NULL for infinite moments."""
+    """Wrap a function, so that its result is NULL for infinite timestamps."""
 
     def apply(values: pa.Array) -> pa.Array:
         infinite = infinite_rows(values)
-        found = function(values)
-        return found if infinite is None else pc.if_else(infinite, None, found)
+        result = function(values)
+        return result if infinite is None else pc.if_else(infinite, None, result)
 
     return apply
 
@@ -54,20 +56,24 @@ def _floor_divided(divisor: int) -> Callable[[pa.Array], pa.Array]:
     return apply
 
 
-def _of_minute(unit: int) -> Callable[[pa.Array], pa.Array]:
-    """Return the seconds of the minute with their fraction, in a unit of so many microseconds."""
+def _part_of_minute(unit: int) -> Callable[[pa.Array], pa.Array]:
+    """Return a function for the time since the start of the minute.
+
+    Args:
+        unit: The unit of the result, in microseconds.
+    """
 
     def apply(values: pa.Array) -> pa.Array:
         numbers = pc.fill_null(_micros(values), 0).to_numpy(zero_copy_only=False)
-        found = numbers % 60_000_000 // unit
-        return pc.if_else(pc.is_valid(values), pa.array(found), None)
+        parts = numbers % 60_000_000 // unit
+        return pc.if_else(pc.is_valid(values), pa.array(parts), None)
 
     return apply
 
 
 def _seconds(values: pa.Array) -> pa.Array:
-    whole = pc.cast(_of_minute(1)(values), pa.decimal128(19, 0))
-    return pc.cast(relabel_scale(whole, 19, 6), _SECONDS)
+    micros = pc.cast(_part_of_minute(1)(values), pa.decimal128(19, 0))
+    return pc.cast(relabel_scale(micros, 19, 6), _SECONDS)
 
 
 def _epoch(values: pa.Array) -> pa.Array:
@@ -119,7 +125,9 @@ def _iso_weekday(values: pa.Array) -> pa.Array:
     return pc.add(pc.day_of_week(values), 1)
 
 
-def _interval_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _interval_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
     require(name, arguments, 1, 1)
     if not pa.types.is_duration(arguments[0].type):
         raise argument_error(name, arguments, "it takes an interval")
@@ -129,24 +137,27 @@ def _interval_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> T
 
 def _interval_part(size: int, limit: int) -> Callable[[pa.Array], pa.Array]:
     def apply(values: pa.Array) -> pa.Array:
-        ticks = pc.fill_null(_micros(values), 0).to_numpy(zero_copy_only=False)
-        found = np.sign(ticks) * (np.abs(ticks) // size % limit)
-        return pc.if_else(pc.is_valid(values), pa.array(found), None)
+        micros = pc.fill_null(_micros(values), 0).to_numpy(zero_copy_only=False)
+        parts = np.sign(micros) * (np.abs(micros) // size % limit)
+        return pc.if_else(pc.is_valid(values), pa.array(parts), None)
 
     return apply
 
 
 def _interval_seconds(values: pa.Array) -> pa.Array:
     micros = pc.fill_null(_micros(values), 0).to_numpy(zero_copy_only=False)
-    rest = np.sign(micros) * (np.abs(micros) % 60_000_000)
-    exact = relabel_scale(pc.cast(pa.array(rest), pa.decimal128(19, 0)), 19, 6)
+    micros_of_minute = np.sign(micros) * (np.abs(micros) % 60_000_000)
+    exact = relabel_scale(pc.cast(pa.array(micros_of_minute), pa.decimal128(19, 0)), 19, 6)
     return pc.if_else(pc.is_valid(values), pc.cast(exact, _SECONDS), None)
 
 
 def _field(
-    name: str, description: str, function: Callable[[pa.Array], pa.Array], of: pa.DataType = _INT
+    name: str,
+    description: str,
+    function: Callable[[pa.Array], pa.Array],
+    data_type: pa.DataType = _INT,
 ) -> Function:
-    return Function(name, description, Signature("m", of), column_kernel(_finite(function)))
+    return Function(name, description, Signature("m", data_type), column_kernel(_finite(function)))
 
 
 FUNCTIONS = (
@@ -160,8 +171,8 @@ FUNCTIONS = (
     _field("day_name", "the English name of the day", _day_name, _TEXT),
     _field("month_name", "the English name of the month", _month_name, _TEXT),
     _field("second_of_minute", "the seconds of the minute with their fraction", _seconds, _SECONDS),
-    _field("millisecond", "the milliseconds of the minute", _of_minute(1000)),
-    _field("microsecond", "the microseconds of the minute", _of_minute(1)),
+    _field("millisecond", "the milliseconds of the minute", _part_of_minute(1000)),
+    _field("microsecond", "the microseconds of the minute", _part_of_minute(1)),
     _field("epoch", "the seconds since 1970", _epoch, pa.float64()),
     _field("epoch_second", "the whole seconds since 1970", _floor_divided(1_000_000)),
     _field("epoch_millisecond", "the whole milliseconds since 1970", _floor_divided(1000)),

@@ -1,8 +1,8 @@
-"""Dates as formatted text and back, with patterns of Java (Spark) or of C (DuckDB, PostgreSQL).
+"""Format timestamps as text, and parse them, with patterns of Java (Spark) or of C (DuckDB).
 
-Both kinds of pattern become the same list of fields and literal texts, and one formatter and one
-parser read that list. Each distinct value is formatted or parsed once, in Python; years are 1 to
-9999. Names of months and days are English. A time is first truncated to the finest field of the
+A pattern of either kind is converted to a list of fields and literal texts. One formatter and one
+parser use this list. Each distinct value is formatted or parsed once, in Python. Years are from 1
+to 9999. Names of months and days are English. A time is first truncated to the finest field of the
 format: ``%Y-%m-%d`` formats each day once, however many times of the day there are.
 """
 
@@ -33,7 +33,13 @@ DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday
 
 @dataclass(frozen=True)
 class Field:
-    """A part of a format: a field of the date with its least width, or a literal text."""
+    """A part of a format: a field of the timestamp, or a literal text.
+
+    Attributes:
+        name: The name of the field; ``text:`` and the text for a literal text.
+        width: The least number of characters; 0 for a field that is not a number.
+        optional: True if a text may lack this part.
+    """
 
     name: str
     width: int = 0
@@ -77,7 +83,11 @@ _JAVA_FIELDS: Final = {
 
 @lru_cache(maxsize=256)
 def java_format(pattern: str) -> tuple[Field, ...]:
-    """Return the fields of a pattern of Java's DateTimeFormatter; ValueError if it is none."""
+    """Return the fields of a pattern of Java's DateTimeFormatter.
+
+    Raises:
+        ValueError: The pattern is not valid, or has a letter that is not supported.
+    """
     fields: list[Field] = []
     index, optional = 0, False
     while index < len(pattern):
@@ -144,10 +154,14 @@ _C_FIELDS: Final = {
 
 @lru_cache(maxsize=256)
 def c_format(pattern: str) -> tuple[Field, ...]:
-    """Return the fields of a pattern of C's strftime; ValueError if it is none."""
+    """Return the fields of a pattern of C's strftime.
+
+    Raises:
+        ValueError: The pattern has a field that is not supported.
+    """
     pattern = re.sub(
         "%([cxX])",
-        lambda found: {"c": "%Y-%m-%d %H:%M:%S", "x": "%Y-%m-%d", "X": "%H:%M:%S"}[found[1]],
+        lambda match: {"c": "%Y-%m-%d %H:%M:%S", "x": "%Y-%m-%d", "X": "%H:%M:%S"}[match[1]],
         pattern,
     )
     fields = []
@@ -161,53 +175,53 @@ def c_format(pattern: str) -> tuple[Field, ...]:
     return tuple(fields)
 
 
-def _padded(number: int, field: Field) -> str:
-    return f"{number:0{max(field.width, 1)}d}"
+def _padded(value: int, field: Field) -> str:
+    return f"{value:0{max(field.width, 1)}d}"
 
 
 _NUMBERS: Final[dict[str, Callable[[datetime], int]]] = {
-    "year": lambda moment: moment.year,
-    "year2": lambda moment: moment.year % 100,
-    "month": lambda moment: moment.month,
-    "day": lambda moment: moment.day,
-    "day_of_year": lambda moment: moment.timetuple().tm_yday,
-    "day_of_week": lambda moment: moment.isoweekday() % 7,
-    "iso_day_of_week": lambda moment: moment.isoweekday(),
-    "iso_year": lambda moment: moment.isocalendar()[0],
-    "iso_week": lambda moment: moment.isocalendar()[1],
-    "hour": lambda moment: moment.hour,
-    "hour12": lambda moment: moment.hour % 12 or 12,
-    "hour0_11": lambda moment: moment.hour % 12,
-    "hour1_24": lambda moment: moment.hour or 24,
-    "minute": lambda moment: moment.minute,
-    "second": lambda moment: moment.second,
-    "week_of_month": lambda moment: (moment.day - 1) // 7 + 1,
-    "week_from_sunday": lambda moment: int(moment.strftime("%U")),
-    "week_from_monday": lambda moment: int(moment.strftime("%W")),
+    "year": lambda timestamp: timestamp.year,
+    "year2": lambda timestamp: timestamp.year % 100,
+    "month": lambda timestamp: timestamp.month,
+    "day": lambda timestamp: timestamp.day,
+    "day_of_year": lambda timestamp: timestamp.timetuple().tm_yday,
+    "day_of_week": lambda timestamp: timestamp.isoweekday() % 7,
+    "iso_day_of_week": lambda timestamp: timestamp.isoweekday(),
+    "iso_year": lambda timestamp: timestamp.isocalendar()[0],
+    "iso_week": lambda timestamp: timestamp.isocalendar()[1],
+    "hour": lambda timestamp: timestamp.hour,
+    "hour12": lambda timestamp: timestamp.hour % 12 or 12,
+    "hour0_11": lambda timestamp: timestamp.hour % 12,
+    "hour1_24": lambda timestamp: timestamp.hour or 24,
+    "minute": lambda timestamp: timestamp.minute,
+    "second": lambda timestamp: timestamp.second,
+    "week_of_month": lambda timestamp: (timestamp.day - 1) // 7 + 1,
+    "week_from_sunday": lambda timestamp: int(timestamp.strftime("%U")),
+    "week_from_monday": lambda timestamp: int(timestamp.strftime("%W")),
 }
 
 
-def _format_field(moment: datetime, field: Field) -> str:
+def _format_field(timestamp: datetime, field: Field) -> str:
     name = field.name
     if name.startswith("text:"):
         return name[5:]
     if name in _NUMBERS:
-        return _padded(_NUMBERS[name](moment), field)
+        return _padded(_NUMBERS[name](timestamp), field)
     match name:
         case "month_short":
-            return MONTHS[moment.month - 1][:3]
+            return MONTHS[timestamp.month - 1][:3]
         case "month_name":
-            return MONTHS[moment.month - 1]
+            return MONTHS[timestamp.month - 1]
         case "day_short":
-            return DAYS[moment.weekday()][:3]
+            return DAYS[timestamp.weekday()][:3]
         case "day_name":
-            return DAYS[moment.weekday()]
+            return DAYS[timestamp.weekday()]
         case "half":
-            return "AM" if moment.hour < 12 else "PM"
+            return "AM" if timestamp.hour < 12 else "PM"
         case "fraction":
-            return f"{moment.microsecond:06d}000"[: field.width]
+            return f"{timestamp.microsecond:06d}000"[: field.width]
         case "quarter":
-            number = (moment.month + 2) // 3
+            number = (timestamp.month + 2) // 3
             return str(number) if field.width == 1 else _quarter_text(number, field.width)
         case "era":
             return "AD"
@@ -241,8 +255,8 @@ def _utc_text(name: str, width: int) -> str:
 
 
 def _format_kernel(compile_format: Callable[[str], tuple[Field, ...]]) -> Kernel:
-    def write(moment: datetime, pattern: str) -> str:
-        return "".join(_format_field(moment, field) for field in compile_format(pattern))
+    def write(timestamp: datetime, pattern: str) -> str:
+        return "".join(_format_field(timestamp, field) for field in compile_format(pattern))
 
     format_distinct = per_distinct_row(write)
 
@@ -286,24 +300,24 @@ def _field_expression(field: Field, strict: bool, adjacent: bool) -> str:
         return re.escape(name[5:])
     group = name
     if name in _NAMES_PATTERN:
-        body = f"(?i:{_NAMES_PATTERN[name]})"
+        expression = f"(?i:{_NAMES_PATTERN[name]})"
     elif name == "fraction":
-        body = rf"\d{{{width}}}" if strict else rf"\d{{1,{max(width, 9)}}}"
+        expression = rf"\d{{{width}}}" if strict else rf"\d{{1,{max(width, 9)}}}"
     elif name.startswith("zone") or name == "offset":
-        group, body = "zone", r"Z|[+-]\d{2}(?::?\d{2})?(?::?\d{2})?|[A-Za-z][\w/+-]*"
+        group, expression = "zone", r"Z|[+-]\d{2}(?::?\d{2})?(?::?\d{2})?|[A-Za-z][\w/+-]*"
     elif name == "year2":
-        body = r"\d{2}"
+        expression = r"\d{2}"
     elif name == "year":
-        body = (
+        expression = (
             r"\d{4}"
             if adjacent and width in (1, 4)
             else (rf"[+-]?\d{{{width},{max(4, width)}}}" if strict else r"[+-]?\d{1,4}")
         )
     else:
-        most = 3 if name == "day_of_year" else 2
-        least = min(width, most) if strict and width > 1 else 1
-        body = rf"\d{{{least},{most}}}"
-    return f"(?P<{group}>{body})"
+        max_digits = 3 if name == "day_of_year" else 2
+        min_digits = min(width, max_digits) if strict and width > 1 else 1
+        expression = rf"\d{{{min_digits},{max_digits}}}"
+    return f"(?P<{group}>{expression})"
 
 
 @lru_cache(maxsize=256)
@@ -334,41 +348,43 @@ def _parse_fields(fields: tuple[Field, ...], text: str, strict: bool) -> datetim
     match = _parser_expression(fields, strict).fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} does not match the date format")
-    found = {name: value for name, value in match.groupdict().items() if value is not None}
-    year = int(found.get("year", 1970 if strict else 1900))
-    if "year2" in found:
-        two = int(found["year2"])
-        year = 2000 + two if strict or two < 69 else 1900 + two
-    month = int(found.get("month", 1))
+    texts = {name: value for name, value in match.groupdict().items() if value is not None}
+    year = int(texts.get("year", 1970 if strict else 1900))
+    if "year2" in texts:
+        two_digits = int(texts["year2"])
+        year = 2000 + two_digits if strict or two_digits < 69 else 1900 + two_digits
+    month = int(texts.get("month", 1))
     for name in ("month_short", "month_name"):
-        if name in found:
-            month = 1 + [m[:3].lower() for m in MONTHS].index(found[name][:3].lower())
-    hour = int(found.get("hour", 0))
-    if "hour1_24" in found:
-        hour = int(found["hour1_24"]) % 24
+        if name in texts:
+            month = 1 + [month_name[:3].lower() for month_name in MONTHS].index(
+                texts[name][:3].lower()
+            )
+    hour = int(texts.get("hour", 0))
+    if "hour1_24" in texts:
+        hour = int(texts["hour1_24"]) % 24
     for name in ("hour12", "hour0_11"):
-        if name in found:
-            if int(found[name]) > 12:
-                raise ValueError(f"{found[name]} is no hour of 12")
-            hour = int(found[name]) % 12 + 12 * (found.get("half", "AM").upper() == "PM")
-    micros = int(f"{found.get('fraction', '0'):0<6}"[:6])
-    moment = datetime(
+        if name in texts:
+            if int(texts[name]) > 12:
+                raise ValueError(f"{texts[name]} is no hour of 12")
+            hour = int(texts[name]) % 12 + 12 * (texts.get("half", "AM").upper() == "PM")
+    micros = int(f"{texts.get('fraction', '0'):0<6}"[:6])
+    timestamp = datetime(
         year,
         month,
-        int(found.get("day", 1)),
+        int(texts.get("day", 1)),
         hour,
-        int(found.get("minute", 0)),
-        int(found.get("second", 0)),
+        int(texts.get("minute", 0)),
+        int(texts.get("second", 0)),
         micros,
     )
-    if "day_of_year" in found:
-        day = date(year, 1, 1) + timedelta(days=int(found["day_of_year"]) - 1)
+    if "day_of_year" in texts:
+        day = date(year, 1, 1) + timedelta(days=int(texts["day_of_year"]) - 1)
         if day.year != year:
-            raise ValueError(f"{found['day_of_year']} is no day of {year}")
-        moment = moment.replace(month=day.month, day=day.day)
-    if "zone" in found:
-        moment -= _zone_offset(found["zone"])
-    return moment
+            raise ValueError(f"{texts['day_of_year']} is no day of {year}")
+        timestamp = timestamp.replace(month=day.month, day=day.day)
+    if "zone" in texts:
+        timestamp -= _zone_offset(texts["zone"])
+    return timestamp
 
 
 def _java_parser(*, lenient: bool) -> Callable[[str, str], datetime | None]:
@@ -397,9 +413,9 @@ def _c_parser(*, lenient: bool) -> Callable[[str, str], datetime | None]:
     return parse
 
 
-_MOMENT: Final = pa.timestamp("us")
+_TIMESTAMP: Final = pa.timestamp("us")
 _WRITE: Final = Signature("mt", pa.string())
-_READ: Final = Signature("tt", _MOMENT)
+_READ: Final = Signature("tt", _TIMESTAMP)
 
 
 def _function(name: str, description: str, rule: Any, python: Callable[..., Any]) -> Function:
@@ -415,7 +431,7 @@ FUNCTIONS = (
     ),
     _function(
         "date_parse",
-        "the moment in the text a of format b of Java",
+        "the timestamp in the text a of format b of Java",
         _READ,
         _java_parser(lenient=False),
     ),
@@ -426,7 +442,7 @@ FUNCTIONS = (
         "strftime", "a in the format b of C: %Y-%m-%d %H:%M:%S", _WRITE, _format_kernel(c_format)
     ),
     _function(
-        "strptime", "the moment in the text a of format b of C", _READ, _c_parser(lenient=False)
+        "strptime", "the timestamp in the text a of format b of C", _READ, _c_parser(lenient=False)
     ),
     _function("try_strptime", "as strptime; NULL for another text", _READ, _c_parser(lenient=True)),
 )

@@ -1,7 +1,8 @@
-"""Moments computed from others: months added, the next Monday, the end of a month, time zones.
+"""Functions that compute dates and timestamps: add months, next Monday, end of the month, zones.
 
-Amounts may be columns. All kernels are numpy over days and microseconds; years are those of numpy's
-calendar. ``months_between`` has 31 days per month, as Spark's.
+The number of months, days or microseconds may be a column. The kernels compute with numpy arrays of
+days and of microseconds since 1970. Years are those of numpy's calendar. ``months_between`` counts
+31 days per month, as Spark does.
 """
 
 from __future__ import annotations
@@ -19,17 +20,19 @@ from circuits.types.functions.signatures import Signature, column_kernel
 
 __all__ = ["FUNCTIONS"]
 
-_INT, _DATE, _MOMENT, _FLOAT = pa.int64(), pa.date32(), pa.timestamp("us"), pa.float64()
-_DAY = 86_400_000_000
+_INT, _DATE, _TIMESTAMP, _FLOAT = pa.int64(), pa.date32(), pa.timestamp("us"), pa.float64()
+_DAY_US = 86_400_000_000
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 Numbers = np.ndarray[Any, Any]
 
 
 def _numpy(function: Callable[..., Any], result: pa.DataType) -> Callable[..., pa.Array]:
-    """Return a function of Arrow columns from one of int64 or float64 arrays.
+    """Convert a function of int64 or float64 arrays to a function of Arrow columns.
 
-    Dates are days and timestamps microseconds. The function may return a mask of invalid rows, too,
-    whose result is NULL.
+    Args:
+        function: Gets dates as days and timestamps as microseconds. It returns an array, or an
+            array and a mask of invalid rows, whose results become NULL.
+        result: The type of the result.
     """
 
     def apply(*columns: pa.Array) -> pa.Array:
@@ -42,128 +45,145 @@ def _numpy(function: Callable[..., Any], result: pa.DataType) -> Callable[..., p
             if pa.types.is_boolean(column.type) or not pa.types.is_floating(column.type):
                 column = pc.cast(column, _INT)
             arrays.append(pc.fill_null(column, 1).to_numpy(zero_copy_only=False))
-        found = function(*arrays)
-        if isinstance(found, tuple):
-            found, invalid = found
+        values = function(*arrays)
+        if isinstance(values, tuple):
+            values, invalid = values
             valid &= ~invalid
         if pa.types.is_date(result):
-            return pc.cast(pa.array(found.astype(np.int64), _INT, mask=~valid), pa.int32()).cast(
+            return pc.cast(pa.array(values.astype(np.int64), _INT, mask=~valid), pa.int32()).cast(
                 result
             )
         if pa.types.is_timestamp(result):
-            return pa.array(found.astype(np.int64), _INT, mask=~valid).cast(result)
-        return pa.array(found, result, mask=~valid)
+            return pa.array(values.astype(np.int64), _INT, mask=~valid).cast(result)
+        return pa.array(values, result, mask=~valid)
 
     return apply
 
 
-def _month_start(days: Numbers) -> tuple[Numbers, Numbers]:
-    """Return the months since 1970 of days, and the days of their months, from 0."""
-    moments = days.astype("datetime64[D]")
-    months = moments.astype("datetime64[M]")
-    return months.astype(np.int64), (moments - months.astype("datetime64[D]")).astype(np.int64)
+def _split_days(days: Numbers) -> tuple[Numbers, Numbers]:
+    """Split days since 1970 into months since 1970 and days of the month, from 0."""
+    dates = days.astype("datetime64[D]")
+    months = dates.astype("datetime64[M]")
+    return months.astype(np.int64), (dates - months.astype("datetime64[D]")).astype(np.int64)
 
 
 def _first_day(months: Numbers) -> Numbers:
+    """Return the first days of months, as days since 1970."""
     return np.asarray(months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64))
 
 
-def _shift_months(days: Numbers, count: Numbers) -> Numbers:
-    months, day = _month_start(days)
+def _add_months(days: Numbers, count: Numbers) -> Numbers:
+    """Add months to days; a day beyond the end of the new month becomes its last day."""
+    months, day_of_month = _split_days(days)
     first = _first_day(months + count)
     length = _first_day(months + count + 1) - first
-    return np.asarray(first + np.minimum(day, length - 1))
+    return np.asarray(first + np.minimum(day_of_month, length - 1))
 
 
-def _shift(moments: Numbers, months: Numbers, days: Numbers, micros: Numbers) -> Numbers:
-    day, time = np.divmod(moments, _DAY)
-    return (_shift_months(day, months) + days) * _DAY + time + micros
+def _shift(timestamps: Numbers, months: Numbers, days: Numbers, micros: Numbers) -> Numbers:
+    """Add months, then days, then microseconds."""
+    day, time = np.divmod(timestamps, _DAY_US)
+    return (_add_months(day, months) + days) * _DAY_US + time + micros
 
 
 def _last_day(days: Numbers) -> Numbers:
-    months, _ = _month_start(days)
+    months, _ = _split_days(days)
     return _first_day(months + 1) - 1
 
 
 def _next_day(values: pa.Array, name: str) -> pa.Array:
-    """Return the first day after each date with this name; NULL if no day has it."""
+    """Return the first day after each date that has this name, such as ``Mon`` or ``monday``.
+
+    Raises:
+        ArrowInvalid: No day of the week has the name.
+    """
     word = name.strip().lower()
-    known = [i for i, day in enumerate(_WEEKDAYS) if word in (day, day[:3], day[:2])]
-    if not known:
+    weekdays = [i for i, day in enumerate(_WEEKDAYS) if word in (day, day[:3], day[:2])]
+    if not weekdays:
         raise pa.ArrowInvalid(f"{name!r} is no day of the week; write one as 'Mon'")
-    return _numpy(lambda days: days + 1 + (known[0] - (days + 4)) % 7, _DATE)(values)
+    return _numpy(lambda days: days + 1 + (weekdays[0] - (days + 4)) % 7, _DATE)(values)
 
 
 def _months_between(end: Numbers, start: Numbers, rounded: Numbers) -> Numbers:
-    end_day, end_time = np.divmod(end, _DAY)
-    start_day, start_time = np.divmod(start, _DAY)
-    end_month, end_of = _month_start(end_day)
-    start_month, start_of = _month_start(start_day)
+    """Return the months between timestamps, with a fraction in months of 31 days.
+
+    The result is whole for two last days of a month, and for equal days of a month. If ``rounded``
+    is not 0, the result has 8 digits after the point.
+    """
+    end_day, end_time = np.divmod(end, _DAY_US)
+    start_day, start_time = np.divmod(start, _DAY_US)
+    end_month, end_day_of_month = _split_days(end_day)
+    start_month, start_day_of_month = _split_days(start_day)
     months = (end_month - start_month).astype(np.float64)
     both_last = (_last_day(end_day) == end_day) & (_last_day(start_day) == start_day)
-    whole = (end_of == start_of) | both_last
-    seconds = (end_of - start_of) * 86_400 + (end_time // 1_000_000) - (start_time // 1_000_000)
+    is_whole = (end_day_of_month == start_day_of_month) | both_last
+    seconds = (
+        (end_day_of_month - start_day_of_month) * 86_400
+        + (end_time // 1_000_000)
+        - (start_time // 1_000_000)
+    )
     exact = months + seconds / (31 * 86_400.0)
-    found = np.where(rounded != 0, np.round(exact * 1e8) / 1e8, exact)
-    return np.where(whole, months, found)
+    fractional = np.where(rounded != 0, np.round(exact * 1e8) / 1e8, exact)
+    return np.where(is_whole, months, fractional)
 
 
 def _make_days(year: Numbers, month: Numbers, day: Numbers) -> tuple[Numbers, Numbers]:
-    invalid = (month < 1) | (month > 12) | (np.abs(year) > 200_000)
-    months = (np.where(invalid, 1970, year) - 1970) * 12 + np.where(invalid, 1, month) - 1
+    """Return the days since 1970 of dates, and a mask of the rows that are not a date."""
+    is_invalid = (month < 1) | (month > 12) | (np.abs(year) > 200_000)
+    months = (np.where(is_invalid, 1970, year) - 1970) * 12 + np.where(is_invalid, 1, month) - 1
     first = _first_day(months)
     length = _first_day(months + 1) - first
-    invalid |= (day < 1) | (day > length)
-    return first + day - 1, invalid
+    is_invalid |= (day < 1) | (day > length)
+    return first + day - 1, is_invalid
 
 
-def _checked(function: Callable[..., tuple[Numbers, Numbers]], what: str) -> Callable[..., Any]:
-    """Return the function with an error instead of a mask of invalid rows."""
+def _checked(function: Callable[..., tuple[Numbers, Numbers]], kind: str) -> Callable[..., Any]:
+    """Wrap a function that returns a mask of invalid rows, so that it raises an error for them."""
 
     def apply(*arrays: Numbers) -> Numbers:
-        found, invalid = function(*arrays)
+        result, invalid = function(*arrays)
         if invalid.any():
-            raise pa.ArrowInvalid(f"the fields are no {what}")
-        return found
+            raise pa.ArrowInvalid(f"the fields are not a valid {kind}")
+        return result
 
     return apply
 
 
-def _make_moment(
+def _make_timestamp(
     year: Numbers, month: Numbers, day: Numbers, hour: Numbers, minute: Numbers, second: Numbers
 ) -> tuple[Numbers, Numbers]:
-    days, invalid = _make_days(year, month, day)
+    """Return timestamps in microseconds, and a mask of the rows that are not a timestamp."""
+    days, is_invalid = _make_days(year, month, day)
     micros = np.round(second * 1e6)
-    invalid = invalid | (hour < 0) | (hour > 23) | (minute < 0) | (minute > 59)
-    invalid |= ~((micros >= 0) & (micros <= 60_000_000))
-    micros = np.where(invalid, 0, micros).astype(np.int64)
-    return days * _DAY + (hour * 60 + minute) * 60_000_000 + micros, invalid
+    is_invalid = is_invalid | (hour < 0) | (hour > 23) | (minute < 0) | (minute > 59)
+    is_invalid |= ~((micros >= 0) & (micros <= 60_000_000))
+    micros = np.where(is_invalid, 0, micros).astype(np.int64)
+    return days * _DAY_US + (hour * 60 + minute) * 60_000_000 + micros, is_invalid
 
 
 def _elapsed(unit: str) -> Callable[[Numbers, Numbers], Numbers]:
-    """Return the number of whole units from a start to an end, towards zero."""
-    sizes = {"week": 7 * _DAY, "day": _DAY, "hour": 3_600_000_000, "minute": 60_000_000}
-    sizes |= {"second": 1_000_000, "millisecond": 1000, "microsecond": 1}
-    months = {"month": 1, "quarter": 3, "year": 12, "decade": 120, "century": 1200}
+    """Return a function for the number of whole units from a start to an end, towards zero."""
+    unit_us = {"week": 7 * _DAY_US, "day": _DAY_US, "hour": 3_600_000_000, "minute": 60_000_000}
+    unit_us |= {"second": 1_000_000, "millisecond": 1000, "microsecond": 1}
+    unit_months = {"month": 1, "quarter": 3, "year": 12, "decade": 120, "century": 1200}
 
     def elapsed(start: Numbers, end: Numbers) -> Numbers:
-        if unit in sizes:
+        if unit in unit_us:
             difference = end - start
-            return np.asarray(np.sign(difference) * (np.abs(difference) // sizes[unit]))
-        start_month, start_of = _month_start(start // _DAY)
-        end_month, end_of = _month_start(end // _DAY)
-        start_rest = start_of * _DAY + start % _DAY
-        end_rest = end_of * _DAY + end % _DAY
-        count = end_month - start_month
-        count = (
-            count
-            - ((count > 0) & (end_rest < start_rest))
-            + ((count < 0) & (end_rest > start_rest))
-        )
-        return np.asarray(np.sign(count) * (np.abs(count) // months[unit]))
+            return np.asarray(np.sign(difference) * (np.abs(difference) // unit_us[unit]))
+        start_month, start_day_of_month = _split_days(start // _DAY_US)
+        end_month, end_day_of_month = _split_days(end // _DAY_US)
+        start_in_month = start_day_of_month * _DAY_US + start % _DAY_US
+        end_in_month = end_day_of_month * _DAY_US + end % _DAY_US
+        months = end_month - start_month
+        # The last month does not count if it is incomplete.
+        is_shorter = (months > 0) & (end_in_month < start_in_month)
+        is_longer = (months < 0) & (end_in_month > start_in_month)
+        whole_months = months - is_shorter + is_longer
+        return np.asarray(np.sign(whole_months) * (np.abs(whole_months) // unit_months[unit]))
 
-    if unit not in sizes and unit not in months:
-        raise pa.ArrowInvalid(f"no unit {unit!r}; there are {', '.join([*months, *sizes])}")
+    if unit not in unit_us and unit not in unit_months:
+        raise pa.ArrowInvalid(f"no unit {unit!r}; there are {', '.join([*unit_months, *unit_us])}")
     return elapsed
 
 
@@ -172,34 +192,36 @@ def _elapsed_units(end: pa.Array, start: pa.Array, unit: pa.Array) -> pa.Array:
 
 
 def _to_zone(values: pa.Array, zone: str) -> pa.Array:
-    """Return moments of UTC in the local time of a zone."""
+    """Convert timestamps in UTC to the local time of a zone."""
     return pc.local_timestamp(
         values.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us", _zone(zone)))
     )
 
 
 def _from_zone(values: pa.Array, zone: str) -> pa.Array:
-    """Return moments of the local time of a zone in UTC."""
-    known = pc.assume_timezone(values, _zone(zone), ambiguous="earliest", nonexistent="latest")
-    return known.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us"))
+    """Convert timestamps in the local time of a zone to UTC."""
+    zoned = pc.assume_timezone(values, _zone(zone), ambiguous="earliest", nonexistent="latest")
+    return zoned.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us"))
 
 
 _SHORT_ZONES = {"PST": "America/Los_Angeles", "CST": "America/Chicago", "JST": "Asia/Tokyo"}
 
 
 def _zone(name: str) -> str:
-    known = _SHORT_ZONES.get(name, name)
-    offset = known.removeprefix("UTC").removeprefix("GMT")
+    """Return Arrow's name of a time zone: a region, ``UTC``, or an offset such as ``+02:00``."""
+    full_name = _SHORT_ZONES.get(name, name)
+    offset = full_name.removeprefix("UTC").removeprefix("GMT")
     if not offset or offset.upper() == "Z":
         return "UTC"
     if offset[0] in "+-":
         hours, _, minutes = offset[1:].partition(":")
         return f"{offset[0]}{int(hours):02}:{int(minutes or 0):02}"
-    return known
+    return full_name
 
 
-def _moment_of_micros(micros: Numbers) -> Numbers:
-    return micros
+def _unchanged(numbers: Numbers) -> Numbers:
+    """Return microseconds or days since 1970, which `_numpy` converts to the type of the result."""
+    return numbers
 
 
 def _duration(count: pa.Array, unit: pa.Array) -> pa.Array:
@@ -220,13 +242,13 @@ FUNCTIONS = (
         "a plus b months, at most the last day of the month",
         "di",
         _DATE,
-        _shift_months,
+        _add_months,
     ),
     _function(
-        "shift_moment",
+        "shift_timestamp",
         "a plus b months, c days and d microseconds, which may be columns",
         "miii",
-        _MOMENT,
+        _TIMESTAMP,
         _shift,
     ),
     _function("last_day", "the last day of the month", "d", _DATE, _last_day),
@@ -255,22 +277,26 @@ FUNCTIONS = (
     ),
     _function(
         "make_timestamp",
-        "the moment of year, month, day, hour, minute and second",
+        "the timestamp of year, month, day, hour, minute and second",
         "iiiiif",
-        _MOMENT,
-        _checked(_make_moment, "moment"),
+        _TIMESTAMP,
+        _checked(_make_timestamp, "timestamp"),
     ),
     _function(
         "try_make_timestamp",
-        "as make_timestamp; NULL if there is no such moment",
+        "as make_timestamp; NULL if there is no such timestamp",
         "iiiiif",
-        _MOMENT,
-        _make_moment,
+        _TIMESTAMP,
+        _make_timestamp,
     ),
     _function(
-        "moment_of_micros", "the moment a microseconds after 1970", "i", _MOMENT, _moment_of_micros
+        "timestamp_of_micros",
+        "the timestamp a microseconds after 1970",
+        "i",
+        _TIMESTAMP,
+        _unchanged,
     ),
-    _function("date_of_days", "the date a days after 1970", "i", _DATE, _moment_of_micros),
+    _function("date_of_days", "the date a days after 1970", "i", _DATE, _unchanged),
     Function(
         "elapsed_units",
         "the whole units c from b to a",
@@ -279,14 +305,14 @@ FUNCTIONS = (
     ),
     Function(
         "to_zone",
-        "a moment of UTC in the local time of zone b",
-        Signature("mt", _MOMENT),
+        "a timestamp of UTC in the local time of zone b",
+        Signature("mt", _TIMESTAMP),
         by_constants(_to_zone),
     ),
     Function(
         "from_zone",
-        "the moment of UTC when the local time in zone b is a",
-        Signature("mt", _MOMENT),
+        "the timestamp of UTC when the local time in zone b is a",
+        Signature("mt", _TIMESTAMP),
         by_constants(_from_zone),
     ),
     Function(

@@ -28,10 +28,10 @@ from circuits.types.functions.function import (
 from circuits.types.functions.time_units import infinite_rows
 from circuits.types.functions.type_rules import is_temporal, is_text
 
-__all__ = ["FUNCTIONS", "as_moment"]
+__all__ = ["FUNCTIONS", "as_date_or_timestamp"]
 
 
-def as_moment(name: str, arguments: Arguments, argument: Expression) -> Expression:
+def as_date_or_timestamp(name: str, arguments: Arguments, argument: Expression) -> Expression:
     """Return an argument as a date or timestamp.
 
     NULL and text literals are cast to timestamps, and date64 is cast to date32.
@@ -49,26 +49,26 @@ def as_moment(name: str, arguments: Arguments, argument: Expression) -> Expressi
     return cast_to(argument, pa.date32()) if arrow.is_date(argument.type) else argument
 
 
-def _date_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _date_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 1, 1)
-    return (as_moment(name, arguments, arguments[0]),), pa.int64()
+    return (as_date_or_timestamp(name, arguments, arguments[0]),), pa.int64()
 
 
-def _clock_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _clock_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 1, 1)
     if arrow.is_time(arguments[0].type):
         return arguments, pa.int64()
-    value = as_moment(name, arguments, arguments[0])
+    value = as_date_or_timestamp(name, arguments, arguments[0])
     is_date = arrow.is_date(value.type)  # a date means its midnight
     return (cast_to(value, pa.timestamp("s")) if is_date else value,), pa.int64()
 
 
 def _part(function: Callable[..., Any], **options: Any) -> Kernel:
-    def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         values = arguments[0]
-        found = pc.cast(function(values, **options), of)
+        part = pc.cast(function(values, **options), result_type)
         infinite = infinite_rows(values) if is_temporal(values.type) else None
-        return found if infinite is None else pc.if_else(infinite, None, found)
+        return part if infinite is None else pc.if_else(infinite, None, part)
 
     return kernel
 

@@ -21,15 +21,19 @@ from circuits.types.functions.function import Arguments, Function, TypedArgument
 __all__ = ["FUNCTIONS", "int_divide", "modulo"]
 
 
-def _divide_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _divide_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
     operands = as_numbers(name, arguments, 2, 2)
     return tuple(cast_to(argument, pa.float64()) for argument in operands), pa.float64()
 
 
-def _int_divide_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _int_divide_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
     operands = as_numbers(name, arguments, 2, 2)
-    whole = all(arrow.is_integer(argument.type) for argument in operands)
-    target = pa.int64() if whole else pa.float64()
+    are_integers = all(arrow.is_integer(argument.type) for argument in operands)
+    target = pa.int64() if are_integers else pa.float64()
     return tuple(cast_to(argument, target) for argument in operands), target
 
 
@@ -38,26 +42,26 @@ def _nonzero(divisor: Values) -> Values:
     return pc.if_else(pc.equal(divisor, zero), pa.scalar(None, divisor.type), divisor)
 
 
-def _divide(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _divide(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     left, right = arguments
     return pc.divide(left, _nonzero(right))
 
 
-def int_divide(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def int_divide(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     """Kernel of the whole part of a quotient."""
     left, right = arguments
-    if arrow.is_floating(of):
+    if arrow.is_floating(result_type):
         return pc.trunc(pc.divide(left, _nonzero(right)))
     return pc.divide_checked(left, _nonzero(right))
 
 
-def modulo(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def modulo(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     """Kernel of the remainder of a quotient."""
     left, right = arguments
-    if not arrow.is_decimal(of):
+    if not arrow.is_decimal(result_type):
         return pc.remainder(left, _nonzero(right))
-    wide = pa.decimal256(76, of.scale)
-    return pc.cast(pc.remainder(pc.cast(left, wide), _nonzero(pc.cast(right, wide))), of)
+    wide = pa.decimal256(76, result_type.scale)
+    return pc.cast(pc.remainder(pc.cast(left, wide), _nonzero(pc.cast(right, wide))), result_type)
 
 
 FUNCTIONS = (

@@ -58,8 +58,8 @@ def _unbase64(value: str) -> bytes:
 def _character_set(name: str) -> str:
     lower = name.lower()
     if lower not in _CHARACTER_SETS and lower not in _CHARACTER_SETS_32:
-        known = ", ".join((*_CHARACTER_SETS, *_CHARACTER_SETS_32))
-        raise ValueError(f"no character set {name!r}; there are {known}")
+        supported = ", ".join((*_CHARACTER_SETS, *_CHARACTER_SETS_32))
+        raise ValueError(f"no character set {name!r}; there are {supported}")
     return "utf-32-be" if lower == "utf-32" else lower
 
 
@@ -72,9 +72,9 @@ def _encode(value: str, name: str) -> bytes:
 def _decode(value: str | bytes, name: str) -> str:
     if name.lower() == "utf-16":
         data = as_bytes(value)
-        little = data.startswith(b"\xff\xfe")
+        is_little_endian = data.startswith(b"\xff\xfe")
         data = data[2:] if data[:2] in (b"\xff\xfe", b"\xfe\xff") else data
-        return data.decode("utf-16-le" if little else "utf-16-be", "replace")
+        return data.decode("utf-16-le" if is_little_endian else "utf-16-be", "replace")
     return as_bytes(value).decode(_character_set(name), "replace")
 
 
@@ -103,8 +103,8 @@ def _parse_url(url: str, part: str, key: str | None = None) -> str | None:
     query = pieces.query or None
     match part:
         case "QUERY" if key is not None:
-            found = re.search(rf"(?:&|^){re.escape(key)}=([^&]*)", query or "")
-            return found[1] if found else None
+            match = re.search(rf"(?:&|^){re.escape(key)}=([^&]*)", query or "")
+            return match[1] if match else None
         case _ if key is not None:
             return None
         case "HOST":
@@ -139,7 +139,11 @@ def _binary_digits(value: int) -> str:
 
 
 def _convert_base(value: str, source: int, target: int) -> str | None:
-    """Return a number in another base; the digits up to the first that is none, as Hive does."""
+    """Return a number in another base; characters from the first non-digit on are ignored.
+
+    A negative ``target`` stands for signed numbers, as in Hive and Spark; else the result is
+    unsigned, with 64 bits.
+    """
     if not (2 <= source <= 36 and 2 <= abs(target) <= 36):
         return None
     text = value.strip()
@@ -169,10 +173,10 @@ def _convert_base(value: str, source: int, target: int) -> str | None:
 
 
 def _from_hexadecimal_or_raise(value: str) -> bytes:
-    found = _unhex(value)
-    if found is None:
+    decoded = _unhex(value)
+    if decoded is None:
         raise ValueError(f"{value!r} is not hexadecimal")
-    return found
+    return decoded
 
 
 def _from_base32(value: str) -> bytes:

@@ -1,7 +1,7 @@
-"""Errors that a query raises by itself, and ``try``, which turns errors into NULL.
+"""Functions that raise errors, and ``try``, which replaces an error by NULL.
 
-``try`` has no kernel: the evaluator restricts its argument to ever fewer rows until it finds those
-that fail (`circuits.runtime.evaluation`).
+``try`` has no kernel. The evaluator (`circuits.runtime.evaluation`) evaluates the argument of
+``try`` and finds the rows that fail by bisection.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from circuits.types.functions.argument_rows import fill_rows
+from circuits.types.functions.argument_rows import fill_rows, row_count
 from circuits.types.functions.function import (
     Arguments,
     Function,
@@ -19,38 +19,38 @@ from circuits.types.functions.function import (
     Values,
     require,
 )
-from circuits.types.functions.signatures import Signature, row_count
+from circuits.types.functions.signatures import Signature
 
 __all__ = ["FUNCTIONS"]
 
 
-def _try_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _try_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 1, 1)
     return arguments, arguments[0].type
 
 
-def _raise(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _raise(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     rows = row_count(arguments)
     if rows:
         message = fill_rows(arguments[0], rows)[0].as_py()
         raise pa.ArrowInvalid(str(message))
-    return pa.nulls(0, of)
+    return pa.nulls(0, result_type)
 
 
-def _assert_true(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _assert_true(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     rows = row_count(arguments)
     condition, message = (fill_rows(values, rows) for values in arguments)
-    false = pc.invert(pc.fill_null(condition, False))
-    if pc.any(false, min_count=0).as_py():
-        raise pa.ArrowInvalid(str(message.filter(false)[0].as_py()))
-    return pa.nulls(rows, of)
+    is_false = pc.invert(pc.fill_null(condition, False))
+    if pc.any(is_false, min_count=0).as_py():
+        raise pa.ArrowInvalid(str(message.filter(is_false)[0].as_py()))
+    return pa.nulls(rows, result_type)
 
 
 FUNCTIONS = (
     Function("try", "a; NULL for the rows for which a fails", _try_rule),
     Function(
         "raise_error",
-        "fails with the message a for every row that reaches it",
+        "raises an error with the message a for each row for which it is evaluated",
         Signature("t", pa.string()),
         _raise,
     ),

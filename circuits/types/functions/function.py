@@ -1,11 +1,11 @@
-"""A function of the expression language: its name, its type rule, its kernel.
+"""The class `Function`: a function of expressions, with its name, its type rule and its kernel.
 
 The *type rule* gets the arguments as expressions, because the type of a literal may be adapted and
-that of a column may not. It returns the arguments with the casts that the kernel needs, and the
-type of the result. The *kernel* computes the results of all rows: it gets one Arrow array or scalar
-per argument, at least one of them an array. All types of a kernel are the ``plain`` forms of the
-types that the rule returned (`circuits.types.functions.type_rules`). The result of a row depends on
-no other row, so a failing row can be found by bisection.
+type of a column may not. It returns the arguments with the casts that the kernel needs, and the
+type of the result. The *kernel* computes the results of all rows. It gets one Arrow array or scalar
+per argument, at least one of them an array. Its arguments and its result have the ``plain`` forms
+(`circuits.types.functions.type_rules`) of the types that the rule returned. The result of a row
+depends on no other row, so a failing row can be found by bisection.
 
 A function without a kernel does not evaluate all its arguments for all rows (case, coalesce); the
 evaluator handles it by name.
@@ -62,13 +62,15 @@ def argument_error(name: str, arguments: Sequence[Expression], fix: str) -> Func
     return FunctionError(f"{name}({types}) does not exist: {fix}")
 
 
-def require(name: str, arguments: Sequence[Expression], least: int, most: int | None) -> None:
-    """Raise FunctionError unless the number of arguments is from ``least`` to ``most``."""
+def require(
+    name: str, arguments: Sequence[Expression], min_count: int, max_count: int | None
+) -> None:
+    """Raise FunctionError unless there are ``min_count`` to ``max_count`` arguments."""
     count = len(arguments)
-    if least <= count and (most is None or count <= most):
+    if min_count <= count and (max_count is None or count <= max_count):
         return
-    if most is None:
-        bound = f"{least} or more"
+    if max_count is None:
+        bound = f"{min_count} or more"
     else:
-        bound = f"{least}" if least == most else f"{least} to {most}"
+        bound = f"{min_count}" if min_count == max_count else f"{min_count} to {max_count}"
     raise argument_error(name, arguments, f"it takes {bound} arguments, not {count}")

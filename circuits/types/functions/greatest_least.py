@@ -1,4 +1,4 @@
-"""greatest and least: in the order of comparisons (NaN is greatest), ignoring NULLs."""
+"""The functions ``greatest`` and ``least``. They ignore NULL, and NaN is the greatest number."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from circuits.types.functions.function import (
 __all__ = ["FUNCTIONS"]
 
 
-def _rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 1, None)
     return unify(arguments)
 
@@ -32,7 +32,7 @@ def _kernel(order: str) -> Kernel:
         selects_left = pc.or_kleene(compare(order, left, right), pc.is_null(right))
         return pc.if_else(pc.fill_null(selects_left, False), left, right)
 
-    def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         return reduce(select, arguments)
 
     return kernel

@@ -1,9 +1,11 @@
 """Hashes: MD5, SHA, CRC-32 once per distinct value; Spark's Murmur3 and xxHash64 as kernels.
 
 ``murmur3`` and ``xxhash64`` combine their arguments from left to right: the hash of an argument is
-the seed of the next, and a NULL leaves the seed as it is [1]. Integers up to 32 bits, booleans and
-dates are hashed as an int of 32 bits, larger ones, timestamps, and decimals of up to 18 digits as
-64 bits, floats by their bits, text and bytes by bytes.
+the seed of the next one, and a NULL does not change the seed [1]. The hashed bits of a value are:
+
+- 32 bits for a boolean, a date, and an integer of up to 32 bits;
+- 64 bits for a larger integer, a timestamp, and a decimal of up to 18 digits;
+- its own bits for a float, and its bytes for text and bytes.
 
 References:
     [1] Apache Spark, sql/catalyst/expressions/hash.scala; Murmur3_x86_32; XXH64.
@@ -21,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as arrow
 
-from circuits.types.functions.argument_rows import fill_rows, unscaled_digits
+from circuits.types.functions.argument_rows import fill_rows, row_count, unscaled_digits
 from circuits.types.functions.function import (
     Arguments,
     Function,
@@ -30,7 +32,7 @@ from circuits.types.functions.function import (
     argument_error,
     require,
 )
-from circuits.types.functions.signatures import Signature, per_distinct_row, row_count
+from circuits.types.functions.signatures import Signature, per_distinct_row
 from circuits.types.functions.type_rules import is_binary, is_text
 from dbsp_wcoj.kernels.values.spark_hashes import (
     murmur3_bytes,
@@ -63,39 +65,41 @@ def _sha1(value: str | bytes) -> str:
 
 def _hash_column(values: pa.Array, seeds: Array) -> None:
     """Replace the seed of each row by the hash of its value; a NULL keeps the seed."""
-    narrow_hash = seeds.dtype == np.uint32
+    is_murmur3 = seeds.dtype == np.uint32
     valid = np.asarray(values.is_valid().to_numpy(zero_copy_only=False), np.bool_)
-    of = values.type
-    if is_text(of) or is_binary(of):
-        data = pc.fill_null(pc.cast(values, pa.large_binary()), b"")
-        offsets = np.frombuffer(data.buffers()[1], np.int64)[data.offset :][: len(data) + 1]
-        content = data.buffers()[2]
-        characters = np.frombuffer(content, np.uint8) if content else np.zeros(0, np.uint8)
-        (murmur3_bytes if narrow_hash else xxhash64_bytes)(characters, offsets, valid, seeds)
+    data_type = values.type
+    if is_text(data_type) or is_binary(data_type):
+        binaries = pc.fill_null(pc.cast(values, pa.large_binary()), b"")
+        offsets = np.frombuffer(binaries.buffers()[1], np.int64)[binaries.offset :][
+            : len(binaries) + 1
+        ]
+        buffer = binaries.buffers()[2]
+        bytes_ = np.frombuffer(buffer, np.uint8) if buffer else np.zeros(0, np.uint8)
+        (murmur3_bytes if is_murmur3 else xxhash64_bytes)(bytes_, offsets, valid, seeds)
         return
-    wide = True
-    if arrow.is_floating(of):
+    is_64_bit = True
+    if arrow.is_floating(data_type):
         numbers = pc.add(pc.fill_null(values, 0.0), 0.0)  # -0.0 is 0.0
-        wide = not arrow.is_float32(of)
+        is_64_bit = not arrow.is_float32(data_type)
         bits = numbers.to_numpy(zero_copy_only=False).copy()
         bits[np.isnan(bits)] = np.nan
-        bits = bits.view(np.int64 if wide else np.int32)
-    elif arrow.is_decimal(of):
+        bits = bits.view(np.int64 if is_64_bit else np.int32)
+    elif arrow.is_decimal(data_type):
         bits = pc.cast(pc.fill_null(unscaled_digits(values), 0), pa.int64()).to_numpy()
     else:
         if (
-            arrow.is_boolean(of)
-            or (arrow.is_integer(of) and of.bit_width < 64)
-            or arrow.is_date(of)
+            arrow.is_boolean(data_type)
+            or (arrow.is_integer(data_type) and data_type.bit_width < 64)
+            or arrow.is_date(data_type)
         ):
-            wide = False
+            is_64_bit = False
             values = pc.cast(values, pa.int32())
         bits = pc.fill_null(pc.cast(values, pa.int64()), 0).to_numpy(zero_copy_only=False)
     unsigned = bits.astype(np.int64).view(np.uint64)
-    (murmur3_numbers if narrow_hash else xxhash64_numbers)(unsigned, wide, valid, seeds)
+    (murmur3_numbers if is_murmur3 else xxhash64_numbers)(unsigned, is_64_bit, valid, seeds)
 
 
-def _hash_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _hash_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 1, None)
     for argument in arguments:
         if arrow.is_decimal(argument.type) and argument.type.precision > 18:
@@ -107,13 +111,13 @@ def _hash_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed
     return arguments, pa.int32() if name == "murmur3" else pa.int64()
 
 
-def _hash_kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _hash_kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     rows = row_count(arguments)
-    seeds = np.full(rows, 42, np.uint32 if of == pa.int32() else np.uint64)
+    seeds = np.full(rows, 42, np.uint32 if result_type == pa.int32() else np.uint64)
     for values in arguments:
         if not arrow.is_null(values.type):
             _hash_column(fill_rows(values, rows), seeds)
-    return pa.array(seeds.view(np.int32 if of == pa.int32() else np.int64))
+    return pa.array(seeds.view(np.int32 if result_type == pa.int32() else np.int64))
 
 
 FUNCTIONS = (

@@ -1,9 +1,10 @@
-"""Functions of JSON, which is text. Each distinct text is parsed once per call, by Python's parser.
+"""Functions of JSON texts. Python's parser parses each distinct text once per call.
 
-A path is a list of steps, keys of objects and positions in arrays, as a JSON text: ``["a", 0]``.
-The readers of SQL make it of ``$.a[0]``. A text that is no JSON has no values: the result is NULL.
+A path is a JSON array of steps. A step is a key of an object or a position in an array; so
+``["a", 0]`` is the path ``$.a[0]`` of SQL, which the SQL front end converts. If a text is not JSON,
+the result is NULL.
 
-Cost: O(bytes of the distinct texts), in Python, about a microsecond per value in them.
+Cost: O(bytes of the distinct texts) in Python, about a microsecond per JSON value in them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pyarrow import types as arrow
 
 from circuits.plan.expressions import Literal
 from circuits.types.arrow_types import is_nested
-from circuits.types.functions.argument_rows import fill_rows
+from circuits.types.functions.argument_rows import fill_rows, row_count
 from circuits.types.functions.coercion import cast_to
 from circuits.types.functions.function import (
     Arguments,
@@ -35,12 +36,11 @@ from circuits.types.functions.function import (
     argument_error,
     require,
 )
-from circuits.types.functions.lists import rows_of
 from circuits.types.functions.type_rules import is_text
 
 __all__ = ["FUNCTIONS"]
 
-#: The result of a parse or a path that finds nothing; NULL of JSON is None.
+#: The result for invalid JSON, and for a path without a value. None is JSON's null.
 _MISSING: Final = object()
 
 
@@ -116,17 +116,19 @@ def _keys_of(value: Any) -> list[str] | None:
     return list(value) if isinstance(value, dict) else None
 
 
-def _for_distinct(array: pa.Array, function: Callable[[str], Any], of: pa.DataType) -> pa.Array:
-    """Call a function for each distinct text; NULL for NULL."""
+def _for_distinct(
+    array: pa.Array, function: Callable[[str], Any], data_type: pa.DataType
+) -> pa.Array:
+    """Call a function once for each distinct text; the result for NULL is NULL."""
     encoded = array.dictionary_encode()
-    results = pa.array([function(text) for text in encoded.dictionary.to_pylist()], of)
+    results = pa.array([function(text) for text in encoded.dictionary.to_pylist()], data_type)
     return results.take(encoded.indices)
 
 
 def _path_rule(result: pa.DataType) -> Rule:
     """Return the rule of a function of a JSON text and, optionally, a constant path."""
 
-    def rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+    def rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
         require(name, arguments, 1, 2)
         value, *path = arguments
         if not is_text(value.type) and not arrow.is_null(value.type):
@@ -139,30 +141,32 @@ def _path_rule(result: pa.DataType) -> Rule:
 
 
 def _path_kernel(read: Callable[[Any], Any]) -> Kernel:
-    def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
-        array = fill_rows(arguments[0], rows_of(arguments))
+    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+        array = fill_rows(arguments[0], row_count(arguments))
         steps: list[str | int] = []
         if len(arguments) > 1:
             path = arguments[1]
             text = path.as_py() if isinstance(path, pa.Scalar) else path[0].as_py()
             if text is None:
-                return pa.nulls(len(array), of)
+                return pa.nulls(len(array), result_type)
             steps = json.loads(text)
 
         def find(text: str) -> Any:
             value = _parse(text)
             return read(value if value is _MISSING else _follow(value, steps))
 
-        return _for_distinct(array, find, of)
+        return _for_distinct(array, find, result_type)
 
     return kernel
 
 
-def _valid(arguments: Sequence[Values], of: pa.DataType) -> Values:
-    return _for_distinct(arguments[0], lambda text: _parse(text) is not _MISSING, of)
+def _valid(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    return _for_distinct(arguments[0], lambda text: _parse(text) is not _MISSING, result_type)
 
 
-def _from_json_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _from_json_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
     require(name, arguments, 2, 2)
     value, schema = arguments
     if not is_text(value.type) and not arrow.is_null(value.type):
@@ -171,98 +175,112 @@ def _from_json_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> 
     return (cast_to(value, pa.string()), schema), schema.type
 
 
-def _from_json(arguments: Sequence[Values], of: pa.DataType) -> Values:
-    array = fill_rows(arguments[0], rows_of(arguments))
+def _from_json(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    array = fill_rows(arguments[0], row_count(arguments))
 
     def shape(text: str) -> Any:
         value = _parse(text)
-        if arrow.is_struct(of) and not isinstance(value, dict):
+        if arrow.is_struct(result_type) and not isinstance(value, dict):
             value = {}
-        return None if value is _MISSING else _shape(value, of)
+        return None if value is _MISSING else _shape(value, result_type)
 
-    return _for_distinct(array, shape, of)
+    return _for_distinct(array, shape, result_type)
 
 
-def _shape(value: Any, of: pa.DataType) -> Any:
-    """Return a JSON value as a value of an Arrow type, None if it has another form."""
+def _shape(value: Any, data_type: pa.DataType) -> Any:
+    """Return a JSON value as a value of an Arrow type; None if it does not fit the type."""
     if value is None:
         return None
-    if arrow.is_struct(of):
+    if arrow.is_struct(data_type):
         if not isinstance(value, dict):
             return None
-        return {field.name: _shape(value.get(field.name), field.type) for field in of}
-    if arrow.is_map(of):
-        if not isinstance(value, dict) or not is_text(of.key_type):
+        return {field.name: _shape(value.get(field.name), field.type) for field in data_type}
+    if arrow.is_map(data_type):
+        if not isinstance(value, dict) or not is_text(data_type.key_type):
             return None
-        return [(key, _shape(item, of.item_type)) for key, item in value.items()]
-    if is_nested(of):
-        return [_shape(item, of.value_type) for item in value] if isinstance(value, list) else None
-    if is_text(of):
+        return [(key, _shape(part, data_type.item_type)) for key, part in value.items()]
+    if is_nested(data_type):
+        return (
+            [_shape(part, data_type.value_type) for part in value]
+            if isinstance(value, list)
+            else None
+        )
+    if is_text(data_type):
         return _text_of(value)
-    return _scalar_of(value, of)
+    return _scalar_of(value, data_type)
 
 
-def _scalar_of(value: Any, of: pa.DataType) -> Any:
-    if arrow.is_boolean(of):
+def _scalar_of(value: Any, data_type: pa.DataType) -> Any:
+    if arrow.is_boolean(data_type):
         return value if isinstance(value, bool) else None
     if isinstance(value, bool):
         return None
-    if arrow.is_integer(of):
-        return value if isinstance(value, int) and _fits(value, of) else None
-    if arrow.is_floating(of):
+    if arrow.is_integer(data_type):
+        return value if isinstance(value, int) and _fits(value, data_type) else None
+    if arrow.is_floating(data_type):
         return float(value) if isinstance(value, int | float) else None
     try:
-        if arrow.is_decimal(of):
+        if arrow.is_decimal(data_type):
             number = Decimal(str(value)) if isinstance(value, int | float) else None
-            return None if number is None else pa.scalar(number.quantize(_unit(of)), of).as_py()
+            return (
+                None
+                if number is None
+                else pa.scalar(number.quantize(_unit(data_type)), data_type).as_py()
+            )
         if isinstance(value, str):
-            return pc.cast(pa.scalar(value), of).as_py()
+            return pc.cast(pa.scalar(value), data_type).as_py()
     except (pa.ArrowException, InvalidOperation, ValueError):
         return None
     return None
 
 
 @lru_cache(maxsize=64)
-def _unit(of: pa.DataType) -> Decimal:
-    return Decimal(1).scaleb(-of.scale)
+def _unit(data_type: pa.DataType) -> Decimal:
+    return Decimal(1).scaleb(-data_type.scale)
 
 
-def _fits(value: int, of: pa.DataType) -> bool:
-    signed = arrow.is_signed_integer(of)
-    bits = of.bit_width - (1 if signed else 0)
+def _fits(value: int, data_type: pa.DataType) -> bool:
+    signed = arrow.is_signed_integer(data_type)
+    bits = data_type.bit_width - (1 if signed else 0)
     return bool((-(2**bits) if signed else 0) <= value < 2**bits)
 
 
-def _to_json_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _to_json_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
     require(name, arguments, 1, 1)
     return arguments, pa.string()
 
 
 def _to_json(*, nulls: bool) -> Kernel:
-    """Return a kernel that writes values as JSON; Spark leaves out fields that are NULL."""
+    """Return a kernel that writes values as JSON.
 
-    def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    Args:
+        nulls: If False, as in Spark, fields that are NULL are left out.
+    """
+
+    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         array = arguments[0]
-        made = [
+        texts = [
             None if value is None else _write(_plain(value, array.type, nulls))
             for value in array.to_pylist()
         ]
-        return pa.array(made, pa.string())
+        return pa.array(texts, pa.string())
 
     return kernel
 
 
-def _plain(value: Any, of: pa.DataType, nulls: bool) -> Any:
+def _plain(value: Any, data_type: pa.DataType, nulls: bool) -> Any:
     """Return an Arrow value as a value that JSON can represent."""
     if value is None:
         return None
-    if arrow.is_struct(of):
-        parts = {field.name: _plain(value[field.name], field.type, nulls) for field in of}
+    if arrow.is_struct(data_type):
+        parts = {field.name: _plain(value[field.name], field.type, nulls) for field in data_type}
         return {name: part for name, part in parts.items() if nulls or part is not None}
-    if arrow.is_map(of):
-        return {str(key): _plain(item, of.item_type, nulls) for key, item in value}
-    if is_nested(of):
-        return [_plain(item, of.value_type, nulls) for item in value]
+    if arrow.is_map(data_type):
+        return {str(key): _plain(item, data_type.item_type, nulls) for key, item in value}
+    if is_nested(data_type):
+        return [_plain(item, data_type.value_type, nulls) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Decimal):

@@ -6,11 +6,12 @@
     list_filter(a, body, …)        the elements for which the body is true
     list_exists(a, body, …)        true if the body is true for an element
     list_forall(a, body, …)        true if the body is true for all elements
-    list_reduce(a, body, start, …) start, replaced by the body's value for each element in turn
+    list_reduce(a, body, start, …) the last value: from start, the body computes the next value for
+                                   each element
 
 The body is a literal whose value is an expression. Its columns 0 and 1 are the element and its
-position; in `list_reduce`, the value so far and the element. From column 2 on, they are the
-arguments ``…``: the columns of the row that the body reads. A rewrite rule that replaces columns of
+position; in `list_reduce`, the value so far and the element. Its other columns are the arguments
+``…``, which are the columns of the row that the body reads. A rewrite rule that replaces columns of
 the row replaces these arguments; it does not look into the body. The evaluator computes the body
 for the elements of all lists at once (`circuits.runtime.evaluation`).
 """
@@ -28,7 +29,7 @@ from circuits.plan.expressions import Call, Column, Expression, Literal, substit
 from circuits.types.codecs.nested import Lists, list_array
 from circuits.types.functions.coercion import cast_to
 from circuits.types.functions.function import Arguments, Function, TypedArguments, argument_error
-from circuits.types.functions.lists import is_list
+from circuits.types.functions.list_rules import is_list
 
 __all__ = ["FUNCTIONS", "LAMBDA_FUNCTIONS", "apply_lambda", "lambda_call"]
 
@@ -49,28 +50,28 @@ def lambda_call(
     parameters: tuple[int, ...],
     start: Expression | None = None,
 ) -> Expression:
-    """Return the call of a function with a lambda.
+    """Return the call of a function of `LAMBDA_FUNCTIONS`.
 
     Args:
-        name: The function.
+        name: The name of the function.
         values: The list.
         body: The expression. Its columns are the parameters of the lambda and columns of the row.
-        parameters: The numbers of the columns that stand for the parameters of the lambda.
+        parameters: The indices of the columns that stand for the parameters of the lambda.
         start: The first value of `list_reduce`.
 
     Raises:
-        FunctionError: The argument is no list, or the body has the wrong type.
+        FunctionError: The argument is not a list, or the body has the wrong type.
     """
     if not is_list(values.type):
         raise FunctionError(f"{name}({values.type}, ...) does not exist: it takes a list")
     captured: dict[Column, int] = {}
 
-    def place(column: Column) -> Column:
+    def renumber(column: Column) -> Column:
         if column.index in parameters:
             return Column(parameters.index(column.index), column.type)
         return Column(2 + captured.setdefault(column, len(captured)), column.type)
 
-    body = substitute(body, place)
+    body = substitute(body, renumber)
     result = pa.list_(body.type)
     if name == "list_filter":
         result = pa.list_(values.type.value_type)
@@ -84,34 +85,41 @@ def lambda_call(
             body = Literal(None, pa.bool_())
         if not pa.types.is_boolean(body.type):
             raise FunctionError(f"{name} needs a condition, not a value of type {body.type}")
-    others = [*([start] if start is not None else []), *captured]
-    return Call(name, (values, Literal(body, pa.null()), *others), result)
+    more_arguments = [*([start] if start is not None else []), *captured]
+    return Call(name, (values, Literal(body, pa.null()), *more_arguments), result)
 
 
 def apply_lambda(name: str, lists: Lists, values: pa.Array, result_type: pa.DataType) -> pa.Array:
-    """Return the results of a function, from the values of its body for all elements."""
+    """Return the results of a function of `LAMBDA_FUNCTIONS`.
+
+    Args:
+        name: The name of the function.
+        lists: The lists.
+        values: The value of the body for each element of all lists.
+        result_type: The type of the result.
+    """
     if name == "list_transform":
         element_type = result_type.value_type
         elements = values if values.type == element_type else pc.cast(values, element_type)
-        return list_array(result_type, lists.counts, [elements], lists.valid)
+        return list_array(result_type, lists.lengths, [elements], lists.valid)
     is_true = pc.fill_null(values, False).to_numpy(zero_copy_only=False)
     if name == "list_filter":
-        counts = np.bincount(lists.rows[is_true], minlength=len(lists.counts))
+        lengths = np.bincount(lists.owners[is_true], minlength=len(lists.lengths))
         elements = lists.values.filter(pa.array(is_true))
-        return list_array(result_type, counts, [elements], lists.valid)
+        return list_array(result_type, lengths, [elements], lists.valid)
     # One true element decides list_exists, one false element list_forall.
     is_exists = name == "list_exists"
     is_null = values.is_null().to_numpy(zero_copy_only=False)
     decides = is_true if is_exists else ~is_true & ~is_null
-    is_decided = np.bincount(lists.rows[decides], minlength=len(lists.counts)) > 0
-    has_null = np.bincount(lists.rows[is_null], minlength=len(lists.counts)) > 0
+    is_decided = np.bincount(lists.owners[decides], minlength=len(lists.lengths)) > 0
+    has_null = np.bincount(lists.owners[is_null], minlength=len(lists.lengths)) > 0
     is_unknown = ~is_decided & has_null
     if lists.valid is not None:
         is_unknown |= ~lists.valid
     return pa.array(is_decided == is_exists, mask=is_unknown)
 
 
-def _rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     raise argument_error(name, arguments, "its second argument is written as x -> expression")
 
 

@@ -6,10 +6,10 @@ row, which is handled like any other row whose evaluation fails. If all texts of
 exceed `MAX_COLUMN_BYTES` and each of them is short enough, no row is at fault: the micro-batch is
 too large.
 
-`MAX_STRING_BYTES` is far above the length of values in change feeds. It is low enough that more
-than a hundred texts of this length fit one Arrow column of strings, whose offsets have 32 bits.
+`MAX_STRING_BYTES` is far above the length of values in change feeds. An Arrow column of strings,
+whose offsets have 32 bits, can hold more than a hundred texts of this length.
 
-Cost: O(rows); none if the arguments are too short for any text to reach the limit.
+Cost: O(rows). Functions skip the check if their arguments are too short to reach the limit.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def check_lengths(lengths: Lengths) -> None:
     if longest > MAX_STRING_BYTES:
         raise pa.ArrowInvalid(
             f"the result would be longer than {MAX_STRING_BYTES:,} bytes, which is the limit of "
-            "texts that functions make"
+            "texts that functions return"
         )
     total = int(lengths.sum())
     if total > MAX_COLUMN_BYTES:

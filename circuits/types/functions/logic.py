@@ -34,42 +34,46 @@ def as_condition(name: str, arguments: Arguments, argument: Expression) -> Expre
     return argument
 
 
-def _connective_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _connective_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
     require(name, arguments, 1, None)
     flat: list[Expression] = []
     for argument in arguments:
-        nested = isinstance(argument, Call) and argument.function == name
-        flat.extend(argument.arguments if nested else [argument])  # type: ignore[union-attr]
+        is_nested = isinstance(argument, Call) and argument.function == name
+        flat.extend(argument.arguments if is_nested else [argument])  # type: ignore[union-attr]
     return tuple(as_condition(name, arguments, argument) for argument in flat), pa.bool_()
 
 
-def _not_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _not_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 1, 1)
     return (as_condition(name, arguments, arguments[0]),), pa.bool_()
 
 
-def _is_null_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _is_null_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
     require(name, arguments, 1, 1)
     return arguments, pa.bool_()
 
 
-def _and(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _and(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     return reduce(pc.and_kleene, arguments)
 
 
-def _or(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _or(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     return reduce(pc.or_kleene, arguments)
 
 
-def _not(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _not(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     return pc.invert(arguments[0])
 
 
-def _is_null(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _is_null(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     return pc.is_null(arguments[0])
 
 
-def _is_true(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _is_true(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     return pc.fill_null(arguments[0], False)
 
 

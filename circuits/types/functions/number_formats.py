@@ -1,8 +1,8 @@
-"""Numbers as formatted text and back: format_number, printf, to_char, to_number.
+"""Format numbers as text, and parse formatted text: format_number, printf, to_char, to_number.
 
-``printf`` has the conversions ``%s %d %f %e %g %x %X %o %c %b %%`` with flags, width and precision,
-and positions (``%2$s``), with the results of Java. ``to_char`` and ``to_number`` have Spark's
-patterns of ``9 0 . D , G $ S MI PR``. All run once per distinct row of arguments.
+``printf`` has the conversions ``%s %d %f %e %x %X %o %c %b %%`` with flags, width, precision and
+positions (``%2$s``); its results are those of Java. ``to_char`` and ``to_number`` have Spark's
+patterns of ``9 0 . D , G $ S MI PR``. Each function runs once per distinct row of arguments.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyarrow import types as arrow
 
 from circuits.plan.expressions import Literal
-from circuits.types.functions.argument_rows import fill_rows
+from circuits.types.functions.argument_rows import fill_rows, row_count
 from circuits.types.functions.coercion import cast_to
 from circuits.types.functions.function import (
     Arguments,
@@ -27,7 +27,7 @@ from circuits.types.functions.function import (
     argument_error,
     require,
 )
-from circuits.types.functions.signatures import Signature, per_distinct_row, row_count
+from circuits.types.functions.signatures import Signature, per_distinct_row
 from circuits.types.functions.type_rules import is_number, is_text
 
 __all__ = ["FUNCTIONS"]
@@ -61,25 +61,29 @@ def _format_number_pattern(value: Any, pattern: str) -> str:
     """Format with a pattern of ``#``, ``0``, ``,`` and ``.``, as Java's DecimalFormat."""
     if not re.fullmatch(r"[#,0]*(?:\.[0#]*)?", pattern):
         raise ValueError(f"the pattern {pattern!r} has other characters than # 0 , .")
-    whole, _, fraction = pattern.partition(".")
+    integer_pattern, _, fraction = pattern.partition(".")
     number = _rounded(_exact(value), len(fraction), ROUND_HALF_EVEN)
     text = f"{abs(number):f}"
-    before, _, after = text.partition(".")
-    minimum = fraction.count("0")
-    while len(after) > minimum and after.endswith("0"):
-        after = after[:-1]
-    least = whole.count("0")
-    before = before.lstrip("0").rjust(least, "0")
-    if "," in whole:
-        size = len(whole) - whole.rindex(",") - 1
+    integer_digits, _, fraction_digits = text.partition(".")
+    min_fraction_digits = fraction.count("0")
+    while len(fraction_digits) > min_fraction_digits and fraction_digits.endswith("0"):
+        fraction_digits = fraction_digits[:-1]
+    min_integer_digits = integer_pattern.count("0")
+    integer_digits = integer_digits.lstrip("0").rjust(min_integer_digits, "0")
+    if "," in integer_pattern:
+        group_size = len(integer_pattern) - integer_pattern.rindex(",") - 1
         groups: list[str] = []
-        while len(before) > size > 0:
-            groups.insert(0, before[-size:])
-            before = before[:-size]
-        before = ",".join([before, *groups])
-    if not before and not after:
-        before = "0"
-    return ("-" if number < 0 else "") + before + (f".{after}" if after else "")
+        while len(integer_digits) > group_size > 0:
+            groups.insert(0, integer_digits[-group_size:])
+            integer_digits = integer_digits[:-group_size]
+        integer_digits = ",".join([integer_digits, *groups])
+    if not integer_digits and not fraction_digits:
+        integer_digits = "0"
+    return (
+        ("-" if number < 0 else "")
+        + integer_digits
+        + (f".{fraction_digits}" if fraction_digits else "")
+    )
 
 
 def _java_text(value: Any) -> str:
@@ -114,14 +118,16 @@ def java_float(value: float, shortest: str = "") -> str:
     return f"{'-' if sign else ''}{mantissa}E{int(exponent) + len(digits) - 1}"
 
 
-def _java_floats(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _java_floats(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     encoded = pc.dictionary_encode(fill_rows(arguments[0], row_count(arguments)))
     values = encoded.dictionary.to_numpy(zero_copy_only=False)
     texts = [java_float(float(value), str(value)) for value in values]
-    return pa.array(texts, of).take(encoded.indices)
+    return pa.array(texts, result_type).take(encoded.indices)
 
 
-def _java_float_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _java_float_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
     require(name, arguments, 1, 1)
     value = arguments[0]
     if not arrow.is_float32(value.type):
@@ -133,7 +139,7 @@ def _printf(pattern: str | None, *values: Any) -> str | None:
     """Format as Java's String.format."""
     if pattern is None:
         return None
-    following = 0
+    next_index = 0
     pieces: list[str] = []
     end = 0
     for match in _DIRECTIVE.finditer(pattern):
@@ -148,7 +154,7 @@ def _printf(pattern: str | None, *values: Any) -> str | None:
         if position:
             index = int(position[:-1]) - 1
         else:
-            index, following = following, following + 1
+            index, next_index = next_index, next_index + 1
         if not 0 <= index < len(values):
             raise ValueError(f"{match[0]} in {pattern!r} has no argument")
         pieces.append(_directive(values[index], flags, int(width or 0), precision, kind))
@@ -159,7 +165,7 @@ def _printf(pattern: str | None, *values: Any) -> str | None:
 
 def _directive(value: Any, flags: str, width: int, precision: str | None, kind: str) -> str:
     lower = kind.lower()
-    number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+    is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
     if value is None and lower != "b":
         text = "null" if precision is None else "null"[: int(precision)]
     elif lower == "s":
@@ -169,11 +175,13 @@ def _directive(value: Any, flags: str, width: int, precision: str | None, kind: 
         text = str(bool(value) if isinstance(value, bool) else value is not None).lower()
     elif lower == "c" and isinstance(value, int | str):
         text = chr(value) if isinstance(value, int) else value[:1]
-    elif lower == "d" and isinstance(value, int) and number:
+    elif lower == "d" and isinstance(value, int) and is_number:
         text = f"{abs(value):{',' if ',' in flags else ''}d}"
-    elif lower in "xo" and isinstance(value, int) and number:
-        base = value % (2**64 if not -(2**31) <= value < 2**31 else 2**32) if value < 0 else value
-        text = f"{base:{lower}}"
+    elif lower in "xo" and isinstance(value, int) and is_number:
+        unsigned = (
+            value % (2**64 if not -(2**31) <= value < 2**31 else 2**32) if value < 0 else value
+        )
+        text = f"{unsigned:{lower}}"
         text = ("0x" if lower == "x" else "0") + text if "#" in flags else text
     elif lower in "fe" and isinstance(value, float | Decimal):
         digits = 6 if precision is None else int(precision)
@@ -188,11 +196,11 @@ def _directive(value: Any, flags: str, width: int, precision: str | None, kind: 
     else:
         raise ValueError(f"%{kind} does not format {value!r}")
     if lower in "dfe" and value is not None:
-        negative = value < 0
-        room = width - (negative or "+" in flags or " " in flags)
+        is_negative = value < 0
+        digits_width = width - (is_negative or "+" in flags or " " in flags)
         if "0" in flags:
-            text = text.rjust(room, "0")
-        if negative:
+            text = text.rjust(digits_width, "0")
+        if is_negative:
             text = f"({text})" if "(" in flags else "-" + text
         elif "+" in flags:
             text = "+" + text
@@ -213,7 +221,9 @@ def _c_printf(pattern: str, *values: Any) -> str:
         raise ValueError(f"the format {pattern!r} does not suit its arguments: {error}") from None
 
 
-def _printf_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _printf_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
     require(name, arguments, 1, None)
     pattern = arguments[0]
     if arrow.is_null(pattern.type):
@@ -229,105 +239,122 @@ def _printf_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typ
     return tuple(typed), _TEXT
 
 
-def _format_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _format_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
     require(name, arguments, 2, 2)
     kind = "t" if is_text(arguments[1].type) else "i"
-    return Signature("n" + kind, _TEXT)(name, arguments, of)
+    return Signature("n" + kind, _TEXT)(name, arguments, target_type)
 
 
-def _format_number_any(value: Any, how: int | str) -> str | None:
-    if isinstance(how, str):
-        return _format_number_pattern(value, how) if how else _format_number(value, 0)
-    return _format_number(value, how)
+def _format_number_any(value: Any, digits_or_pattern: int | str) -> str | None:
+    if isinstance(digits_or_pattern, str):
+        return (
+            _format_number_pattern(value, digits_or_pattern)
+            if digits_or_pattern
+            else _format_number(value, 0)
+        )
+    return _format_number(value, digits_or_pattern)
 
 
 def _pattern_parts(pattern: str) -> tuple[str, str, str, str, bool]:
-    """Return sign at the start, whole part, fraction, sign at the end, and whether ``$`` is set."""
+    """Split a pattern of ``to_char``.
+
+    Returns:
+        The sign at the start, the digits before the point, the digits after it, the sign at the
+        end, and True if the pattern has ``$``.
+    """
     upper = pattern.upper()
     match = re.fullmatch(r"(MI|S)?(L|\$)?([09,G]*)(?:[.D]([09]*))?(L|\$)?(MI|S|PR)?", upper)
     if match is None or not re.search("[09]", upper):
         raise ValueError(f"{pattern!r} is no format of numbers; write one such as 'S99,990.00'")
-    before, dollar, whole, fraction, late_dollar, after = match.groups()
+    leading_sign, leading_dollar, integer_part, fraction, late_dollar, trailing_sign = (
+        match.groups()
+    )
     return (
-        before or "",
-        whole.replace("G", ","),
+        leading_sign or "",
+        integer_part.replace("G", ","),
         fraction or "",
-        after or "",
-        bool(dollar or late_dollar),
+        trailing_sign or "",
+        bool(leading_dollar or late_dollar),
     )
 
 
 def _to_char(value: Any, pattern: str) -> str:
-    before, whole, fraction, after, dollar = _pattern_parts(pattern)
+    leading_sign, integer_pattern, fraction_pattern, trailing_sign, has_dollar = _pattern_parts(
+        pattern
+    )
     exact = _exact(value)
     with localcontext() as context:
         context.prec = 100
-        number = exact.quantize(Decimal(1).scaleb(-len(fraction)), rounding=ROUND_HALF_UP)
-    digits, _, tail = f"{abs(number):f}".partition(".")
+        number = exact.quantize(Decimal(1).scaleb(-len(fraction_pattern)), rounding=ROUND_HALF_UP)
+    digits, _, fraction_digits = f"{abs(number):f}".partition(".")
     digits = digits.lstrip("0")
-    slots = [slot for slot in whole if slot != ","]
+    slots = [slot for slot in integer_pattern if slot != ","]
     if len(digits) > len(slots) or number != exact:
-        digits, tail = "#" * len(slots), "#" * len(fraction)
+        digits, fraction_digits = "#" * len(slots), "#" * len(fraction_pattern)
     digits = (digits or "0" if slots else "").rjust(len(slots))
-    text, index, started = "", 0, False
-    for slot in whole:
+    text, index, has_digit = "", 0, False
+    for slot in integer_pattern:
         if slot == ",":
-            text += "," if started else " "
+            text += "," if has_digit else " "
             continue
         digit = digits[index]
         index += 1
-        zero = slot == "0" or "0" in slots[: index - 1]
-        if digit == " " and zero:
+        shows_zero = slot == "0" or "0" in slots[: index - 1]
+        if digit == " " and shows_zero:
             digit = "0"
-        started = started or digit != " "
+        has_digit = has_digit or digit != " "
         text += digit
-    if fraction:
-        text += "." + tail
-    if dollar:
+    if fraction_pattern:
+        text += "." + fraction_digits
+    if has_dollar:
         stripped = text.lstrip()
         text = " " * (len(text) - len(stripped)) + "$" + stripped
-    negative = exact < 0
+    is_negative = exact < 0
 
-    def place(sign: str) -> str:
+    def insert_sign(sign: str) -> str:
         stripped = text.lstrip()
         return " " * (len(text) - len(stripped)) + sign + stripped
 
-    if before:
-        return place("-" if negative else ("+" if before == "S" else " "))
-    if after == "PR":
-        return place("<") + ">" if negative else text + "  "
-    if after:
-        return text + ("-" if negative else ("+" if after == "S" else " "))
+    if leading_sign:
+        return insert_sign("-" if is_negative else ("+" if leading_sign == "S" else " "))
+    if trailing_sign == "PR":
+        return insert_sign("<") + ">" if is_negative else text + "  "
+    if trailing_sign:
+        return text + ("-" if is_negative else ("+" if trailing_sign == "S" else " "))
     return text
 
 
 def _to_number(text: str, pattern: str) -> Decimal | None:
-    before, whole, fraction, after, dollar = _pattern_parts(pattern)
+    leading_sign, integer_pattern, fraction_pattern, trailing_sign, has_dollar = _pattern_parts(
+        pattern
+    )
     sign = r"([+-])?"
-    slots = len([slot for slot in whole if slot != ","])
+    slots = len([slot for slot in integer_pattern if slot != ","])
     expression = (
-        (sign if before else "()")
-        + (r"\$" if dollar else "")
+        (sign if leading_sign else "()")
+        + (r"\$" if has_dollar else "")
         + r"([\d,]*)(?:\.(\d*))?"
-        + (r"(>)?" if after == "PR" else sign if after else "()")
+        + (r"(>)?" if trailing_sign == "PR" else sign if trailing_sign else "()")
     )
     trimmed = text.strip()
-    if after == "PR" and trimmed.startswith("<"):
+    if trailing_sign == "PR" and trimmed.startswith("<"):
         trimmed = trimmed[1:]
     match = re.fullmatch(expression, trimmed)
     digits = match[2].replace(",", "") if match else ""
-    if match is None or len(digits) > slots or len(match[3] or "") > len(fraction):
+    if match is None or len(digits) > slots or len(match[3] or "") > len(fraction_pattern):
         raise ValueError(f"{text!r} does not match the format {pattern!r}")
     if not digits and not match[3]:
         raise ValueError(f"{text!r} does not match the format {pattern!r}")
-    if "," in match[2] and "," not in whole:
+    if "," in match[2] and "," not in integer_pattern:
         raise ValueError(f"{text!r} does not match the format {pattern!r}")
     try:
         value = Decimal(f"{digits or '0'}.{match[3] or '0'}")
     except InvalidOperation as error:
         raise ValueError(f"{text!r} is no number") from error
-    negative = match[1] == "-" or match[4] in ("-", ">")
-    return -value if negative else value
+    is_negative = match[1] == "-" or match[4] in ("-", ">")
+    return -value if is_negative else value
 
 
 def _try_to_number(text: str, pattern: str) -> Decimal | None:
@@ -337,17 +364,19 @@ def _try_to_number(text: str, pattern: str) -> Decimal | None:
         return None
 
 
-def _to_number_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
-    typed, _ = Signature("tt", _TEXT)(name, arguments, of)
+def _to_number_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
+    typed, _ = Signature("tt", _TEXT)(name, arguments, target_type)
     pattern = typed[1]
     if not isinstance(pattern, Literal) or not isinstance(pattern.value, str):
         raise argument_error(name, arguments, "the format is a literal")
     try:
-        _, whole, fraction, _, _ = _pattern_parts(pattern.value)
+        _, integer_pattern, fraction_pattern, _, _ = _pattern_parts(pattern.value)
     except ValueError as error:
         raise argument_error(name, arguments, str(error)) from None
-    digits = len(whole.replace(",", "")) + len(fraction)
-    return typed, pa.decimal128(min(digits, 38), len(fraction))
+    digits = len(integer_pattern.replace(",", "")) + len(fraction_pattern)
+    return typed, pa.decimal128(min(digits, 38), len(fraction_pattern))
 
 
 FUNCTIONS = (

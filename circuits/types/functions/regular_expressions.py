@@ -1,7 +1,8 @@
-r"""Regular expressions: tests, counts, positions, parts and replacement.
+r"""Functions of regular expressions: test, count, find, extract and replace matches.
 
-RE2 evaluates the pattern through Arrow in linear time. A pattern that RE2 refuses (look-around,
-possessive quantifiers, back references) is evaluated by Python's ``re``, once per distinct text.
+RE2 evaluates a pattern through Arrow, in linear time. If RE2 does not accept the pattern, because
+of look-around, possessive quantifiers or back references, Python's ``re`` evaluates it once per
+distinct text.
 Patterns may be columns; the cost is one pass per distinct pattern. Deviation from Java: ``\d``,
 ``\w`` and ``\s`` are ASCII in RE2.
 """
@@ -43,10 +44,12 @@ def _compiled(pattern: str) -> re.Pattern[str]:
         raise pa.ArrowInvalid(f"{pattern!r} is no regular expression: {error}") from error
 
 
-def _map_distinct(values: pa.Array, function: Callable[[str], Any], of: pa.DataType) -> pa.Array:
+def _map_distinct(
+    values: pa.Array, function: Callable[[str], Any], data_type: pa.DataType
+) -> pa.Array:
     encoded = pc.dictionary_encode(values)
-    found = pa.array([function(value) for value in encoded.dictionary.to_pylist()], of)
-    return found.take(encoded.indices)
+    results = pa.array([function(value) for value in encoded.dictionary.to_pylist()], data_type)
+    return results.take(encoded.indices)
 
 
 def with_options(pattern: str, options: str) -> str:
@@ -74,8 +77,8 @@ def _count(values: pa.Array, pattern: str, options: str = "") -> pa.Array:
     pattern = with_options(pattern, options)
     if _is_re2(pattern) and not _matches(pa.array([""]), pattern)[0].as_py():
         return pc.count_substring_regex(values, pattern)
-    found = _compiled(pattern).finditer
-    return _map_distinct(values, lambda value: sum(1 for _ in found(value)), pa.int64())
+    find_all = _compiled(pattern).finditer
+    return _map_distinct(values, lambda value: sum(1 for _ in find_all(value)), pa.int64())
 
 
 def _position(values: pa.Array, pattern: str) -> pa.Array:
@@ -89,7 +92,12 @@ def _position(values: pa.Array, pattern: str) -> pa.Array:
 
 
 def _name_groups(pattern: str) -> tuple[str, int]:
-    """Return the pattern with a name for each group and for the whole, and the number of groups."""
+    """Name the groups of a pattern.
+
+    Returns:
+        The pattern with the names ``g1``, ``g2``, … for its groups and ``g0`` for the whole; and
+        the number of its groups.
+    """
     parts: list[str] = []
     index, groups, in_class = 0, 0, False
     while index < len(pattern):
@@ -108,11 +116,11 @@ def _name_groups(pattern: str) -> tuple[str, int]:
         elif character == "]":
             in_class = False
         elif character == "(" and not in_class:
-            named = re.match(r"\(\?P?<\w+>", pattern[index:])
-            if pattern[index + 1 : index + 2] != "?" or named:
+            group_start = re.match(r"\(\?P?<\w+>", pattern[index:])
+            if pattern[index + 1 : index + 2] != "?" or group_start:
                 groups += 1
                 parts.append(f"(?P<g{groups}>")
-                index += len(named[0]) if named else 1
+                index += len(group_start[0]) if group_start else 1
                 continue
         parts.append(character)
         index += 1
@@ -120,7 +128,7 @@ def _name_groups(pattern: str) -> tuple[str, int]:
 
 
 def _extract(values: pa.Array, pattern: str, group: int = 0, options: str = "") -> pa.Array:
-    """Return a group of the first match; empty if there is none, NULL for a NULL."""
+    """Return a group of the first match; an empty text without a match, NULL for NULL."""
     flagged = with_options(pattern, options)
     if _is_re2(flagged):
         named, groups = _name_groups(pattern)
@@ -129,8 +137,8 @@ def _extract(values: pa.Array, pattern: str, group: int = 0, options: str = "") 
             raise pa.ArrowInvalid(f"{pattern!r} has {groups} groups, not {group}")
         if _is_re2(named):
             parts = pc.extract_regex(values, named)
-            found = pc.fill_null(pc.struct_field(parts, f"g{group}"), "")
-            return pc.if_else(pc.is_valid(values), pc.if_else(parts.is_valid(), found, ""), None)
+            texts = pc.fill_null(pc.struct_field(parts, f"g{group}"), "")
+            return pc.if_else(pc.is_valid(values), pc.if_else(parts.is_valid(), texts, ""), None)
     compiled = _compiled(flagged)
     if not 0 <= group <= compiled.groups:
         raise pa.ArrowInvalid(f"{pattern!r} has {compiled.groups} groups, not {group}")
@@ -190,8 +198,8 @@ def _replace_java(values: pa.Array, pattern: str, new: str, position: int = 1) -
         return replace(values, pattern, _java_replacement(new))
     head = pc.utf8_slice_codeunits(values, 0, position - 1)
     tail = pc.utf8_slice_codeunits(values, position - 1)
-    changed = replace(tail, pattern, _java_replacement(new))
-    return pc.binary_join_element_wise(head, changed, pa.scalar("", values.type))
+    replaced_tail = replace(tail, pattern, _java_replacement(new))
+    return pc.binary_join_element_wise(head, replaced_tail, pa.scalar("", values.type))
 
 
 def _similar_pattern(pattern: str, escape: str) -> str:

@@ -1,4 +1,7 @@
-"""Rounding beyond `round`: half to even, up and down to digits, buckets of equal width."""
+"""More rounding functions: half to even, up, down, of decimal texts; and buckets of equal width.
+
+``round``, ``floor`` and ``ceil`` are in `circuits.types.functions.mathematics`.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,9 @@ from circuits.types.functions.trigonometry import floats
 __all__ = ["FUNCTIONS"]
 
 
-def _rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _rounding_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
     require(name, arguments, 1, 2)
     digits = arguments[1] if len(arguments) > 1 else Literal(0, pa.int64())
     if not isinstance(digits, Literal) or not isinstance(digits.value, int):
@@ -41,35 +46,37 @@ def _rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArgum
         target = pa.int64()
     elif arrow.is_decimal(value.type):
         scale = min(max(digits.value, 0), value.type.scale)
-        whole = value.type.precision - value.type.scale
+        integer_digits = value.type.precision - value.type.scale
         return (
             value,
             Literal(digits.value, pa.int64()),
-        ), pa.decimal128(min(38, max(whole + 1 + scale, 1 - digits.value)), scale)
+        ), pa.decimal128(min(38, max(integer_digits + 1 + scale, 1 - digits.value)), scale)
     return (cast_to(value, target), Literal(digits.value, pa.int64())), target
 
 
-def _kernel(mode: str) -> Kernel:
-    def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _rounding_kernel(mode: str) -> Kernel:
+    """Return a kernel that rounds to a number of digits; ``mode`` is Arrow's round mode."""
+
+    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         values, digits = arguments[0], int(arguments[1].as_py())
-        if arrow.is_floating(of):
-            return _scaled(values, digits, mode)
-        if arrow.is_integer(of):
+        if arrow.is_floating(result_type):
+            return _round_floats(values, digits, mode)
+        if arrow.is_integer(result_type):
             if digits >= 0:
                 return values
             exact = pc.cast(values, pa.decimal256(40, 0))
-            return pc.cast(pc.round(exact, ndigits=max(digits, -30), round_mode=mode), of)
+            return pc.cast(pc.round(exact, ndigits=max(digits, -30), round_mode=mode), result_type)
         source = values.type
         wide = pa.decimal256(76, source.scale)
         rounded = pc.round(
             pc.cast(values, wide), ndigits=min(digits, source.scale), round_mode=mode
         )
-        return pc.cast(rounded, of)
+        return pc.cast(rounded, result_type)
 
     return kernel
 
 
-def _scaled(values: pa.Array, digits: int, mode: str) -> pa.Array:
+def _round_floats(values: pa.Array, digits: int, mode: str) -> pa.Array:
     if not digits:
         return pc.round(values, round_mode=mode)
     return pc.divide(pc.round(pc.multiply(values, 10.0**digits), round_mode=mode), 10.0**digits)
@@ -92,24 +99,32 @@ def _round_text(rounding: str) -> Callable[[float, int], float]:
 
 
 def _bucket(value: Any, low: Any, high: Any, count: Any) -> Any:
-    rising = low < high
-    position = np.where(rising, (value - low) / (high - low), (low - value) / (low - high))
-    found = np.floor(position * count) + 1
-    outside = np.where(rising, value < low, value > low)
-    beyond = np.where(rising, value >= high, value <= high)
-    return np.where(outside, 0, np.where(beyond, count + 1, found))
+    """Return the bucket of a value, from 1; 0 before the first and ``count + 1`` after the last.
+
+    If ``low`` is greater than ``high``, the buckets are numbered downwards.
+    """
+    is_rising = low < high
+    position = np.where(is_rising, (value - low) / (high - low), (low - value) / (low - high))
+    bucket = np.floor(position * count) + 1
+    is_before = np.where(is_rising, value < low, value > low)
+    is_after = np.where(is_rising, value >= high, value <= high)
+    return np.where(is_before, 0, np.where(is_after, count + 1, bucket))
 
 
 def _bucket_domain(value: Any, low: Any, high: Any, count: Any) -> Any:
+    """Return a mask of the rows for which `_bucket` is defined."""
     return (count > 0) & (low != high) & np.isfinite(low) & np.isfinite(high) & ~np.isnan(value)
 
 
 FUNCTIONS = (
     Function(
-        "round_half_even", "a rounded to b digits, half to even", _rule, _kernel("half_to_even")
+        "round_half_even",
+        "a rounded to b digits, half to even",
+        _rounding_rule,
+        _rounding_kernel("half_to_even"),
     ),
-    Function("round_up", "a rounded up to b digits", _rule, _kernel("up")),
-    Function("round_down", "a rounded down to b digits", _rule, _kernel("down")),
+    Function("round_up", "a rounded up to b digits", _rounding_rule, _rounding_kernel("up")),
+    Function("round_down", "a rounded down to b digits", _rounding_rule, _rounding_kernel("down")),
     Function(
         "round_text_half_up",
         "the shortest decimal text of the float a rounded to b digits, half away from zero",

@@ -3,12 +3,12 @@
 A signature has one letter per parameter; parameters after ``|`` are optional, and ``*`` repeats the
 last one::
 
-    t text        i integer     f number, computed as a float64     n number, of its own kind
+    t text        i integer     f number, cast to float64           n number, not cast
     b bool        y bytes       d date                              m timestamp without zone
     v any value
 
-Literals adapt to a parameter; a column is cast only if its type can represent all its values. Text
-and bytes are one for ``y``: a text means its UTF-8 bytes.
+Literals are cast to the type of the parameter; a column is cast only if the target type can
+represent all its values. A parameter ``y`` also takes text, which stands for its UTF-8 bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from pyarrow import types as arrow
 
 from circuits.plan.expressions import Expression, Literal
-from circuits.types.functions.argument_rows import fill_rows
+from circuits.types.functions.argument_rows import fill_rows, row_count
 from circuits.types.functions.coercion import cast_to
 from circuits.types.functions.function import (
     Arguments,
@@ -35,7 +35,7 @@ from circuits.types.functions.function import (
 )
 from circuits.types.functions.type_rules import is_binary, is_number, is_temporal, is_text, plain
 
-__all__ = ["Signature", "column_kernel", "per_distinct_row", "row_count"]
+__all__ = ["Signature", "column_kernel", "per_distinct_row"]
 
 _NULL_TYPES = {
     "t": pa.string(),
@@ -62,10 +62,10 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class Signature:
-    """A type rule: the parameters as letters of the module docstring, and the type of the result.
+    """A type rule, given by the types of the parameters and of the result.
 
     Args:
-        parameters: The letters.
+        parameters: One letter per parameter, as in the module docstring.
         result: The type of the result; None for the type of the first argument.
     """
 
@@ -73,8 +73,8 @@ class Signature:
     result: pa.DataType | None = None
 
     @property
-    def most(self) -> int | None:
-        """The greatest number of arguments; None if there is no limit."""
+    def max_arguments(self) -> int | None:
+        """The largest number of arguments; None if there is no limit."""
         return None if self.parameters.endswith("*") else len(self.parameters.replace("|", ""))
 
     def kinds(self, count: int) -> str:
@@ -86,17 +86,18 @@ class Signature:
         return letters[:count]
 
     def __call__(
-        self, name: str, arguments: Arguments, of: pa.DataType | None = None
+        self, name: str, arguments: Arguments, target_type: pa.DataType | None = None
     ) -> TypedArguments:
-        """Return the arguments cast to the kinds of their parameters, and the type of the result.
+        """Return the arguments, cast as their parameters require, and the type of the result.
 
         Raises:
-            FunctionError: An argument has another kind, or there are too few or too many.
+            FunctionError: An argument does not fit its parameter, or there are too few or too many
+                arguments.
         """
         required, _, _ = self.parameters.partition("|")
         letters = self.parameters.replace("|", "").rstrip("*")
-        many = self.parameters.endswith("*")
-        require(name, arguments, len(required.rstrip("*")), None if many else len(letters))
+        has_repeats = self.parameters.endswith("*")
+        require(name, arguments, len(required.rstrip("*")), None if has_repeats else len(letters))
         kinds = self.kinds(len(arguments))
         typed = tuple(
             _fit(name, arguments, argument, kind)
@@ -106,28 +107,28 @@ class Signature:
 
 
 def _fit(name: str, arguments: Arguments, argument: Expression, kind: str) -> Expression:
-    of = argument.type
-    if arrow.is_null(of):
+    data_type = argument.type
+    if arrow.is_null(data_type):
         return cast_to(argument, _NULL_TYPES[kind])
-    is_text_literal = isinstance(argument, Literal) and is_text(of)
+    is_text_literal = isinstance(argument, Literal) and is_text(data_type)
     match kind:
         case "v":
             return argument
-        case "t" if is_text(of):
+        case "t" if is_text(data_type):
             return argument
-        case "y" if is_text(of) or is_binary(of):
+        case "y" if is_text(data_type) or is_binary(data_type):
             return argument
-        case "i" if arrow.is_integer(of):
+        case "i" if arrow.is_integer(data_type):
             return cast_to(argument, pa.int64())
-        case "f" if is_number(of):
+        case "f" if is_number(data_type):
             return cast_to(argument, pa.float64())
-        case "n" if is_number(of):
+        case "n" if is_number(data_type):
             return argument
-        case "b" if arrow.is_boolean(of):
+        case "b" if arrow.is_boolean(data_type):
             return argument
-        case "d" if is_temporal(of) or is_text_literal:
+        case "d" if is_temporal(data_type) or is_text_literal:
             return cast_to(argument, pa.date32())
-        case "m" if is_temporal(of) or is_text_literal:
+        case "m" if is_temporal(data_type) or is_text_literal:
             return cast_to(argument, pa.timestamp("us"))
         case _:
             position = arguments.index(argument) + 1
@@ -136,18 +137,13 @@ def _fit(name: str, arguments: Arguments, argument: Expression, kind: str) -> Ex
             )
 
 
-def row_count(arguments: Sequence[Values]) -> int:
-    """Return the number of rows of the arguments of a kernel."""
-    return max(len(values) for values in arguments if isinstance(values, pa.Array))
-
-
 def column_kernel(function: Callable[..., pa.Array]) -> Kernel:
     """Return a kernel that calls ``function`` with all arguments as columns of equal length."""
 
-    def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         rows = row_count(arguments)
-        found = function(*(fill_rows(values, rows) for values in arguments))
-        return found if found.type == of else pc.cast(found, of)
+        result = function(*(fill_rows(values, rows) for values in arguments))
+        return result if result.type == result_type else pc.cast(result, result_type)
 
     return kernel
 
@@ -155,12 +151,13 @@ def column_kernel(function: Callable[..., pa.Array]) -> Kernel:
 def per_distinct_row(function: Callable[..., Any], *, nulls: bool = False) -> Kernel:
     """Return a kernel that calls a Python function once per distinct combination of arguments.
 
-    A ValueError of the function is the error of its row. For functions that Arrow and numpy do not
-    have; the cost is a call per distinct row, and array operations besides.
+    This is for functions that neither Arrow nor numpy has. The cost is one call per distinct row,
+    in addition to array operations. A ValueError of the function is raised as ArrowInvalid.
 
     Args:
         function: A pure function of Python values.
-        nulls: Whether the function gets NULLs as None; otherwise NULL gives NULL.
+        nulls: If True, NULLs are passed to the function as None. If False, the result is NULL if an
+            argument is NULL.
     """
 
     def call(*values: Any) -> Any:
@@ -168,27 +165,27 @@ def per_distinct_row(function: Callable[..., Any], *, nulls: bool = False) -> Ke
             return None
         return function(*values)
 
-    def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         rows = row_count(arguments)
         if rows == 0:
-            return pa.nulls(0, of)
+            return pa.nulls(0, result_type)
         scalars = [None if isinstance(a, pa.Array) else a.as_py() for a in arguments]
         columns = [_encode(a) if isinstance(a, pa.Array) else None for a in arguments]
         encoded = [column for column in columns if column is not None]
-        which, firsts = _distinct_rows([column[0] for column in encoded])
+        distinct_index, first_rows = _distinct_rows([column[0] for column in encoded])
         lists = [
-            [scalar] * len(firsts)
+            [scalar] * len(first_rows)
             if column is None
-            else column[1].take(pa.array(column[0][firsts])).to_pylist()
+            else column[1].take(pa.array(column[0][first_rows])).to_pylist()
             for scalar, column in zip(scalars, columns, strict=True)
         ]
         try:
-            found = pa.array([call(*values) for values in zip(*lists, strict=True)], of)
+            results = pa.array([call(*values) for values in zip(*lists, strict=True)], result_type)
         except pa.ArrowException:
             raise
         except (ValueError, OverflowError, ArithmeticError) as error:
             raise pa.ArrowInvalid(str(error)) from error
-        return found.take(pa.array(which))
+        return results.take(pa.array(distinct_index))
 
     return kernel
 
@@ -202,10 +199,15 @@ def _encode(values: pa.Array) -> tuple[np.ndarray[Any, Any], pa.Array]:
 def _distinct_rows(
     codes: list[np.ndarray[Any, Any]],
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return for each row the number of its distinct row, and the first row of each of these."""
+    """Find the distinct rows of columns of codes.
+
+    Returns:
+        For each row, the index of its distinct row. For each distinct row, the first row equal to
+        it.
+    """
     combined = codes[0]
-    for more in codes[1:]:
+    for column in codes[1:]:
         _, combined = np.unique(combined, return_inverse=True)
-        combined = combined * (int(more.max()) + 1) + more
-    _, firsts, which = np.unique(combined, return_index=True, return_inverse=True)
-    return which, firsts
+        combined = combined * (int(column.max()) + 1) + column
+    _, first_rows, distinct_index = np.unique(combined, return_index=True, return_inverse=True)
+    return distinct_index, first_rows

@@ -1,4 +1,4 @@
-"""How different two texts are, and how a text sounds. Each pair is computed once.
+"""Functions for the distance of two texts, and Soundex. Each distinct pair is computed once.
 
 ``levenshtein`` counts characters, as Spark does; the other distances count bytes, as DuckDB does.
 """
@@ -24,8 +24,8 @@ def _levenshtein(left: str, right: str, limit: int = -1) -> int:
     for row, character in enumerate(left, 1):
         current = [row]
         for column, other in enumerate(right, 1):
-            same = previous[column - 1] + (character != other)
-            current.append(min(previous[column] + 1, current[-1] + 1, same))
+            substituted = previous[column - 1] + (character != other)
+            current.append(min(previous[column] + 1, current[-1] + 1, substituted))
         previous = current
     return -1 if 0 <= limit < previous[-1] else previous[-1]
 
@@ -71,7 +71,7 @@ def _jaccard(left: str, right: str) -> float:
 
 
 def _of_bytes(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function of the bytes of two texts: each byte is a character."""
+    """Wrap a function of two texts, so that it counts bytes instead of characters."""
 
     def apply(left: str, right: str) -> Any:
         return function(left.encode().decode("latin-1"), right.encode().decode("latin-1"))

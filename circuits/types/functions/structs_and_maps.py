@@ -1,7 +1,7 @@
 """Functions of structs and maps. A kernel works on all fields, keys or values of a column at once.
 
-A map is a list of entries, and an entry is a struct of ``key`` and ``value``. A key is in a map at
-most once, and is never NULL: making another map is an error.
+A map is a list of entries, and an entry is a struct of ``key`` and ``value``. A kernel raises an
+error if it would create a map with a key that is NULL or occurs twice.
 
 Cost: O(entries), and O(entries * log) where keys are compared.
 """
@@ -17,7 +17,7 @@ from pyarrow import types as arrow
 from circuits.plan.expressions import Expression, Literal
 from circuits.types.codecs.codec import Codecs
 from circuits.types.codecs.nested import Lists, entries_type, list_array, list_parts, struct_array
-from circuits.types.functions.argument_rows import fill_rows
+from circuits.types.functions.argument_rows import fill_rows, row_count
 from circuits.types.functions.casts import convert
 from circuits.types.functions.coercion import cast_to
 from circuits.types.functions.function import (
@@ -29,64 +29,78 @@ from circuits.types.functions.function import (
     argument_error,
     require,
 )
-from circuits.types.functions.lists import is_list, rows_of, valid_all
+from circuits.types.functions.list_rules import is_list, valid_all
 from circuits.types.functions.type_rules import common_type
 
 __all__ = ["FUNCTIONS"]
 
 
-def _make_struct_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _make_struct_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
     names = [a.value for a in arguments[::2] if isinstance(a, Literal) and isinstance(a.value, str)]
     if not arguments or len(arguments) % 2 or len(names) != len(arguments) // 2:
         raise argument_error(name, arguments, "it takes names, which are constants, and values")
-    if len({each.casefold() for each in names}) < len(names):
+    if len({field_name.casefold() for field_name in names}) < len(names):
         raise argument_error(name, arguments, "a field has the name of another field")
-    fields = [(each, value.type) for each, value in zip(names, arguments[1::2], strict=True)]
-    return arguments, pa.struct(fields)
+    types = [value.type for value in arguments[1::2]]
+    return arguments, pa.struct(list(zip(names, types, strict=True)))
 
 
-def _make_struct(arguments: Sequence[Values], of: pa.DataType) -> Values:
-    rows = rows_of(arguments)
-    pairs = zip(arguments[1::2], of, strict=True)
+def _make_struct(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    rows = row_count(arguments)
+    pairs = zip(arguments[1::2], result_type, strict=True)
     columns = [convert(fill_rows(values, rows), field.type) for values, field in pairs]
-    return struct_array(of, columns, None, rows)
+    return struct_array(result_type, columns, None, rows)
 
 
-def _field_index(of: pa.DataType, wanted: object) -> int:
-    """Return the place of a field: by its name without case, or by its position from 1."""
-    if isinstance(wanted, int):
-        return wanted - 1 if 1 <= wanted <= of.num_fields else -1
-    names = [field.name for field in of]
-    if wanted in names:
-        return names.index(wanted)
-    folded = [each.casefold() for each in names]
-    return folded.index(wanted.casefold()) if str(wanted).casefold() in folded else -1  # type: ignore[attr-defined]
+def _field_index(data_type: pa.DataType, name_or_position: object) -> int:
+    """Return the index of a field, from 0; -1 if there is no such field.
+
+    Args:
+        data_type: The struct.
+        name_or_position: The name of the field, in any case; or its position, from 1.
+    """
+    if isinstance(name_or_position, int):
+        return name_or_position - 1 if 1 <= name_or_position <= data_type.num_fields else -1
+    names = [field.name for field in data_type]
+    if name_or_position in names:
+        return names.index(name_or_position)
+    folded_name = str(name_or_position).casefold()
+    folded = [name.casefold() for name in names]
+    return folded.index(folded_name) if folded_name in folded else -1
 
 
-def _field_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _field_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 2, 2)
-    struct, wanted = arguments
+    struct, field_name = arguments
     if not arrow.is_struct(struct.type):
         raise argument_error(name, arguments, "it takes a struct and the name of a field")
-    if not isinstance(wanted, Literal) or wanted.value is None:
+    if not isinstance(field_name, Literal) or field_name.value is None:
         raise argument_error(name, arguments, "the name of the field is a constant")
-    index = _field_index(struct.type, wanted.value)
+    index = _field_index(struct.type, field_name.value)
     if index < 0:
-        known = ", ".join(field.name for field in struct.type) or "none"
-        raise argument_error(name, arguments, f"no field {wanted.value!r}; the struct has: {known}")
-    place: Expression = Literal(index, pa.int64())
-    return (struct, place), struct.type.field(index).type
+        known_names = ", ".join(field.name for field in struct.type) or "none"
+        raise argument_error(
+            name, arguments, f"no field {field_name.value!r}; the struct has: {known_names}"
+        )
+    index_literal: Expression = Literal(index, pa.int64())
+    return (struct, index_literal), struct.type.field(index).type
 
 
-def _field(arguments: Sequence[Values], of: pa.DataType) -> Values:
-    rows = rows_of(arguments)
-    struct, place = fill_rows(arguments[0], rows), arguments[1]
-    index = place.as_py() if isinstance(place, pa.Scalar) else place[0].as_py()
+def _field(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    rows = row_count(arguments)
+    struct, index_argument = fill_rows(arguments[0], rows), arguments[1]
+    index = (
+        index_argument.as_py()
+        if isinstance(index_argument, pa.Scalar)
+        else index_argument[0].as_py()
+    )
     return struct.flatten()[index]
 
 
 def _map_rule(result: Callable[[pa.DataType], pa.DataType]) -> Rule:
-    def rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+    def rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
         require(name, arguments, 1, 1)
         if not arrow.is_map(arguments[0].type):
             raise argument_error(name, arguments, "it takes a map")
@@ -95,7 +109,9 @@ def _map_rule(result: Callable[[pa.DataType], pa.DataType]) -> Rule:
     return rule
 
 
-def _make_map_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _make_map_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
     require(name, arguments, 2, 2)
     if not all(is_list(a.type) for a in arguments):
         raise argument_error(name, arguments, "it takes a list of keys and a list of values")
@@ -106,51 +122,55 @@ def _make_map_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> T
     return arguments, pa.map_(keys, values)
 
 
-def _check_keys(counts: np.ndarray, keys: pa.Array) -> None:
-    """Raise ArrowInvalid if a key is NULL or twice in a map."""
+def _check_keys(lengths: np.ndarray, keys: pa.Array) -> None:
+    """Raise ArrowInvalid if a key is NULL, or occurs twice in one map of ``lengths`` entries."""
     if keys.null_count:
         raise pa.ArrowInvalid("a key of a map is NULL")
     codes = Codecs().codec(keys.type).encode(keys)
-    owners = np.repeat(np.arange(len(counts)), counts)
+    owners = np.repeat(np.arange(len(lengths)), lengths)
     order = np.lexsort((codes, owners))
-    same = (owners[order][1:] == owners[order][:-1]) & (codes[order][1:] == codes[order][:-1])
-    if same.any():
-        key = keys[int(order[1:][same][0])]
-        raise pa.ArrowInvalid(f"key {key} is twice in a map")
+    is_repeated = (owners[order][1:] == owners[order][:-1]) & (
+        codes[order][1:] == codes[order][:-1]
+    )
+    if is_repeated.any():
+        key = keys[int(order[1:][is_repeated][0])]
+        raise pa.ArrowInvalid(f"key {key} occurs twice in a map")
 
 
-def _make_map(arguments: Sequence[Values], of: pa.DataType) -> Values:
-    rows = rows_of(arguments)
+def _make_map(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    rows = row_count(arguments)
     arrays = [fill_rows(values, rows) for values in arguments]
     valid = valid_all(arrays)
     if valid is not None:
         arrays = [array.filter(pa.array(valid)) for array in arrays]
     keys, values = (Lists.of(array) for array in arrays)
-    if (keys.counts != values.counts).any():
-        row = int((keys.counts != values.counts).argmax())
-        raise pa.ArrowInvalid(f"{keys.counts[row]} keys and {values.counts[row]} values of a map")
-    _check_keys(keys.counts, keys.values)
-    counts = keys.counts
+    if (keys.lengths != values.lengths).any():
+        row = int((keys.lengths != values.lengths).argmax())
+        raise pa.ArrowInvalid(f"{keys.lengths[row]} keys and {values.lengths[row]} values of a map")
+    _check_keys(keys.lengths, keys.values)
+    counts = keys.lengths
     if valid is not None:
         counts = np.zeros(rows, np.int64)
-        counts[valid] = keys.counts
-    return list_array(of, counts, [keys.values, values.values], valid)
+        counts[valid] = keys.lengths
+    return list_array(result_type, counts, [keys.values, values.values], valid)
 
 
-def _map_part(place: int) -> Callable[[Sequence[Values], pa.DataType], Values]:
-    def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _map_part(part: int) -> Callable[[Sequence[Values], pa.DataType], Values]:
+    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         array = arguments[0]
         counts, parts = list_parts(array)
-        return list_array(of, counts, [parts[place]], valid_all([array]))
+        return list_array(result_type, counts, [parts[part]], valid_all([array]))
 
     return kernel
 
 
-def _map_entries(arguments: Sequence[Values], of: pa.DataType) -> Values:
-    return arguments[0].cast(of)
+def _map_entries(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    return arguments[0].cast(result_type)
 
 
-def _from_entries_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _from_entries_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
     require(name, arguments, 1, 1)
     entry = arguments[0].type.value_type if is_list(arguments[0].type) else pa.null()
     if not arrow.is_struct(entry) or entry.num_fields != 2:
@@ -158,23 +178,23 @@ def _from_entries_rule(name: str, arguments: Arguments, of: pa.DataType | None) 
     return arguments, pa.map_(entry.field(0).type, entry.field(1).type)
 
 
-def _from_entries(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _from_entries(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     lists = Lists.of(arguments[0])
     if lists.values.null_count:
         raise pa.ArrowInvalid("an entry of a map is NULL")
     keys, values = lists.values.flatten()
-    _check_keys(lists.counts, keys)
-    return list_array(of, lists.counts, [keys, values], lists.valid)
+    _check_keys(lists.lengths, keys)
+    return list_array(result_type, lists.lengths, [keys, values], lists.valid)
 
 
-def _map_size(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _map_size(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     array = arguments[0]
     valid = valid_all([array])
     return pa.array(list_parts(array)[0], mask=None if valid is None else ~valid)
 
 
 def _key_rule(result: pa.DataType | None) -> Rule:
-    def rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+    def rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
         require(name, arguments, 2, 2)
         value, key = arguments
         if not arrow.is_map(value.type):
@@ -187,31 +207,38 @@ def _key_rule(result: pa.DataType | None) -> Rule:
 
 
 def _find_key(arguments: Sequence[Values]) -> tuple[list[pa.Array], np.ndarray, np.ndarray]:
-    """Return the arguments as arrays, and for each map the place of its key, and if it has it."""
-    rows = rows_of(arguments)
+    """Look up a key in each map.
+
+    Returns:
+        The map and the key as arrays; the position of each map's entry among all entries, 0 if
+        there is none; and a mask of the maps that have the key.
+    """
+    rows = row_count(arguments)
     arrays = [fill_rows(values, rows) for values in arguments]
     counts, (keys, _) = list_parts(arrays[0])
     codec = Codecs().codec(keys.type)
-    codes, wanted = codec.encode(keys), codec.encode(arrays[1])
+    codes, wanted_codes = codec.encode(keys), codec.encode(arrays[1])
     owners = np.repeat(np.arange(rows), counts)
-    hits = np.flatnonzero(codes == wanted[owners])
-    places, found = np.zeros(rows, np.int64), np.zeros(rows, np.bool_)
-    places[owners[hits]], found[owners[hits]] = hits, True
-    return arrays, places, found
+    matches = np.flatnonzero(codes == wanted_codes[owners])
+    positions, has_key = np.zeros(rows, np.int64), np.zeros(rows, np.bool_)
+    positions[owners[matches]], has_key[owners[matches]] = matches, True
+    return arrays, positions, has_key
 
 
-def _map_value(arguments: Sequence[Values], of: pa.DataType) -> Values:
-    arrays, places, found = _find_key(arguments)
-    return list_parts(arrays[0])[1][1].take(pa.array(places, mask=~found))
+def _map_value(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    arrays, positions, has_key = _find_key(arguments)
+    return list_parts(arrays[0])[1][1].take(pa.array(positions, mask=~has_key))
 
 
-def _map_contains(arguments: Sequence[Values], of: pa.DataType) -> Values:
-    arrays, _, found = _find_key(arguments)
+def _map_contains(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    arrays, _, has_key = _find_key(arguments)
     valid = valid_all(arrays)
-    return pa.array(found, mask=None if valid is None else ~valid)
+    return pa.array(has_key, mask=None if valid is None else ~valid)
 
 
-def _map_concat_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _map_concat_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
     require(name, arguments, 1, None)
     if not all(arrow.is_map(a.type) for a in arguments):
         raise argument_error(name, arguments, "it takes maps")
@@ -219,22 +246,22 @@ def _map_concat_rule(name: str, arguments: Arguments, of: pa.DataType | None) ->
     return tuple(cast_to(a, target) for a in arguments), target
 
 
-def _map_concat(arguments: Sequence[Values], of: pa.DataType) -> Values:
-    rows = rows_of(arguments)
+def _map_concat(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    rows = row_count(arguments)
     arrays = [fill_rows(values, rows) for values in arguments]
     valid = valid_all(arrays)
-    pieces = [list_parts(array) for array in arrays]
-    owners = np.concatenate([np.repeat(np.arange(rows), counts) for counts, _ in pieces])
+    maps = [list_parts(array) for array in arrays]
+    owners = np.concatenate([np.repeat(np.arange(rows), counts) for counts, _ in maps])
     order = np.argsort(owners, kind="stable")
     if valid is not None:
         order = order[valid[owners[order]]]
     keys, values = (
-        pa.concat_arrays([parts[place] for _, parts in pieces]).take(pa.array(order))
-        for place in (0, 1)
+        pa.concat_arrays([parts[part] for _, parts in maps]).take(pa.array(order))
+        for part in (0, 1)
     )
     counts = np.bincount(owners[order], minlength=rows)
     _check_keys(counts, keys)
-    return list_array(of, counts, [keys, values], valid)
+    return list_array(result_type, counts, [keys, values], valid)
 
 
 FUNCTIONS = (

@@ -30,16 +30,16 @@ def _mask(
     if text is None:
         return None
 
-    def masked(character: str) -> str:
+    def mask_character(character: str) -> str:
         if character.isupper():
-            new = upper
+            replacement = upper
         elif character.islower():
-            new = lower
+            replacement = lower
         else:
-            new = digit if character.isdigit() else other
-        return character if new is None else new
+            replacement = digit if character.isdigit() else other
+        return character if replacement is None else replacement
 
-    return "".join(map(masked, text))
+    return "".join(map(mask_character, text))
 
 
 def _quote(text: str) -> str:

@@ -42,10 +42,10 @@ def write_text(values: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def format_scalar(scalar: pa.Scalar) -> str:
-    """Return a value as it is shown in error messages.
+    """Return a value as text for error messages.
 
-    The value is formatted by `write_text` if Python cannot represent it, for example a date in the
-    year 20000.
+    If Python cannot represent the value, for example a date in the year 20000, `write_text` formats
+    it.
     """
     try:
         return excerpt(scalar.as_py())
@@ -77,11 +77,13 @@ def _format_floats(values: pa.Array, target: pa.DataType) -> pa.Array:
     texts = floats.astype(str)
     if floats.dtype == np.float32:
         # For a float32, numpy writes 1e+10, and DuckDB writes all digits up to 1e+16.
-        long = np.char.find(texts, "e+") >= 0
-        long &= np.abs(floats) < np.float32(1e16)
-        whole = [np.format_float_positional(value, trim="0") for value in floats[long]]
+        needs_digits = np.char.find(texts, "e+") >= 0
+        needs_digits &= np.abs(floats) < np.float32(1e16)
+        digit_texts = [
+            np.format_float_positional(value, trim="0") for value in floats[needs_digits]
+        ]
         texts = texts.astype(object)
-        texts[long] = whole
+        texts[needs_digits] = digit_texts
     return pc.if_else(pc.is_valid(values), pa.array(texts, target), pa.scalar(None, target))
 
 
@@ -109,41 +111,42 @@ def _format_timestamps(values: pa.Array, target: pa.DataType) -> pa.Array:
 
 def _format_unusual_years(values: pa.Array, text: pa.Array, target: pa.DataType) -> pa.Array:
     """Return the text with years outside 1 to 9999 and infinities replaced by DuckDB's format."""
-    of = values.type
+    data_type = values.type
     ticks = ticks_of(values)
-    per_day = 1 if arrow.is_date32(of) else 86_400_000
-    if arrow.is_timestamp(of):
-        per_day = 86_400 * PER_SECOND[of.unit]
+    per_day = 1 if arrow.is_date32(data_type) else 86_400_000
+    if arrow.is_timestamp(data_type):
+        per_day = 86_400 * PER_SECOND[data_type.unit]
     days = ticks // per_day
-    unusual = (days < _FIRST_DAY) | (days > _LAST_DAY) | is_infinite(ticks, of)
+    unusual = (days < _FIRST_DAY) | (days > _LAST_DAY) | is_infinite(ticks, data_type)
     if not unusual.any():
         return text
-    formatted = [_format_moment(int(tick), of) for tick in ticks[unusual]]
+    formatted = [_format_timestamp(int(tick), data_type) for tick in ticks[unusual]]
     return pc.replace_with_mask(text, pa.array(unusual), pa.array(formatted, target))
 
 
-def _format_moment(tick: int, of: pa.DataType) -> str:
+def _format_timestamp(tick: int, data_type: pa.DataType) -> str:
     """Format a date or timestamp of any year."""
-    if bool(is_infinite(np.array([tick]), of)[0]):
+    if bool(is_infinite(np.array([tick]), data_type)[0]):
         return "infinity" if tick > 0 else "-infinity"
-    per_second = PER_SECOND[of.unit] if arrow.is_timestamp(of) else 1000
-    per_day = 1 if arrow.is_date32(of) else 86_400 * per_second
+    per_second = PER_SECOND[data_type.unit] if arrow.is_timestamp(data_type) else 1000
+    per_day = 1 if arrow.is_date32(data_type) else 86_400 * per_second
     days, ticks_of_day = divmod(tick, per_day)
     date = np.datetime64(days, "D")
     month = date.astype("datetime64[M]")
     year = int(month.astype("datetime64[Y]").astype(np.int64)) + 1970
-    number = int(month.astype(np.int64)) % 12 + 1
+    month_of_year = int(month.astype(np.int64)) % 12 + 1
     day = int((date - month.astype("datetime64[D]")).astype(np.int64)) + 1
-    text = f"{year if year > 0 else 1 - year:04}-{number:02}-{day:02}{'' if year > 0 else ' (BC)'}"
-    if not arrow.is_timestamp(of):
+    era = "" if year > 0 else " (BC)"
+    text = f"{year if year > 0 else 1 - year:04}-{month_of_year:02}-{day:02}{era}"
+    if not arrow.is_timestamp(data_type):
         return text
     seconds, fraction = divmod(ticks_of_day, per_second)
     clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
     digits = f"{fraction:0{len(str(per_second)) - 1}}".rstrip("0") if fraction else ""
-    zone = "" if of.tz is None else "+00"
+    zone = "" if data_type.tz is None else "+00"
     return f"{text} {clock}{'.' if digits else ''}{digits}{zone}"
 
 
 def _strip_trailing_zeros(text: pa.Array) -> pa.Array:
-    whole = pc.replace_substring_regex(text, r"\.0+$", "")
-    return pc.replace_substring_regex(whole, r"(\.\d*?)0+$", r"\1")
+    without_zero_fraction = pc.replace_substring_regex(text, r"\.0+$", "")
+    return pc.replace_substring_regex(without_zero_fraction, r"(\.\d*?)0+$", r"\1")

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pyarrow import types as arrow
 
 from circuits.plan.expressions import Expression
-from circuits.types.functions.argument_rows import by_constants, fill_rows
+from circuits.types.functions.argument_rows import by_constants, fill_rows, row_count
 from circuits.types.functions.coercion import cast_to
 from circuits.types.functions.function import (
     Arguments,
@@ -44,17 +44,17 @@ __all__ = ["FUNCTIONS", "text_rule"]
 MAX_CHARACTERS: Final = 2**31
 
 
-def text_rule(kinds: str, least: int, result: pa.DataType | None = None) -> Rule:
-    """Return a type rule.
+def text_rule(kinds: str, min_count: int, result: pa.DataType | None = None) -> Rule:
+    """Return a type rule for arguments of text and integers.
 
     Args:
         kinds: A letter per argument: ``t`` for text, ``i`` for an integer. The first is ``t``.
-        least: The least number of arguments.
+        min_count: The least number of arguments.
         result: The type of the result; None for the type of the first argument.
     """
 
-    def rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
-        require(name, arguments, least, len(kinds))
+    def rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
+        require(name, arguments, min_count, len(kinds))
         typed = tuple(
             _cast_argument(name, arguments, argument, kind)
             for argument, kind in zip(arguments, kinds, strict=False)
@@ -76,24 +76,26 @@ def _cast_argument(name: str, arguments: Arguments, argument: Expression, kind: 
     return argument
 
 
-def _concat_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _concat_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
     require(name, arguments, 1, None)
     texts = tuple(a if is_text(a.type) else cast_to(a, pa.string()) for a in arguments)
     target = plain(common_type(text.type for text in texts))
     return tuple(cast_to(text, target) for text in texts), target
 
 
-def _concat(arguments: Sequence[Values], of: pa.DataType) -> Values:
-    rows = max(len(values) for values in arguments if isinstance(values, pa.Array))
+def _concat(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    rows = row_count(arguments)
     if sum(upper_bound(values, rows) for values in arguments) > MAX_STRING_BYTES:
         check_lengths(np.sum([byte_lengths(values, rows) for values in arguments], axis=0))
-    return pc.binary_join_element_wise(*arguments, pa.scalar("", of))
+    return pc.binary_join_element_wise(*arguments, pa.scalar("", result_type))
 
 
 def _unary_kernel(function: Callable[..., Any], **options: Any) -> Kernel:
-    def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         result = function(arguments[0], **options)
-        return result if result.type == of else pc.cast(result, of)
+        return result if result.type == result_type else pc.cast(result, result_type)
 
     return kernel
 
@@ -144,9 +146,9 @@ def _replace(values: pa.Array, pattern: str, replacement: str) -> pa.Array:
         return values
     old, new = len(pattern.encode()), len(replacement.encode())
     if new > old and upper_bound(values, len(values)) // old * new > MAX_STRING_BYTES:
-        found = pc.fill_null(pc.count_substring(values, pattern=pattern), 0)
-        count = np.asarray(found.to_numpy(), np.int64)
-        check_lengths(byte_lengths(values, len(values)) + count * (new - old))
+        match_counts = pc.fill_null(pc.count_substring(values, pattern=pattern), 0)
+        replacements = np.asarray(match_counts.to_numpy(), np.int64)
+        check_lengths(byte_lengths(values, len(values)) + replacements * (new - old))
     return pc.replace_substring(values, pattern=pattern, replacement=replacement)
 
 
@@ -173,8 +175,8 @@ def _split_part(values: pa.Array, separator: str, index: int) -> pa.Array:
     position = index - 1 if index > 0 else counts + index
     exists = (position >= 0) & (position < counts)
     offsets = parts.offsets.to_numpy()[:-1].astype(np.int64)
-    chosen = parts.values.take(pa.array(np.where(exists, offsets + position, 0), mask=~exists))
-    return pc.if_else(pc.is_valid(values), pc.fill_null(chosen, ""), None)
+    selected = parts.values.take(pa.array(np.where(exists, offsets + position, 0), mask=~exists))
+    return pc.if_else(pc.is_valid(values), pc.fill_null(selected, ""), None)
 
 
 def _pad_kernel(*, before: bool) -> Kernel:
@@ -186,13 +188,15 @@ def _pad_kernel(*, before: bool) -> Kernel:
             raise pa.ArrowInvalid(
                 f"the padding is empty, but {missing.max()} characters are missing"
             )
-        cut = _slice(values, 0, length)
-        distinct, which = np.unique(np.minimum(missing, MAX_STRING_BYTES + 1), return_inverse=True)
+        shortened = _slice(values, 0, length)
+        distinct, distinct_index = np.unique(
+            np.minimum(missing, MAX_STRING_BYTES + 1), return_inverse=True
+        )
         added_bytes = np.array([_padding_bytes(padding, int(n)) for n in distinct], np.int64)
-        check_lengths(byte_lengths(cut, len(cut)) + added_bytes[which])
-        pieces = [(padding * (int(n) // max(len(padding), 1) + 1))[: int(n)] for n in distinct]
-        added = pa.array(pieces, values.type).take(pa.array(which))
-        pair = (added, cut) if before else (cut, added)
+        check_lengths(byte_lengths(shortened, len(shortened)) + added_bytes[distinct_index])
+        paddings = [(padding * (int(n) // max(len(padding), 1) + 1))[: int(n)] for n in distinct]
+        added = pa.array(paddings, values.type).take(pa.array(distinct_index))
+        pair = (added, shortened) if before else (shortened, added)
         return pc.binary_join_element_wise(*pair, pa.scalar("", values.type))
 
     return by_constants(pad)
@@ -206,8 +210,8 @@ def _padding_bytes(padding: str, characters: int) -> int:
     return repetitions * len(padding.encode()) + len(padding[:remainder].encode())
 
 
-def _repeat(arguments: Sequence[Values], of: pa.DataType) -> Values:
-    rows = max(len(values) for values in arguments if isinstance(values, pa.Array))
+def _repeat(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    rows = row_count(arguments)
     text, count = (fill_rows(values, rows) for values in arguments)
     lengths = byte_lengths(text, rows)
     times = np.asarray(pc.fill_null(count, 0).to_numpy(), np.int64)

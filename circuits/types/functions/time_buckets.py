@@ -6,7 +6,7 @@
     month_bucket(t, months, offset)   the same, in months since January 1970
 
 All amounts are literals, in the unit of the values: days of a date, ticks of a timestamp, and 1 of
-an integer. The buckets of timestamps with a time zone are those of UTC. An infinite moment remains
+an integer. The buckets of timestamps with a time zone are those of UTC. An infinite value remains
 infinite.
 """
 
@@ -22,7 +22,7 @@ from pyarrow import types as arrow
 from circuits.plan.expressions import Expression, Literal
 from circuits.types.functions.argument_rows import fill_rows
 from circuits.types.functions.coercion import cast_to
-from circuits.types.functions.dates import as_moment
+from circuits.types.functions.dates import as_date_or_timestamp
 from circuits.types.functions.function import (
     Arguments,
     Function,
@@ -44,22 +44,24 @@ def _amounts(name: str, arguments: Arguments, count: int) -> tuple[Expression, .
     return tuple(cast_to(amount, pa.int64()) for amount in arguments[1:])
 
 
-def _bucket_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _bucket_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
     size, offset = _amounts(name, arguments, 2)
     if isinstance(size, Literal) and size.value <= 0:
         raise argument_error(name, arguments, "the size of a bucket is 1 or more")
     value = arguments[0]
     if arrow.is_integer(value.type):
         return (cast_to(value, pa.int64()), size, offset), pa.int64()
-    value = as_moment(name, arguments, value)
+    value = as_date_or_timestamp(name, arguments, value)
     return (value, size, offset), value.type
 
 
-def _month_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> TypedArguments:
+def _month_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     size, offset = _amounts(name, arguments, 2)
     if isinstance(size, Literal) and size.value <= 0:
         raise argument_error(name, arguments, "the size of a bucket is 1 month or more")
-    value = as_moment(name, arguments, arguments[0])
+    value = as_date_or_timestamp(name, arguments, arguments[0])
     return (value, size, offset), value.type
 
 
@@ -79,10 +81,16 @@ def _literals(values: Sequence[Values]) -> list[int]:
     return [(v[0] if isinstance(v, pa.Array) else v).as_py() for v in values]
 
 
-def _with_ticks(values: pa.Array, ticks: Int64s, old: Int64s) -> Values:
-    """Return new ticks as values of the same type; NULLs and infinities are unchanged."""
+def _with_ticks(values: pa.Array, ticks: Int64s, original_ticks: Int64s) -> Values:
+    """Return ticks as values of the type of ``values``; NULLs and infinities are unchanged.
+
+    Args:
+        values: The original values.
+        ticks: The new ticks.
+        original_ticks: The ticks of ``values``.
+    """
     if not arrow.is_integer(values.type):
-        ticks = np.where(is_infinite(old, values.type), old, ticks)
+        ticks = np.where(is_infinite(original_ticks, values.type), original_ticks, ticks)
         limit = 2**31 - 1 if arrow.is_date32(values.type) else INFINITE
         if (np.abs(ticks) > limit).any():
             raise pa.ArrowInvalid(f"the result is out of range of {values.type}")
@@ -93,7 +101,7 @@ def _with_ticks(values: pa.Array, ticks: Int64s, old: Int64s) -> Values:
     return array.view(values.type)
 
 
-def _bucket(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _bucket(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     values = _rows(arguments)
     size, offset = _literals(arguments[1:])
     ticks = ticks_of(values)
@@ -105,14 +113,14 @@ def _bucket(arguments: Sequence[Values], of: pa.DataType) -> Values:
     return _with_ticks(values, finite - (finite - offset % size) % size, ticks)
 
 
-def _months(arguments: Sequence[Values], of: pa.DataType) -> Values:
+def _months(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     values = _rows(arguments)
     size, offset = _literals(arguments[1:])
     ticks = ticks_of(values)
     infinite = _infinite(values, ticks)
     unit = "D" if arrow.is_date32(values.type) else values.type.unit
-    moments = np.where(infinite, 0, ticks).astype(f"datetime64[{unit}]")
-    month = moments.astype("datetime64[M]").astype(np.int64)
+    timestamps = np.where(infinite, 0, ticks).astype(f"datetime64[{unit}]")
+    month = timestamps.astype("datetime64[M]").astype(np.int64)
     month -= (month - offset) % size
     starts = month.astype("datetime64[M]").astype(f"datetime64[{unit}]").astype(np.int64)
     return _with_ticks(values, starts, ticks)

@@ -68,15 +68,15 @@ def read_date(values: pa.Array, *, lenient: bool = False) -> pa.Array:
     if parsed is not None:
         return parsed
     parts = _Parts(values, _STAMP)
-    days, good = _days(parts)
-    _, _, clock = _clock(parts)
-    special, which = _special(values)
-    good &= clock | ~parts.has("time")
-    good &= (days > -MAX_DAY) & (days < MAX_DAY)
-    days = np.where(special, np.clip(which, -MAX_DAY, MAX_DAY), days)
-    good |= special
-    valid = _check(values, good, "date32", lenient)
-    array = pa.array(np.where(good, days, 0).astype(np.int32), pa.int32())
+    days, is_valid = _days(parts)
+    _, _, is_valid_time = _clock(parts)
+    is_special, special_ticks = _special(values)
+    is_valid &= is_valid_time | ~parts.has("time")
+    is_valid &= (days > -MAX_DAY) & (days < MAX_DAY)
+    days = np.where(is_special, np.clip(special_ticks, -MAX_DAY, MAX_DAY), days)
+    is_valid |= is_special
+    valid = _check(values, is_valid, "date32", lenient)
+    array = pa.array(np.where(is_valid, days, 0).astype(np.int32), pa.int32())
     return _with_nulls(array, valid).view(pa.date32())
 
 
@@ -91,37 +91,37 @@ def read_timestamp(values: pa.Array, target: pa.DataType, *, lenient: bool = Fal
         if parsed is not None:
             return parsed
     parts = _Parts(values, _STAMP)
-    days, good = _days(parts)
-    micros, nanos, clock = _clock(parts)
-    timed = parts.has("time")
+    days, is_valid = _days(parts)
+    micros, nanos, is_valid_time = _clock(parts)
+    has_time = parts.has("time")
     # Blanks at the end of a bare date belong to dates only.
-    good &= np.where(timed, clock, parts.text("rest") == "")
-    good &= (days >= -MAX_DAY_US) & (days <= MAX_DAY_US)
-    days, micros = np.where(good, days, 0), np.where(good & timed, micros, 0)
-    start = days * DAY_US
-    good &= micros < INFINITE - np.maximum(start, 0)
-    stamps = start + np.where(good, micros, 0)
-    special, which = _special(values)
-    local = None
+    is_valid &= np.where(has_time, is_valid_time, parts.text("rest") == "")
+    is_valid &= (days >= -MAX_DAY_US) & (days <= MAX_DAY_US)
+    days, micros = np.where(is_valid, days, 0), np.where(is_valid & has_time, micros, 0)
+    midnight = days * DAY_US
+    is_valid &= micros < INFINITE - np.maximum(midnight, 0)
+    ticks_us = midnight + np.where(is_valid, micros, 0)
+    is_special, special_ticks = _special(values)
+    is_local = None
     if target.tz is not None:
         offset, has_offset = _offset(parts)
-        shifted = stamps - offset
-        good &= ~has_offset | ((shifted > stamps) == (offset < 0)) | (offset == 0)
-        good &= np.abs(shifted) < INFINITE
-        stamps = shifted
-        local = ~has_offset & ~parts.has("zone") & ~special if target.tz != "UTC" else None
-    ticks, fits = to_unit(stamps, "us", target.unit)
+        shifted = ticks_us - offset
+        is_valid &= ~has_offset | ((shifted > ticks_us) == (offset < 0)) | (offset == 0)
+        is_valid &= np.abs(shifted) < INFINITE
+        ticks_us = shifted
+        is_local = ~has_offset & ~parts.has("zone") & ~is_special if target.tz != "UTC" else None
+    ticks, fits = to_unit(ticks_us, "us", target.unit)
     if target.unit == "ns":
-        ticks = ticks + np.where(fits & timed, nanos, 0)
+        ticks = ticks + np.where(fits & has_time, nanos, 0)
         fits &= (ticks > -INFINITE) & (ticks < INFINITE)
-    ticks = np.where(special, which, ticks)
-    valid = _check(values, (good & fits) | special, str(target), lenient)
+    ticks = np.where(is_special, special_ticks, ticks)
+    valid = _check(values, (is_valid & fits) | is_special, str(target), lenient)
     array = _with_nulls(pa.array(ticks, pa.int64()), valid)
-    if local is None or not local.any():
+    if is_local is None or not is_local.any():
         return array.view(target)
-    naive = pc.if_else(pa.array(local), array, None).view(pa.timestamp(target.unit))
+    naive = pc.if_else(pa.array(is_local), array, None).view(pa.timestamp(target.unit))
     localized = pc.assume_timezone(naive, target.tz).view(pa.int64())
-    return pc.if_else(pa.array(local), localized, array).view(target)
+    return pc.if_else(pa.array(is_local), localized, array).view(target)
 
 
 def read_time(values: pa.Array, target: pa.DataType, *, lenient: bool = False) -> pa.Array:
@@ -130,24 +130,28 @@ def read_time(values: pa.Array, target: pa.DataType, *, lenient: bool = False) -
     A text that is neither a time nor a timestamp is NULL if ``lenient``, else ArrowInvalid.
     """
     parts = _Parts(values, _CLOCK)
-    micros, nanos, good = _clock(parts)
+    micros, nanos, is_valid = _clock(parts)
     stamp = _Parts(values, _STAMP)
-    dated = stamp.found & ~parts.found
-    if dated.any():
+    has_date = stamp.is_match & ~parts.is_match
+    if has_date.any():
         days, is_stamp = _days(stamp)
-        stamp_micros, stamp_nanos, clock = _clock(stamp)
-        is_stamp &= np.where(stamp.has("time"), clock, stamp.text("rest") == "")
+        stamp_micros, stamp_nanos, is_valid_time = _clock(stamp)
+        is_stamp &= np.where(stamp.has("time"), is_valid_time, stamp.text("rest") == "")
         is_stamp &= (days >= -MAX_DAY_US) & (days <= MAX_DAY_US)
         is_stamp &= stamp_micros < INFINITE - np.maximum(np.where(is_stamp, days, 0) * DAY_US, 0)
         stamp_micros = np.where(stamp.has("time"), stamp_micros % DAY_US, 0)
-        micros = np.where(dated, stamp_micros, micros)
-        nanos = np.where(dated, stamp_nanos, nanos)
-        good |= dated & is_stamp
-    good &= micros < DAY_US
-    valid = _check(values, good, str(target), lenient)
+        micros = np.where(has_date, stamp_micros, micros)
+        nanos = np.where(has_date, stamp_nanos, nanos)
+        is_valid |= has_date & is_stamp
+    is_valid &= micros < DAY_US
+    valid = _check(values, is_valid, str(target), lenient)
     per_second = PER_SECOND[target.unit]
-    whole = np.where(good, micros, 0)
-    ticks = whole * 1000 + nanos if target.unit == "ns" else whole // (10**6 // per_second)
+    valid_micros = np.where(is_valid, micros, 0)
+    ticks = (
+        valid_micros * 1000 + nanos
+        if target.unit == "ns"
+        else valid_micros // (10**6 // per_second)
+    )
     width = pa.int32() if target.bit_width == 32 else pa.int64()
     return _with_nulls(pa.array(ticks).cast(width), valid).view(target)
 
@@ -169,8 +173,8 @@ class _Parts:
     def __init__(self, values: pa.Array, pattern: str) -> None:
         # RE2 accepts Python's syntax for named groups, and (?i:...).
         self._struct = pc.extract_regex(values, pattern=pattern)
-        self.found: Bools = _mask(pc.is_valid(self._struct))
-        self._valid = pa.array(self.found)
+        self.is_match: Bools = _mask(pc.is_valid(self._struct))
+        self._valid = pa.array(self.is_match)
 
     def text(self, name: str) -> npt.NDArray[Any]:
         """Return one group of each text, empty if the text does not have it."""
@@ -193,16 +197,16 @@ class _Parts:
 def _days(parts: _Parts) -> tuple[Int64s, Bools]:
     """Return days since 1970, and a mask of the texts whose date exists."""
     year, month, day = (parts.number(name) for name in ("year", "month", "day"))
-    negative, before_christ = parts.has("sign"), parts.has("bc")
-    good = parts.found & (parts.text("sep") == parts.text("sep2"))
-    good &= ~before_christ | (~negative & (year > 0))
-    year = np.where(negative, -year, np.where(before_christ, 1 - year, year))
-    good &= (month >= 1) & (month <= 12) & (day >= 1) & (np.abs(year) < 6_000_000)
-    months = np.where(good, (year - 1970) * 12 + month - 1, 0)
+    is_negative, is_before_christ = parts.has("sign"), parts.has("bc")
+    is_valid = parts.is_match & (parts.text("sep") == parts.text("sep2"))
+    is_valid &= ~is_before_christ | (~is_negative & (year > 0))
+    year = np.where(is_negative, -year, np.where(is_before_christ, 1 - year, year))
+    is_valid &= (month >= 1) & (month <= 12) & (day >= 1) & (np.abs(year) < 6_000_000)
+    months = np.where(is_valid, (year - 1970) * 12 + month - 1, 0)
     first = months.astype("datetime64[M]").astype("datetime64[D]")
-    days = first + np.where(good, day - 1, 0)
-    good &= days.astype("datetime64[M]").astype(np.int64) == months
-    return days.astype(np.int64), good
+    days = first + np.where(is_valid, day - 1, 0)
+    is_valid &= days.astype("datetime64[M]").astype(np.int64) == months
+    return days.astype(np.int64), is_valid
 
 
 def _clock(parts: _Parts) -> tuple[Int64s, Int64s, Bools]:
@@ -211,43 +215,43 @@ def _clock(parts: _Parts) -> tuple[Int64s, Int64s, Bools]:
     part = parts.text("part")
     digits_of_nanos = pa.array([digits[:9].ljust(9, "0") for digits in part], pa.string())
     nanos = np.asarray(pc.cast(digits_of_nanos, pa.int64()).to_numpy(), np.int64)
-    good = parts.found & (minute < 60) & (second < 60) & (hour <= 24)
-    good &= (hour < 24) | ((minute == 0) & (second == 0) & (nanos == 0))
-    hour = np.where(good, hour, 0)
+    is_valid = parts.is_match & (minute < 60) & (second < 60) & (hour <= 24)
+    is_valid &= (hour < 24) | ((minute == 0) & (second == 0) & (nanos == 0))
+    hour = np.where(is_valid, hour, 0)
     micros = ((hour * 60 + minute) * 60 + second) * 10**6 + nanos // 1000
-    return micros, nanos % 1000, good
+    return micros, nanos % 1000, is_valid
 
 
 def _offset(parts: _Parts) -> tuple[Int64s, Bools]:
     """Return UTC offsets in microseconds, and a mask of the texts that have an offset."""
     hours, minutes, seconds = (parts.number(n) for n in ("hours", "minutes", "seconds"))
-    ahead = ((hours * 60 + minutes) * 60 + seconds) * 10**6
+    offset = ((hours * 60 + minutes) * 60 + seconds) * 10**6
     side = parts.text("side")
-    return np.where(side == "-", -ahead, ahead), side != ""
+    return np.where(side == "-", -offset, offset), side != ""
 
 
 def _special(values: pa.Array) -> tuple[Bools, Int64s]:
     """Return a mask of the texts that are special values (``inf``, ``epoch``), and their ticks."""
     parts = _Parts(values, _SPECIAL)
-    if not parts.found.any():
-        return parts.found, np.zeros(len(values), np.int64)
+    if not parts.is_match.any():
+        return parts.is_match, np.zeros(len(values), np.int64)
     names = np.array([name.lower() for name in parts.text("name")], dtype=object)
     infinite = np.where(parts.has("sign"), -INFINITE, INFINITE)
-    return parts.found, np.where(names == "epoch", 0, infinite)
+    return parts.is_match, np.where(names == "epoch", 0, infinite)
 
 
 def _with_nulls(array: pa.Array, valid: Bools) -> pa.Array:
     return array if valid.all() else pc.if_else(pa.array(valid), array, None)
 
 
-def _check(values: pa.Array, good: Bools, type_name: str, lenient: bool) -> Bools:
+def _check(values: pa.Array, is_valid: Bools, type_name: str, lenient: bool) -> Bools:
     """Return a mask of the valid values; ArrowInvalid if a text is invalid, unless ``lenient``."""
-    wrong = ~good & _mask(pc.is_valid(values))
-    if wrong.any() and not lenient:
+    is_wrong = ~is_valid & _mask(pc.is_valid(values))
+    if is_wrong.any() and not lenient:
         raise pa.ArrowInvalid(
-            f"{values[int(wrong.argmax())].as_py()!r} cannot be parsed as {type_name}"
+            f"{values[int(is_wrong.argmax())].as_py()!r} cannot be parsed as {type_name}"
         )
-    return good & _mask(pc.is_valid(values))
+    return is_valid & _mask(pc.is_valid(values))
 
 
 def _mask(array: pa.Array) -> Bools:

@@ -6,7 +6,7 @@ number of each type and its negative are infinities, which remain infinite in ev
 ::
 
     date -> timestamp       midnight; ArrowInvalid outside the years -290308 to 294247
-    timestamp -> date       the day that contains the moment, also before 1970
+    timestamp -> date       the day that contains the timestamp, also before 1970
     to a finer unit         multiplied; ArrowInvalid if the result exceeds 64 bits
     to a coarser unit       rounded to the nearest, half away from 1970
 """
@@ -52,9 +52,9 @@ def ticks_of(values: pa.Array) -> Int64s:
     return np.asarray(numbers.to_numpy(zero_copy_only=False)).astype(np.int64, copy=False)
 
 
-def is_infinite(ticks: Int64s, of: pa.DataType) -> Bools:
+def is_infinite(ticks: Int64s, data_type: pa.DataType) -> Bools:
     """Return a mask of the integers of a date or timestamp type that are infinities."""
-    mask: Bools = np.abs(ticks) == (MAX_DAY if arrow.is_date32(of) else INFINITE)
+    mask: Bools = np.abs(ticks) == (MAX_DAY if arrow.is_date32(data_type) else INFINITE)
     return mask
 
 
@@ -71,24 +71,24 @@ def to_unit(ticks: Int64s, source: str, target: str) -> tuple[Int64s, Bools]:
         The ticks, and a mask of those that fit 64 bits.
     """
     infinite = np.abs(ticks) == INFINITE
-    old, new = PER_SECOND[source], PER_SECOND[target]
-    if new >= old:
-        factor = new // old
+    source_per_second, target_per_second = PER_SECOND[source], PER_SECOND[target]
+    if target_per_second >= source_per_second:
+        factor = target_per_second // source_per_second
         fits = np.abs(ticks) <= (INFINITE - 1) // factor
         converted = np.where(fits, ticks, 0) * factor
     else:
-        size = old // new
+        ratio = source_per_second // target_per_second
         fits = np.ones(len(ticks), np.bool_)
-        quotient, remainder = np.abs(ticks) // size, np.abs(ticks) % size
-        converted = np.sign(ticks) * (quotient + (2 * remainder >= size))
+        quotient, remainder = np.abs(ticks) // ratio, np.abs(ticks) % ratio
+        converted = np.sign(ticks) * (quotient + (2 * remainder >= ratio))
     return np.where(infinite, ticks, converted), fits | infinite
 
 
 def convert_unit(values: pa.Array, target: pa.DataType) -> pa.Array:
-    """Cast dates or timestamps to another of these types, with the same local time.
+    """Cast dates or timestamps to another date or timestamp type, with the same local time.
 
     Raises:
-        ArrowInvalid: The target cannot represent a moment.
+        ArrowInvalid: The target cannot represent a value.
     """
     source = values.type
     ticks = ticks_of(values)
@@ -96,8 +96,8 @@ def convert_unit(values: pa.Array, target: pa.DataType) -> pa.Array:
     if arrow.is_date(source):
         fits = infinite | (np.abs(ticks) <= MAX_DAY_US)
         days = np.where(fits & ~infinite, ticks, 0)
-        result, fine = to_unit(days * DAY_US, "us", target.unit)
-        fits &= fine
+        result, fits_unit = to_unit(days * DAY_US, "us", target.unit)
+        fits &= fits_unit
         result = np.where(infinite, np.sign(ticks) * INFINITE, result)
     elif arrow.is_date(target):
         micros, fits = to_unit(ticks, source.unit, "us")
@@ -119,13 +119,17 @@ def clock_of(values: pa.Array, target: pa.DataType) -> pa.Array:
     # From nanoseconds to nanoseconds nothing is lost; in all other cases, the time is first rounded
     # to microseconds.
     unit = "ns" if source.unit == target.unit == "ns" else "us"
-    moments, fits = to_unit(ticks, source.unit, unit)
+    rounded_ticks, fits = to_unit(ticks, source.unit, unit)
     _check(values, fits & ~is_infinite(ticks, source), target)
-    of_day = moments % (86_400 * PER_SECOND[unit])
-    new, old = PER_SECOND[target.unit], PER_SECOND[unit]
-    of_day = of_day * (new // old) if new >= old else of_day // (old // new)
+    ticks_of_day = rounded_ticks % (86_400 * PER_SECOND[unit])
+    target_per_second, source_per_second = PER_SECOND[target.unit], PER_SECOND[unit]
+    ticks_of_day = (
+        ticks_of_day * (target_per_second // source_per_second)
+        if target_per_second >= source_per_second
+        else ticks_of_day // (source_per_second // target_per_second)
+    )
     width = pa.int32() if target.bit_width == 32 else pa.int64()
-    array = pa.array(of_day).cast(width)
+    array = pa.array(ticks_of_day).cast(width)
     if values.null_count:
         array = pc.if_else(pc.is_valid(values), array, None)
     return array.view(target)

@@ -22,7 +22,13 @@ __all__ = ["FUNCTIONS"]
 def floats(
     function: Callable[..., Any], domain: Callable[..., Any] | None = None
 ) -> Callable[..., pa.Array]:
-    """Return a function of Arrow columns from one of numpy arrays; NULL outside ``domain``."""
+    """Convert a function of float64 arrays to a function of Arrow columns.
+
+    Args:
+        function: The function.
+        domain: Returns a mask of the rows for which the function is defined; the result for the
+            other rows is NULL. None if the function is defined for all rows.
+    """
 
     def apply(*columns: pa.Array) -> pa.Array:
         valid = np.ones(len(columns[0]), np.bool_)
@@ -31,10 +37,10 @@ def floats(
             valid &= np.asarray(column.is_valid().to_numpy(zero_copy_only=False), np.bool_)
             arrays.append(pc.fill_null(column, 1.0).to_numpy(zero_copy_only=False))
         with np.errstate(all="ignore"):
-            found = np.asarray(function(*arrays), np.float64)
+            results = np.asarray(function(*arrays), np.float64)
             if domain is not None:
                 valid &= domain(*arrays)
-        return pa.array(found, pa.float64(), mask=~valid, from_pandas=False)
+        return pa.array(results, pa.float64(), mask=~valid, from_pandas=False)
 
     return apply
 

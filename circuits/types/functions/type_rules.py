@@ -1,10 +1,14 @@
 """Types of expressions: families of types, the common type of two types, types of aggregates.
 
-The common type of two types can represent every value of both. For integers it is the wider type,
-for an integer and a decimal a decimal with enough digits for both, for a float and any other number
-float64 (the only lossy case, as in SQL), for timestamps the type with the finer unit, and for the
-null type the other type. Text is never a number or a date, and a bool is never a number, except by
-an explicit cast.
+The common type of two types can represent every value of both:
+
+- for two integers, the wider type;
+- for an integer and a decimal, a decimal with enough digits for both;
+- for a float and any other number, float64 (the only case that loses digits, as in SQL);
+- for two timestamps, the type with the finer unit;
+- for the null type and another type, the other type.
+
+Text is never a number or a date, and a bool is never a number; that needs an explicit cast.
 
 Deviations from DuckDB: the common type of uint64 and a signed integer is decimal(20, 0), not a
 128-bit integer; decimals that together need more than 38 digits become decimal256 (DuckDB drops
@@ -52,42 +56,42 @@ _SIGNED = {1: pa.int8(), 2: pa.int16(), 4: pa.int32(), 8: pa.int64()}
 _UNITS = ("s", "ms", "us", "ns")
 
 
-def is_text(of: pa.DataType) -> bool:
+def is_text(data_type: pa.DataType) -> bool:
     """Return True for a string type."""
-    return family_of(of) is Family.STRING
+    return family_of(data_type) is Family.STRING
 
 
-def is_binary(of: pa.DataType) -> bool:
+def is_binary(data_type: pa.DataType) -> bool:
     """Return True for a binary type."""
-    return family_of(of) is Family.BINARY
+    return family_of(data_type) is Family.BINARY
 
 
-def is_number(of: pa.DataType) -> bool:
+def is_number(data_type: pa.DataType) -> bool:
     """Return True for an integer, a decimal or a float; a bool is not a number."""
-    return family_of(of) in NUMBERS
+    return family_of(data_type) in NUMBERS
 
 
-def is_temporal(of: pa.DataType) -> bool:
+def is_temporal(data_type: pa.DataType) -> bool:
     """Return True for a date or a timestamp."""
-    return family_of(of) in (Family.DATE, Family.TIMESTAMP)
+    return family_of(data_type) in (Family.DATE, Family.TIMESTAMP)
 
 
-def plain(of: pa.DataType) -> pa.DataType:
+def plain(data_type: pa.DataType) -> pa.DataType:
     """Return the type in which kernels compute with values of a type.
 
     >>> plain(pa.decimal64(15, 2)), plain(pa.string_view()), plain(pa.int8())
     (Decimal128Type(decimal128(15, 2)), DataType(large_string), DataType(int8))
     """
-    return type_row(of).plain(of)
+    return type_row(data_type).plain(data_type)
 
 
-def digits_of(of: pa.DataType) -> tuple[int, int]:
+def digits_of(data_type: pa.DataType) -> tuple[int, int]:
     """Return precision and scale of the decimal that can represent an integer or decimal type."""
-    if arrow.is_decimal(of):
-        return of.precision, of.scale
-    digits = type_row(of).digits
+    if arrow.is_decimal(data_type):
+        return data_type.precision, data_type.scale
+    digits = type_row(data_type).digits
     if not digits:
-        raise KeyError(of)
+        raise KeyError(data_type)
     return digits, 0
 
 
@@ -144,7 +148,10 @@ def _common(left: pa.DataType, right: pa.DataType) -> pa.DataType:
 
 def _common_nested(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     """Return the common type of two nested types of one kind; fields are matched by position."""
-    kinds = [(arrow.is_struct(of), arrow.is_map(of), len(part_types(of))) for of in (left, right)]
+    kinds = [
+        (arrow.is_struct(data_type), arrow.is_map(data_type), len(part_types(data_type)))
+        for data_type in (left, right)
+    ]
     if kinds[0] != kinds[1]:
         return None
     pairs = zip(part_types(left), part_types(right), strict=True)
@@ -181,13 +188,13 @@ def _common_temporal(left: pa.DataType, right: pa.DataType) -> pa.DataType:
             f"{left} and {right} have no common type: one has a time zone, the other has none; "
             "cast one of them"
         )
-    units = [of.unit for of in (left, right) if arrow.is_timestamp(of)]
+    units = [data_type.unit for data_type in (left, right) if arrow.is_timestamp(data_type)]
     zone = _zone(left) if arrow.is_timestamp(left) else _zone(right)
     return pa.timestamp(reduce(_finer, units), zone)
 
 
-def _zone(of: pa.DataType) -> str | None:
-    return cast("str | None", of.tz) if arrow.is_timestamp(of) else None
+def _zone(data_type: pa.DataType) -> str | None:
+    return cast("str | None", data_type.tz) if arrow.is_timestamp(data_type) else None
 
 
 def _finer(left: str, right: str) -> str:

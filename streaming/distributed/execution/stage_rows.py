@@ -1,7 +1,7 @@
 """Pack the rows of all relations of a stage into one table, and unpack them in a cell.
 
-A stage is one operator distributed over cells; it reads relations of other stages or inputs. ::
-
+A stage is one operator distributed over cells; it reads relations of other stages or inputs. The
+table has the columns of all its relations::
 
     __relation | c0_0 c0_1 … of the first relation | c1_0 … of the second | weight
          0     |  7    8                           | NULL                 |  1

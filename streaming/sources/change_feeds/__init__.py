@@ -1,13 +1,14 @@
 """Change feeds: decode the change events of databases and data lakes to rows with weights.
 
-A row with weight 1 is inserted, a row with weight -1 is deleted. A feed works in three stages::
+A feed converts a change event to *row images*: the row before the change with weight -1, which is
+deleted, and the row after it with weight 1, which is inserted. It writes them to an envelope, a
+table with one row per image::
 
-    event                      row images                       envelope {"op": "u", "before":
-    before image, weight -1          relation  weight  sequence  row_orders
-     {...}, "after": {...}} -> after image, weight 1        ->  orders        -1        17  {1,
-     desk}
-                                                                orders         1        17  {1,
-                                                                lamp}
+    event       {"op": "u", "before": {"nr": 1, "item": "desk"}, "after": {"nr": 1, "item": "lamp"}}
+
+    envelope    relation    weight    sequence    row_orders
+                orders          -1          17    {1, desk}
+                orders           1          17    {1, lamp}
 
 ``FEEDS`` lists the feeds by name. Each feed is a frozen dataclass of its options and a pure
 function from DataFrame to envelope (`streaming.sources.change_feeds.feed`):

@@ -170,12 +170,12 @@ class _Decoder:
         """Return the expression of the reason why a ``cell`` is invalid; NULL if it is valid."""
         return case("relation", list(self.inputs), self._reason, "NULL")
 
-    def _rows(self, of: str, make: Callable[[str], str]) -> str:
+    def _rows(self, struct: str, make: Callable[[str], str]) -> str:
         structs = {
             struct_column(name): f"CASE WHEN relation = {literal(name)} THEN {make(name)} END"
             for name in self.inputs
         }
-        return row({"weight": f"{of}.weight", **structs})
+        return row({"weight": f"{struct}.weight", **structs})
 
     def _cells(self, relation: str) -> str:
         schema = self.inputs[relation]

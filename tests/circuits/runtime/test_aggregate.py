@@ -31,8 +31,8 @@ def plan_of(types, keys, calls):
     fields = tuple(Field(f"c{i}", t) for i, t in enumerate(types))
     made = []
     for function, argument, distinct in calls:
-        of = None if argument is None else types[argument]
-        type_ = aggregate_type(function, of)
+        data_type = None if argument is None else types[argument]
+        type_ = aggregate_type(function, data_type)
         made.append(AggregateCall(function, argument, type_, f"a{len(made)}", distinct))
     return Aggregate(Scan("r", fields), tuple(keys), tuple(made))
 

@@ -163,16 +163,16 @@ TYPES += [
 ]
 
 
-@pytest.mark.parametrize("of", TYPES, ids=str)
-def test_the_result_has_exactly_the_type_of_the_expression(of):
-    nulls = pa.nulls(3, of)
-    constant = Literal(None, of)
+@pytest.mark.parametrize("data_type", TYPES, ids=str)
+def test_the_result_has_exactly_the_type_of_the_expression(data_type):
+    nulls = pa.nulls(3, data_type)
+    constant = Literal(None, data_type)
     guard = [pa.array([True, False, None])]
-    choice = call("case", Column(0, BOOL), Column(1, of), constant)
-    for expression in (Column(1, of), constant, choice):
+    choice = call("case", Column(0, BOOL), Column(1, data_type), constant)
+    for expression in (Column(1, data_type), constant, choice):
         result = evaluate(expression, [*guard, nulls], 3)
         assert (result.type, result.null_count) == (expression.type, 3)
-    assert evaluate(Literal(None, of), [], 0).equals(pa.nulls(0, of))
+    assert evaluate(Literal(None, data_type), [], 0).equals(pa.nulls(0, data_type))
 
 
 def test_a_literal_is_repeated_for_each_row():

@@ -117,6 +117,17 @@ def test_null_is_no_candidate():
     assert step(settle, ZSet.from_rows([(7, 3, 1)])).to_dict() == {(7, 3, 1): 1}
 
 
+@pytest.mark.parametrize("least", [True, False])
+def test_null_is_the_worst_candidate_if_it_is_kept(least):
+    operator = RecursiveMinMaxOperator(3, 1, least=least, keeps_null=True)
+    assert step(operator, ZSet.from_rows([(7, NULL, 0)])).to_dict() == {(7, NULL, 0): 1}
+    change = {(7, NULL, 1): -1, (7, 3, 1): 1}
+    assert step(operator, ZSet.from_rows([(7, 3, 1)])).to_dict() == change
+    assert step(operator, ZSet.from_rows([(7, 3, 1)], [-1])).to_dict() == {
+        row: -weight for row, weight in change.items()
+    }
+
+
 def test_rows_without_columns_of_their_own_settle_as_well():
     settle = RecursiveSetOperator(1)
     assert step(settle, ZSet.from_rows([(3,), (1,)])).to_dict() == {(1,): 1}

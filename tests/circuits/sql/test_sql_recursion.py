@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
@@ -66,6 +67,15 @@ QUERIES = {
     "SELECT e.dst FROM a JOIN e ON e.src = a.n), b AS (SELECT n, 0 AS far FROM a UNION ALL "
     "SELECT p.part, far + 1 FROM b JOIN part p ON p.whole = b.n) "
     "SELECT n, far, count(*) AS many FROM b GROUP BY n, far",
+    "the fewest edges": "WITH RECURSIVE r(n, depth) USING KEY (n, min(depth)) AS "
+    "(SELECT n, 0 FROM start UNION SELECT e.dst, depth + 1 FROM r JOIN e ON e.src = r.n) "
+    "SELECT n, depth FROM r",
+    "the cheapest way of each pair": "WITH RECURSIVE r(a, b, cost) USING KEY (a, b, min(cost)) AS "
+    "(SELECT n, n, 0 FROM start UNION ALL SELECT r.a, p.part, cost + nullif(p.many, 5) "
+    "FROM r JOIN part p ON p.whole = r.b WHERE cost < 7) SELECT * FROM r",
+    "the longest way": "WITH RECURSIVE r(n, cost) USING KEY (max(cost), n) AS "
+    "(SELECT n, 0.0::double FROM start UNION SELECT DISTINCT p.part, 2 * cost + p.many "
+    "FROM part p JOIN r ON p.whole = r.n WHERE 0 <= cost) SELECT max(cost) AS most FROM r",
     "the word without a recursion": "WITH RECURSIVE q AS (SELECT n FROM start) SELECT n FROM q",
 }
 DATABASE = duckdb.connect(config={"threads": 1})
@@ -234,3 +244,37 @@ def test_many_random_changes_of_one_closure_stay_exact():
         present["e"].symmetric_difference_update(chosen)
         totals.step({"e": table_of(SCHEMAS["e"], chosen, weights)})
     assert totals.bags["view"] == answer(text, present)
+
+
+@pytest.mark.parametrize(
+    ("keys", "step", "message"),
+    [
+        ("(n)", "SELECT dst, d + 1", "USING KEY without d is not supported"),
+        ("(n, d)", "SELECT dst, d + 1", "USING KEY without min or max"),
+        ("(min(n), min(d))", "SELECT dst, d + 1", "a second min or max in USING KEY"),
+        ("(n, sum(d))", "SELECT dst, d + 1", "sum() in USING KEY is not supported"),
+        ("(m, min(d))", "SELECT dst, d + 1", "unknown column 'm' in USING KEY; columns: n, d"),
+        ("(n, min(d))", "SELECT dst, 9 - d", "column 'd' of the recursion 'r'"),
+        ("(n, min(d))", "SELECT dst, greatest(d, src)", "column 'd' of the recursion 'r'"),
+        ("(n, min(d))", "SELECT dst + d, d", "column 'n' of the recursion 'r'"),
+        ("(n, max(d))", "SELECT dst, d + 1", "a larger value would delete derived rows"),
+    ],
+)
+def test_a_recursion_with_keys_that_is_not_monotone_is_refused(keys, step, message):
+    text = (
+        f"WITH RECURSIVE r(n, d) USING KEY {keys} AS (SELECT n, 0 FROM start UNION "
+        f"{step} FROM r JOIN e ON src = n WHERE d < 10) SELECT * FROM r"
+    )
+    with pytest.raises(SqlError, match=re.escape(message)):
+        compile_sql(text, SCHEMAS)
+
+
+def test_using_key_needs_a_recursion_and_numbers():
+    with pytest.raises(SqlError, match="'r', which is not recursive; leave USING KEY out"):
+        compile_sql("WITH r(n) USING KEY (n) AS (SELECT n FROM start) SELECT * FROM r", SCHEMAS)
+    text = (
+        "WITH RECURSIVE r(n, d) USING KEY (n, min(d)) AS (SELECT n, 'a' FROM start UNION "
+        "SELECT dst, d FROM r JOIN e ON src = n) SELECT * FROM r"
+    )
+    with pytest.raises(UnsupportedSqlError, match="min of 'd', which has the type string"):
+        compile_sql(text, SCHEMAS)

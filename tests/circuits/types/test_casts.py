@@ -86,10 +86,12 @@ def strictly(values: pa.Array, target: pa.DataType) -> list[Any]:
     ],
 )
 def test_cast_fails_with_a_typed_error_exactly_where_try_cast_is_null(source, target):
-    values, of = values_of(source, target), TYPES[target]
-    tried = raw(evaluate(call("try_cast", Column(0, values.type), type=of), [values], len(values)))
+    values, data_type = values_of(source, target), TYPES[target]
+    tried = raw(
+        evaluate(call("try_cast", Column(0, values.type), type=data_type), [values], len(values))
+    )
 
-    found = strictly(values, of)
+    found = strictly(values, data_type)
 
     for value, strict, lenient in zip(raw(values), found, tried, strict=True):
         assert strict == (FAILS if lenient is None and value is not None else lenient), value

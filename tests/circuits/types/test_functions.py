@@ -24,7 +24,15 @@ from circuits.plan.nodes import Field
 from circuits.runtime.evaluation import evaluate
 from circuits.sql import plan_sql
 from circuits.types import functions
-from circuits.types.functions import FUNCTIONS, call, json_texts, lambdas, lists, structs_and_maps
+from circuits.types.functions import (
+    FUNCTIONS,
+    call,
+    json_texts,
+    lambdas,
+    list_builders,
+    lists,
+    structs_and_maps,
+)
 from tests.circuits.sql.test_scalar_functions import SCHEMA, expressions
 from tests.generators.function_cases import (
     CASES,
@@ -47,7 +55,7 @@ from tests.generators.function_cases import (
     lit,
 )
 
-NESTED = (json_texts, lambdas, lists, structs_and_maps)
+NESTED = (json_texts, lambdas, list_builders, lists, structs_and_maps)
 
 
 @pytest.fixture(scope="module")
@@ -59,10 +67,10 @@ def duck():
         yield connection
 
 
-def table_of(of: Sequence[pa.DataType]) -> pa.Table:
+def table_of(types: Sequence[pa.DataType]) -> pa.Table:
     """All combinations of the tricky values of these types, in columns a, b, …"""
-    rows = list(itertools.product(*(VALUES[each] for each in of)))
-    arrays = [pa.array([row[i] for row in rows], each) for i, each in enumerate(of)]
+    rows = list(itertools.product(*(VALUES[each] for each in types)))
+    arrays = [pa.array([row[i] for row in rows], each) for i, each in enumerate(types)]
     return pa.table(dict(zip("abc", arrays, strict=False)))
 
 
@@ -103,10 +111,10 @@ def agree(left: Any, right: Any) -> bool:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_function_agrees_with_duckdb_on_tricky_values(duck, case):
-    table = table_of(case.of)
+    table = table_of(case.types)
     duck.execute(f"SET ieee_floating_point_ops = {case.sql.startswith(IEEE)}")
     expected = by_duckdb(duck, case.sql, table)
-    columns = [Column(i, of) for i, of in enumerate(case.of)]
+    columns = [Column(i, data_type) for i, data_type in enumerate(case.types)]
 
     got = by_evaluation(case.build(*columns), table)
 
@@ -132,32 +140,34 @@ def test_text_is_read_as_duckdb_reads_it(duck, name, function):
     assert [pair for pair in pairs if not agree(*pair[1:])] == []
 
 
-@pytest.mark.parametrize("of", [F64, F32, pa.float16()], ids=str)
-def test_floats_compare_in_a_total_order(of):
+@pytest.mark.parametrize("data_type", [F64, F32, pa.float16()], ids=str)
+def test_floats_compare_in_a_total_order(data_type):
     order = [-INF, -1.5, 0.0, 2.5, INF, NAN]
     pairs = list(itertools.product(range(6), repeat=2))
-    columns = [pa.array([order[p[i]] for p in pairs], of) for i in (0, 1)]
+    columns = [pa.array([order[p[i]] for p in pairs], data_type) for i in (0, 1)]
     for name, sign in SIGNS.items():
-        compared = evaluate(call(name, Column(0, of), Column(1, of)), columns, len(pairs))
+        compared = evaluate(
+            call(name, Column(0, data_type), Column(1, data_type)), columns, len(pairs)
+        )
         ranks = {"=": "==", "<>": "!="}.get(sign, sign)
         assert compared.to_pylist() == [eval(f"{i} {ranks} {j}") for i, j in pairs]
 
 
-@pytest.mark.parametrize("of", [pa.large_string(), pa.string_view()], ids=str)
-def test_all_kinds_of_text_are_taken(of):
-    text = Column(0, of)
-    columns = [pa.array(["häuser", None], of)]
+@pytest.mark.parametrize("data_type", [pa.large_string(), pa.string_view()], ids=str)
+def test_all_kinds_of_text_are_taken(data_type):
+    text = Column(0, data_type)
+    columns = [pa.array(["häuser", None], data_type)]
     assert evaluate(call("upper", text), columns, 2).to_pylist() == ["HÄUSER", None]
     assert evaluate(call("lpad", text, lit(8)), columns, 2).to_pylist() == ["  häuser", None]
     assert evaluate(call("eq", text, lit("häuser")), columns, 2).to_pylist() == [True, None]
     assert evaluate(call("coalesce", text, lit("x")), columns, 2).to_pylist() == ["häuser", "x"]
     same = evaluate(text, columns, 2)
-    assert same.type == of
+    assert same.type == data_type
 
 
-@pytest.mark.parametrize("of", [pa.decimal32(9, 2), pa.decimal64(15, 2)], ids=str)
-def test_small_decimals_are_taken(of):
-    price, columns = Column(0, of), [pa.array([D("1.50"), None], of)]
+@pytest.mark.parametrize("data_type", [pa.decimal32(9, 2), pa.decimal64(15, 2)], ids=str)
+def test_small_decimals_are_taken(data_type):
+    price, columns = Column(0, data_type), [pa.array([D("1.50"), None], data_type)]
     product = call("multiply", price, call("subtract", lit(1), price))
     assert evaluate(product, columns, 2).to_pylist() == [D("-0.7500"), None]
     assert evaluate(call("negate", price), columns, 2).to_pylist() == [D("-1.50"), None]
@@ -165,8 +175,8 @@ def test_small_decimals_are_taken(of):
 
 
 def test_timestamps_with_a_zone_are_read_by_its_clock():
-    of = pa.timestamp("us", "Europe/Berlin")
-    stamp, columns = Column(0, of), [pa.array([1_600_000_000_000_000, None], of)]
+    data_type = pa.timestamp("us", "Europe/Berlin")
+    stamp, columns = Column(0, data_type), [pa.array([1_600_000_000_000_000, None], data_type)]
 
     def value(expression: Expression) -> Any:
         return evaluate(expression, columns, 2).to_pylist()[0]
@@ -206,13 +216,13 @@ def test_dividing_by_zero_is_null():
 
 
 def test_products_of_38_digits_are_exact():
-    of = pa.decimal128(38, 0)
-    product = call("multiply", Column(0, of), Column(1, of))
+    data_type = pa.decimal128(38, 0)
+    product = call("multiply", Column(0, data_type), Column(1, data_type))
     wide, small = D("9" * 19), D("9" * 18)
-    columns = [pa.array([wide, wide], of), pa.array([small, D(1)], of)]
+    columns = [pa.array([wide, wide], data_type), pa.array([small, D(1)], data_type)]
     exact = D(int(wide) * int(small))
     assert evaluate(product, columns, 2).to_pylist() == [exact, wide]
-    large = pa.array([wide * 10, D(0)], of)
+    large = pa.array([wide * 10, D(0)], data_type)
     with pytest.raises(EvaluationError, match=r"multiply\(Decimal"):
         evaluate(product, [large, large], 2)
     with pytest.raises(FunctionError, match="cast a factor"):
@@ -270,5 +280,5 @@ def _functions(case: Case) -> set[str]:
             return set()
         return {expression.function}.union(*map(names, expression.arguments))
 
-    built = names(case.build(*(Column(i, of) for i, of in enumerate(case.of))))
+    built = names(case.build(*(Column(i, data_type) for i, data_type in enumerate(case.types))))
     return built | ({"nullif"} if case.sql.startswith("nullif") else set())

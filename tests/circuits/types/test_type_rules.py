@@ -67,11 +67,11 @@ def test_types_without_a_common_type_are_refused(types):
 
 def test_types_of_aggregates():
     assert aggregate_type("count") == I64
-    assert [aggregate_type("sum", of) for of in (I8, U64, F32)] == [I64, I64, F64]
+    assert [aggregate_type("sum", data_type) for data_type in (I8, U64, F32)] == [I64, I64, F64]
     assert aggregate_type("sum", MONEY) == pa.decimal128(38, 2)
     assert aggregate_type("avg", MONEY) == F64
     assert aggregate_type("min", TEXT) == TEXT
-    for function, of in [
+    for function, data_type in [
         ("sum", TEXT),
         ("avg", DATE),
         ("sum", BOOL),
@@ -79,7 +79,7 @@ def test_types_of_aggregates():
         ("sum", None),
     ]:
         with pytest.raises(FunctionError):
-            aggregate_type(function, of)
+            aggregate_type(function, data_type)
 
 
 def test_a_literal_takes_the_type_of_the_column_beside_it():

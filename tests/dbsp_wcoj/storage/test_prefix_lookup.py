@@ -79,12 +79,12 @@ def test_leading_rows_are_the_first_positive_ones_in_the_old_and_in_the_new_trac
     )
     for which, rows in ((found.old, old), (found.new, new)):
         for place, prefix in enumerate(prefixes):
-            mine = (found.places == place) & (which != 0)
+            mine = (found.prefix_index == place) & (which != 0)
             got = list(
                 zip(map(tuple, found.rows[:, mine].T.tolist()), which[mine].tolist(), strict=True)
             )
             assert got == first_rows(rows, prefix, limit, decided, signed)
-    assert found.places.tolist() == sorted(found.places.tolist())
+    assert found.prefix_index.tolist() == sorted(found.prefix_index.tolist())
 
 
 def test_results_that_do_not_fit_at_first_are_complete():
@@ -93,7 +93,7 @@ def test_results_that_do_not_fit_at_first_are_complete():
     trace.update(ZSet.from_columns([numbers % 3, numbers]))
     found = prefix_lookup(trace, np.array([[2, 0, 7, 1]]))
     expected = [(p, n) for p, g in enumerate([2, 0, 7, 1]) for n in range(5000) if n % 3 == g]
-    assert list(zip(found.places.tolist(), found.rows[0].tolist(), strict=True)) == expected
+    assert list(zip(found.prefix_index.tolist(), found.rows[0].tolist(), strict=True)) == expected
     assert found.old.tolist() == found.new.tolist() == [1] * 5000
 
 
@@ -107,7 +107,7 @@ def test_weights_that_add_up_beyond_int64_stop_at_the_limit():
 
 def test_an_empty_trace_has_no_leading_rows():
     found = prefix_lookup(Trace(3), np.array([[1, 2]]), limit=1)
-    assert len(found.places) == 0
+    assert len(found.prefix_index) == 0
     assert found.rows.shape == (2, 0)
 
 

@@ -28,7 +28,7 @@ from tests.generators.feeds import reader_of
 
 pytestmark = pytest.mark.spark
 
-GUARD_S = 900
+GUARD_S = 900  # of one query
 SIZES = [200_000, pytest.param(10_000_000, marks=pytest.mark.slow)]
 MAX_REASON = 700
 MAX_FRAME = 60_000_000  # characters of the events of one query
@@ -63,7 +63,6 @@ def read(spark):
 
 @pytest.fixture(autouse=True)
 def _guard():
-    faulthandler.dump_traceback_later(GUARD_S, exit=True)
     yield
     faulthandler.cancel_dump_traceback_later()
 
@@ -97,7 +96,8 @@ def hostile(size):
 
 
 def taken(read, feed, given, keys=None):
-    """The ids of the rows that are taken, and the reasons for the others."""
+    """The ids of the rows that are taken, and the reasons for the others; the guard times it."""
+    faulthandler.dump_traceback_later(GUARD_S, exit=True)
     table = read(feed, given, keys=keys, schemas={"r": R})
     rules = {"r": SimpleNamespace(keys=(keys or {}).get("r", ()))}
     changes = decode_batch(table, {"r": Schema.of("r", R)}, input_options=rules)
