@@ -324,7 +324,7 @@ class _FromReader:
         return self._read_query(node, node.this.this, left)
 
     def read_values(self, node: exp.Values, left: list[SelectBuilder]) -> _NamedTable:
-        self.source.allow_arguments(node, "expressions", "alias", "joins")
+        self.source.allow_arguments(node, "expressions", "alias", "joins", "pivots")
         return self._read_query(node, node, left)
 
     def _read_query(

@@ -1,0 +1,135 @@
+"""Syntax of Spark that has a meaning in other words: tokens before parsing, trees after it.
+
+======================================== ======================================================
+``a >>> b``                              ``shiftrightunsigned(a, b)``
+``X '1A'``                               ``X'1A'``
+``/*+ BROADCAST(t) */``                  left out: a hint does not change the rows
+DISTRIBUTE BY, CLUSTER BY                left out: a view has no partitions
+SORT BY                                  ORDER BY: a view is one partition
+``f(name => x)``                         ``f(x)``, for a function of one argument
+``stack(2, a, b, c, d)``                 ``inline(array(struct(a, b), struct(c, d)))``
+``rank(x) OVER``                         ``rank() OVER``: Spark ignores the argument
+``try_avg(x)``                           ``avg(x)``, which never overflows here
+``IDENTIFIER('a.b')``                    ``a.b``
+======================================== ======================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
+
+__all__ = ["OPERATORS", "join_tokens", "rewrite"]
+
+# A token type that Spark's tokenizer never makes, for >>>.
+_UNSIGNED_SHIFT: Final = TokenType.DHASH_ARROW
+_UNORDERED: Final = ("hint", "distribute", "cluster")
+_RANKS: Final = (exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist)
+
+
+def _unsigned_shift(parser: Any, left: exp.Expr, right: exp.Expr) -> exp.Expr:
+    shift: exp.Expr = parser.expression(
+        exp.Anonymous(this="shiftrightunsigned", expressions=[left, right])
+    )
+    return shift
+
+
+#: Readers of binary operators that sqlglot does not know, for its table ``JSON_OPERATORS``.
+OPERATORS: Final[Mapping[TokenType, Any]] = {_UNSIGNED_SHIFT: _unsigned_shift}
+
+
+def join_tokens(tokens: list[Token]) -> list[Token]:
+    """Return the tokens with ``>>>`` and ``X '1A'`` as one token each."""
+    joined: list[Token] = []
+    place = 0
+    while place < len(tokens):
+        first, *more = tokens[place : place + 3]
+        is_shift = len(more) == 2 and all(
+            token.token_type == TokenType.GT and token.start == first.start + distance
+            for distance, token in enumerate((first, *more))
+        )
+        if is_shift:
+            first = Token(_UNSIGNED_SHIFT, ">>>", first.line, first.col, first.start, more[1].end)
+            place += 2
+        elif (
+            more
+            and first.text in ("X", "x")
+            and more[0].token_type == TokenType.STRING
+            and first.token_type == TokenType.VAR
+        ):
+            first = Token(
+                *(TokenType.HEX_STRING, more[0].text),
+                *(first.line, first.col, first.start, more[0].end),
+            )
+            place += 1
+        joined.append(first)
+        place += 1
+    return joined
+
+
+def rewrite(tree: exp.Expr) -> exp.Expr:
+    """Return the tree of a statement in the words that all dialects share."""
+    for node in list(tree.walk()):
+        if isinstance(node, exp.Select):
+            _rewrite_select(node)
+        elif isinstance(node, exp.Stack) and node.this is not None:
+            _rewrite_stack(node)
+        elif isinstance(node, _RANKS) and node.args.get("expressions"):
+            node.set("expressions", None)
+        elif isinstance(node, exp.Kwarg) and isinstance(node.parent, exp.Func):
+            if len(list(node.parent.iter_expressions())) == 1:
+                node.replace(node.expression)
+        elif isinstance(node, exp.Anonymous):
+            _rewrite_call(node)
+    return tree
+
+
+def _rewrite_select(node: exp.Select) -> None:
+    for clause in _UNORDERED:
+        node.set(clause, None)
+    sort = node.args.get("sort")
+    if sort is not None:
+        node.set("sort", None)
+        if node.args.get("order") is None:
+            node.set("order", exp.Order(expressions=sort.expressions))
+
+
+def _rewrite_stack(node: exp.Stack) -> None:
+    count = node.this
+    if not isinstance(count, exp.Literal) or count.is_string or not count.this.isdigit():
+        return
+    values, rows = node.expressions, int(count.this)
+    if rows < 1 or not values:
+        return
+    width = -(-len(values) // rows)
+    values = [*values, *(exp.null() for _ in range(rows * width - len(values)))]
+    structs = [
+        exp.Struct(
+            expressions=[
+                exp.PropertyEQ(this=exp.to_identifier(f"col{at}"), expression=value)
+                for at, value in enumerate(values[row * width : (row + 1) * width])
+            ]
+        )
+        for row in range(rows)
+    ]
+    inline = exp.Inline(this=exp.Array(expressions=structs))
+    inline.meta.update(node.meta)
+    node.replace(inline)
+
+
+def _rewrite_call(node: exp.Anonymous) -> None:
+    name = node.name.lower()
+    if name == "try_avg" and len(node.expressions) == 1:
+        average = exp.Avg(this=node.expressions[0])
+        average.meta.update(node.meta)
+        node.replace(average)
+    elif name == "identifier" and len(node.expressions) == 1:
+        (text,) = node.expressions
+        if isinstance(text, exp.Literal) and text.is_string:
+            parts = [exp.to_identifier(part) for part in reversed(text.this.split("."))]
+            column = exp.Column(this=parts[0], table=parts[1] if len(parts) > 1 else None)
+            column.meta.update(node.meta)
+            node.replace(column)
