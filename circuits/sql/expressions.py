@@ -47,6 +47,8 @@ def _read_division(clause: Clause, node: exp.Div) -> Expression:
         )
     clause.source.allow_arguments(node, "this", "expression", "safe")
     sides = clause.read(node.left), clause.read(node.right)
+    if clause.source.is_spark and pa.types.is_duration(sides[0].type):
+        return clause.call(node, "divide_interval", *sides)
     if clause.source.is_spark:
         return clause.call(node, "divide_ansi", *promote_texts(clause, node, *sides))
     return clause.call(node, "divide", *sides)

@@ -11,7 +11,7 @@ from typing import Final
 
 from circuits.sql.clause import Reader
 from circuits.sql.named_functions import COMMON, Builder, as_readers
-from circuits.sql.spark import conversions, dates, numbers, text
+from circuits.sql.spark import conversions, dates, documents, numbers, text
 
 __all__ = ["BUILDERS", "READERS_BY_NAME"]
 
@@ -21,6 +21,7 @@ BUILDERS: Final[dict[str, Builder]] = {
     **numbers.BUILDERS,
     **dates.BUILDERS,
     **conversions.BUILDERS,
+    **documents.BUILDERS,
 }
 
 READERS_BY_NAME: Final[dict[str, Reader]] = as_readers(spark=True, table=BUILDERS)

@@ -280,7 +280,11 @@ class _FromReader:
                 word=str(node.meta.get(NAME_IN_TEXT, node.key)),
             )
         table = reader(self, node, left)
-        derived = apply_pivots(self.environment, node, table.derived)
+        derived = table.derived
+        if isinstance(node, exp.Values) and node.args.get("pivots"):
+            # The names after VALUES are those of its columns, which PIVOT refers to.
+            derived, names = rename_columns(source, derived, names), []
+        derived = apply_pivots(self.environment, node, derived)
         derived = rename_columns(source, derived, names)
         width = derived.domain_width
         scope_columns = scope_columns_of(derived.plan, table.name)

@@ -249,7 +249,7 @@ def move_literals(text: str) -> tuple[str, pa.Table] | None:
         raw = text[token.start : token.end + 1]
         if raw.upper() != raw and token.token_type == TokenType.NUMBER:
             continue
-        if after in (TokenType.VAR, TokenType.DCOLON) or raw[:1] in "rRxX":
+        if after in (TokenType.VAR, TokenType.DCOLON) or raw[:1] in "rRxX" or "\\" in raw:
             continue
         column = _literal_column(token)
         if column is None:

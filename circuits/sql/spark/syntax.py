@@ -11,6 +11,8 @@ SORT BY                                  ORDER BY: a view is one partition
 ``rank(x) OVER``                         ``rank() OVER``: Spark ignores the argument
 ``try_avg(x)``                           ``avg(x)``, which never overflows here
 ``IDENTIFIER('a.b')``                    ``a.b``
+``first_value(x)`` without OVER          ``first(x)``
+``mode(x, true)``                        ``mode(x)``, which is always deterministic here
 ======================================== ======================================================
 """
 
@@ -24,8 +26,14 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 __all__ = ["OPERATORS", "join_tokens", "rewrite"]
 
-# A token type that Spark's tokenizer never makes, for >>>.
-_UNSIGNED_SHIFT: Final = TokenType.DHASH_ARROW
+# A token type that no text of Spark has, for >>>.
+_UNSIGNED_SHIFT: Final = TokenType.PIPE_SLASH
+# There is one catalog and one schema.
+_CONSTANTS: Final = {
+    "current_catalog": "spark_catalog",
+    "current_database": "default",
+    "current_schema": "default",
+}
 _UNORDERED: Final = ("hint", "distribute", "cluster")
 _RANKS: Final = (exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist)
 
@@ -82,9 +90,23 @@ def rewrite(tree: exp.Expr) -> exp.Expr:
         elif isinstance(node, exp.Kwarg) and isinstance(node.parent, exp.Func):
             if len(list(node.parent.iter_expressions())) == 1:
                 node.replace(node.expression)
+        elif isinstance(node, exp.FirstValue | exp.LastValue) and not _has_window(node):
+            kind = exp.First if isinstance(node, exp.FirstValue) else exp.Last
+            value = kind(**node.args)
+            value.meta.update(node.meta)
+            node.replace(value)
+        elif isinstance(node, exp.Mode) and node.args.get("deterministic") is not None:
+            node.set("deterministic", None)
         elif isinstance(node, exp.Anonymous):
             _rewrite_call(node)
     return tree
+
+
+def _has_window(node: exp.Expr) -> bool:
+    parent = node.parent
+    while isinstance(parent, exp.Filter | exp.IgnoreNulls | exp.RespectNulls):
+        parent = parent.parent
+    return isinstance(parent, exp.Window)
 
 
 def _rewrite_select(node: exp.Select) -> None:
@@ -122,7 +144,12 @@ def _rewrite_stack(node: exp.Stack) -> None:
 
 def _rewrite_call(node: exp.Anonymous) -> None:
     name = node.name.lower()
-    if name == "try_avg" and len(node.expressions) == 1:
+    constant = _CONSTANTS.get(name)
+    if constant is not None and not node.expressions:
+        literal = exp.Literal.string(constant)
+        literal.meta.update(node.meta)
+        node.replace(literal)
+    elif name == "try_avg" and len(node.expressions) == 1:
         average = exp.Avg(this=node.expressions[0])
         average.meta.update(node.meta)
         node.replace(average)
