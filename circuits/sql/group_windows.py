@@ -176,9 +176,9 @@ def _replace_by_struct(node: exp.Expr, kind: str, arguments: dict[str, exp.Expr]
     value: exp.Expr = struct
     if isinstance(node.parent, exp.Select) and node.arg_key == "expressions":
         value = exp.Alias(this=struct, alias=exp.to_identifier(kind))
-    for part in node.walk():
-        if "start" in part.meta:
-            struct.meta.update(part.meta)
+    for named in node.walk():
+        if "start" in named.meta:
+            struct.meta.update(named.meta)
             break
     node.replace(value)
     for part, bound in zip(struct.expressions, ("start", "end"), strict=True):

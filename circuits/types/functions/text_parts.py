@@ -25,7 +25,8 @@ def _split(text: str, pattern: str, limit: int) -> list[str]:
     """Split as Java does: at most ``limit`` parts, if it is positive."""
     if limit == 1 or not text:
         return [text]
-    parts, end = [], 0
+    parts: list[str] = []
+    end = 0
     for match in compile_pattern(pattern).finditer(text):
         if match.end() == 0 or (match.start() == match.end() == len(text)):
             continue
