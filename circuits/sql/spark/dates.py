@@ -160,9 +160,9 @@ def _date_trunc(clause: Clause, node: exp.Expr, unit: Expression, value: Express
     name = _truncation(clause, node, unit)
     if name is None:
         return Literal(None, INSTANT)
+    has_zone = arrow.is_timestamp(value.type) and value.type.tz is None
     (value,) = coerce(clause, node, [value], "m")
     found = clause.call(node, "date_trunc", string_literal(name), value)
-    has_zone = arrow.is_timestamp(value.type) and value.type.tz is None and not is_text(value)
     return found if has_zone and arrow.is_timestamp(value.type) else _instant(clause, node, found)
 
 
@@ -185,7 +185,8 @@ def _date_diff(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Exp
     if len(arguments) != 2:
         raise count_error(clause, node, "2")
     end, start = (_date(clause, node, value) for value in coerce(clause, node, arguments, "dd"))
-    return clause.call(node, "subtract", end, start)
+    days = clause.call(node, "subtract", end, start)
+    return clause.call(node, "cast", days, type=pa.int32())
 
 
 _MOMENT_FIELDS: Final = {

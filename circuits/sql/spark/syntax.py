@@ -29,10 +29,10 @@ __all__ = ["OPERATORS", "join_tokens", "rewrite"]
 # A token type that no text of Spark has, for >>>.
 _UNSIGNED_SHIFT: Final = TokenType.PIPE_SLASH
 # There is one catalog and one schema.
-_CONSTANTS: Final = {
-    "current_catalog": "spark_catalog",
-    "current_database": "default",
-    "current_schema": "default",
+_CONSTANTS: Final[Mapping[type[exp.Expr], str]] = {
+    exp.CurrentCatalog: "spark_catalog",
+    exp.CurrentDatabase: "default",
+    exp.CurrentSchema: "default",
 }
 _UNORDERED: Final = ("hint", "distribute", "cluster")
 _RANKS: Final = (exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist)
@@ -92,14 +92,20 @@ def rewrite(tree: exp.Expr) -> exp.Expr:
                 node.replace(node.expression)
         elif isinstance(node, exp.FirstValue | exp.LastValue) and not _has_window(node):
             kind = exp.First if isinstance(node, exp.FirstValue) else exp.Last
-            value = kind(**node.args)
-            value.meta.update(node.meta)
-            node.replace(value)
+            _replace(node, kind(**node.args))
         elif isinstance(node, exp.Mode) and node.args.get("deterministic") is not None:
             node.set("deterministic", None)
+        elif isinstance(node, exp.CurrentCatalog | exp.CurrentDatabase | exp.CurrentSchema):
+            _replace(node, exp.Literal.string(_CONSTANTS[type(node)]))
         elif isinstance(node, exp.Anonymous):
             _rewrite_call(node)
     return tree
+
+
+def _replace(node: exp.Expr, by: exp.Expr) -> None:
+    """Replace a node by another one at the same place of the text."""
+    by.meta.update(node.meta)
+    node.replace(by)
 
 
 def _has_window(node: exp.Expr) -> bool:
@@ -137,26 +143,16 @@ def _rewrite_stack(node: exp.Stack) -> None:
         )
         for row in range(rows)
     ]
-    inline = exp.Inline(this=exp.Array(expressions=structs))
-    inline.meta.update(node.meta)
-    node.replace(inline)
+    _replace(node, exp.Inline(this=exp.Array(expressions=structs)))
 
 
 def _rewrite_call(node: exp.Anonymous) -> None:
     name = node.name.lower()
-    constant = _CONSTANTS.get(name)
-    if constant is not None and not node.expressions:
-        literal = exp.Literal.string(constant)
-        literal.meta.update(node.meta)
-        node.replace(literal)
-    elif name == "try_avg" and len(node.expressions) == 1:
-        average = exp.Avg(this=node.expressions[0])
-        average.meta.update(node.meta)
-        node.replace(average)
+    if name == "try_avg" and len(node.expressions) == 1:
+        _replace(node, exp.Avg(this=node.expressions[0]))
     elif name == "identifier" and len(node.expressions) == 1:
         (text,) = node.expressions
         if isinstance(text, exp.Literal) and text.is_string:
             parts = [exp.to_identifier(part) for part in reversed(text.this.split("."))]
             column = exp.Column(this=parts[0], table=parts[1] if len(parts) > 1 else None)
-            column.meta.update(node.meta)
-            node.replace(column)
+            _replace(node, column)

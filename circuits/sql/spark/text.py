@@ -149,14 +149,9 @@ def _ends(function: str) -> Builder:
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         if len(arguments) != 2:
             raise count_error(clause, node, "2")
-        if is_binary(arguments[0]):
+        if is_binary(arguments[0]) and function == "left":
             value, length = coerce(clause, node, arguments, "yi")
-            if function == "left":
-                return clause.call(node, "bytes_slice", value, integer_literal(1), length)
-            size = clause.call(node, "octet_length", value)
-            kept = clause.call(node, "least", size, length)
-            start = clause.call(node, "subtract", integer_literal(0), kept)
-            return clause.call(node, "bytes_slice", value, start, kept)
+            return clause.call(node, "bytes_slice", value, integer_literal(1), length)
         value, length = coerce(clause, node, arguments, "ti")
         length = clause.call(
             node,

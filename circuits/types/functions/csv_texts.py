@@ -91,19 +91,20 @@ def _to_csv_rule(
 
 def _to_csv(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     (structs,) = arguments
-    cells = [_quote(pc.fill_null(spark_texts(column), "")) for column in structs.flatten()]
+    cells = [pc.fill_null(_quote(spark_texts(column)), "") for column in structs.flatten()]
     rows = pc.binary_join_element_wise(*cells, pa.scalar(",", cells[0].type))
     missing = pa.scalar(None, rows.type)
     return pc.cast(pc.if_else(structs.is_valid(), rows, missing), result_type)
 
 
 def _quote(texts: pa.Array) -> pa.Array:
-    """Return texts in quotes if they have a comma, a quote or a line break."""
+    """Return texts without outer blanks; in quotes if empty, or with a comma, quote or line."""
+    texts = pc.utf8_trim(texts, " \t")
     escaped = pc.replace_substring(texts, '"', '\\"')
     quoted = pc.binary_join_element_wise(
         pa.scalar('"', texts.type), escaped, pa.scalar('"', texts.type), pa.scalar("", texts.type)
     )
-    return pc.if_else(pc.match_substring_regex(texts, '[,"\r\n]'), quoted, texts)
+    return pc.if_else(pc.match_substring_regex(texts, '^$|[,"\r\n]'), quoted, texts)
 
 
 def _schema_of_csv(text: str) -> str:
