@@ -105,7 +105,7 @@ class _Frame:
         if isinstance(expression, Literal):
             return _scalar(expression)
         if isinstance(expression, Column):
-            # The type is no part of the key, so that all references to a column find it.
+            # The type is not part of the key, so that all references to a column find it.
             expression = Column(expression.index, pa.null())
         elif self.rows == 0:  # without rows, not even a call of literals may fail
             return pa.nulls(0, plain(expression.type))
@@ -242,7 +242,7 @@ def _reduce(
         columns = [result.take(at), elements, *(each.take(at) for each in outer)]
         frame = _Frame(columns.__getitem__, len(rows))
         values = fill_rows(frame.value(body), len(rows)).cast(target)
-        # Replace the results of these rows by the values, which are appended behind them.
+        # Replace the results of these rows by the values, which are appended to them.
         selected = np.arange(len(result))
         selected[rows] = len(result) + np.arange(len(rows))
         result = pa.concat_arrays([result, values]).take(pa.array(selected))

@@ -43,7 +43,7 @@ __all__ = ["AggregateTerm", "read_aggregate"]
 
 _FLOAT: Final = pa.float64()
 _NAN: Final = Literal(float("nan"), _FLOAT)
-# The arguments of the trees of sqlglot that hold the arguments of the call, in order.
+# The names under which sqlglot keeps the arguments of a call, in their order.
 _PARTS: Final = ("this", "expression", "quantile", "separator", "expressions")
 _WRAPPERS: Final = exp.Filter | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls
 _WINDOW_FUNCTIONS: Final = (
@@ -58,7 +58,7 @@ class AggregateTerm:
 
     Attributes:
         function: The name of the primitive aggregate.
-        arguments: None for ``count(*)``.
+        arguments: Its arguments; empty for ``count(*)``.
         type: The type of the result.
         distinct: True to read each combination of the arguments once.
         order: The order of the rows, for functions that depend on it.
@@ -166,31 +166,33 @@ class AggregateReader:
         node, source = self.function, self.source
         flags = ("big_int", "nulls_excluded", "accuracy", "error_tolerance")
         source.allow_arguments(node, *_PARTS, *flags)
-        todo: list[exp.Expr] = []
+        pending: list[exp.Expr] = []
         for name in ("expressions",) if isinstance(node, exp.Anonymous) else _PARTS:
             value = node.args.get(name)
             if value is not None and not isinstance(value, str):
-                todo += value if isinstance(value, list) else [value]
-        found: list[exp.Expr] = []
-        while todo:
-            part = todo.pop(0)
+                pending += value if isinstance(value, list) else [value]
+        arguments: list[exp.Expr] = []
+        while pending:
+            part = pending.pop(0)
             if isinstance(part, exp.Distinct):
                 source.allow_arguments(part, "expressions")
                 self.distinct = True
-                todo = [*part.expressions, *todo]
+                pending = [*part.expressions, *pending]
             elif isinstance(part, exp.Order) and part.this is not None:
                 source.allow_arguments(part, "this", "expressions")
                 self._read_order(part)
-                todo.insert(0, part.this)
+                pending.insert(0, part.this)
             elif isinstance(node, exp.Any) and isinstance(part, exp.Paren):
                 source.allow_arguments(part, "this")
-                todo.insert(0, part.this)
+                pending.insert(0, part.this)
             else:
-                found.append(part)
-        return found
+                arguments.append(part)
+        return arguments
 
     def _read_order(self, node: exp.Expr) -> None:
         assert isinstance(node, exp.Order)
+        # In sqlglot, an ORDER BY in a call contains the argument before it. Read a copy without it,
+        # and restore the parents of the keys, which the copy has changed.
         bare = exp.Order(expressions=node.expressions)
         for key in node.expressions:
             key.parent = node
@@ -248,7 +250,9 @@ class AggregateReader:
         value = self.value(index)
         if not isinstance(value, Literal):
             raise self.source.unsupported(
-                self._nodes[index], f"a {what} of {self.name}() that is no constant", "write it out"
+                self._nodes[index],
+                f"a {what} of {self.name}() that is not a constant",
+                "write it out",
             )
         return value.value
 
@@ -312,7 +316,10 @@ class AggregateReader:
         return self.call("case", condition, value, NULL)
 
     def required(self, *values: Expression) -> tuple[Expression, ...]:
-        """Return expressions that are not NULL where FILTER holds and no value is NULL."""
+        """Return arguments that restrict an aggregate to the rows where none of them is NULL.
+
+        These are the rows that FILTER selects and in which no value is NULL.
+        """
         if self._condition is None:
             return values
         return (*values, self.where(integer_literal(1)))
@@ -425,13 +432,13 @@ def _read_count(reader: AggregateReader) -> Expression:
 def _read_count_if(reader: AggregateReader) -> Expression:
     condition = _condition(reader)
     counted = reader.call("case", condition, integer_literal(1), NULL)
-    found = reader.term("count", reader.where(counted), distinct=reader.distinct)
+    count = reader.term("count", reader.where(counted), distinct=reader.distinct)
     if reader.is_spark:
-        return found
+        return count
     # In DuckDB the count over no rows is NULL.
-    one = reader.where(integer_literal(1))
-    rows = reader.term("count", *(() if one == integer_literal(1) else (one,)))
-    return reader.call("case", reader.call("gt", rows, integer_literal(0)), found, NULL)
+    counted_row = reader.where(integer_literal(1))
+    rows = reader.term("count", *(() if counted_row == integer_literal(1) else (counted_row,)))
+    return reader.call("case", reader.call("gt", rows, integer_literal(0)), count, NULL)
 
 
 def _condition(reader: AggregateReader) -> Expression:
@@ -452,10 +459,10 @@ def _read_bool(is_and: bool) -> Read:
         condition = _condition(reader)
         decisive = reader.call("not", condition) if is_and else condition
         counted = reader.term("count", reader.where(condition))
-        found = reader.term(
+        decisive_count = reader.term(
             "count", reader.where(reader.call("case", decisive, integer_literal(1), NULL))
         )
-        result = reader.call("eq" if is_and else "gt", found, integer_literal(0))
+        result = reader.call("eq" if is_and else "gt", decisive_count, integer_literal(0))
         return reader.call("case", reader.call("gt", counted, integer_literal(0)), result, NULL)
 
     return read
@@ -476,7 +483,7 @@ def _over(
     count: Expression,
     value: Callable[[Expression], Expression],
 ) -> Expression:
-    """Return a value of the count as a float, NULL for a count below ``least``."""
+    """Return ``value(count)``, with the count as a float; NULL for a count below ``least``."""
     n = reader.number(count)
     enough = reader.call("ge", count, integer_literal(least))
     return reader.call("case", enough, value(n), NULL)

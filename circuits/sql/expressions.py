@@ -6,14 +6,15 @@ window functions.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Final
 
 import pyarrow as pa
 from sqlglot import exp
 
-from circuits.plan.expressions import Expression
+from circuits.plan.expressions import Expression, Literal
 from circuits.sql.clause import Clause, Reader
-from circuits.sql.literals import NULL
+from circuits.sql.literals import NULL, integer_literal
 from circuits.sql.spark.arithmetic import promote_texts, read_arithmetic
 
 __all__ = ["READERS"]
@@ -31,9 +32,14 @@ def _read_parentheses(clause: Clause, node: exp.Paren) -> Expression:
 
 
 def _read_product(clause: Clause, node: exp.Mul) -> Expression:
+    """Read ``*`` of numbers, or of an integer and an interval without months."""
     left, right = clause.read_arguments(node, "this", "expression")
     if clause.source.is_spark:
         return read_arithmetic(clause, node, "multiply", left, right)
+    for interval, count in ((left, right), (right, left)):
+        if isinstance(interval, Literal) and pa.types.is_duration(interval.type):
+            micros = integer_literal(interval.value // timedelta(microseconds=1))
+            return clause.call(node, "duration_of_micros", count, micros)
     return clause.call(node, "multiply", left, right)
 
 

@@ -156,6 +156,11 @@ class Grouping:
         self._sets = list(sets)
         self._set_keys = frozenset(range(len(self.builder.domain_columns), len(self.keys)))
 
+    @property
+    def has_set_without_keys(self) -> bool:
+        """Return whether a row is made of an input without rows, by ROLLUP, CUBE or ``()``."""
+        return self._sets is not None and any(not keys & self._set_keys for keys in self._sets)
+
     def build_plan(self, node: exp.Expr | None = None) -> PlanNode:
         """Return the plan of the groups: keys, aggregates, values of scalar subqueries.
 
@@ -186,29 +191,39 @@ class Grouping:
             self._subquery_values.append(value)
         return groups
 
-    def _aggregate(self, keys: Sequence[int]) -> Aggregate:
-        """Return the aggregates by some of the keys."""
+    def _aggregate(self, keys: Sequence[int], *constants: Expression) -> Aggregate:
+        """Return the aggregates by constants and some of the keys."""
         arguments = list(dict.fromkeys(v for call in self._aggregates for v in call.expressions))
         fields = self.builder.plan.fields
-        expressions = [self.keys[number] for number in keys]
-        names = [
+        expressions = [*constants, *(self.keys[number] for number in keys)]
+        names = [f"constant_{number}" for number in range(len(constants))]
+        names += [
             fields[key.index].name if isinstance(key, Column) else f"key_{number}"
-            for number, key in zip(keys, expressions, strict=True)
+            for number, key in zip(keys, expressions[len(constants) :], strict=True)
         ]
         names += [f"argument_{number}" for number in range(len(arguments))]
         inputs = Map(self.builder.plan, (*expressions, *arguments), tuple(names))
-        positions = {value: len(keys) + number for number, value in enumerate(arguments)}
+        positions = {value: len(expressions) + number for number, value in enumerate(arguments)}
         calls = tuple(
             aggregate_call(call, f"{call.function}_{number}", positions)
             for number, call in enumerate(self._aggregates)
         )
-        return Aggregate(inputs, tuple(range(len(keys))), calls)
+        return Aggregate(inputs, tuple(range(len(expressions))), calls)
 
     def _grouping_set(self, keys: frozenset[int]) -> PlanNode:
-        """Return the groups by some of the keys; the others are NULL."""
+        """Return the groups by some of the keys; the others are NULL.
+
+        The set of no keys has a row for an input without rows, in a correlated query for each
+        combination of outer values. In Spark it has none: there, it is grouped by a constant.
+        """
         kept = sorted(keys)
-        groups = self._aggregate(kept)
-        group_columns = columns(groups)
+        constants = [integer_literal(0)] if self.source.is_spark and not kept else []
+        aggregate = self._aggregate(kept, *constants)
+        groups: PlanNode = aggregate
+        domain = self.builder.domain
+        if domain is not None and not self.source.is_spark and not keys & self._set_keys:
+            groups = pad_aggregate(aggregate, domain.plan)
+        group_columns = columns(groups)[len(constants) :]
         key_columns: list[Expression] = [
             group_columns[kept.index(number)] if number in keys else Literal(None, key.type)
             for number, key in enumerate(self.keys)
@@ -216,8 +231,8 @@ class Grouping:
         flags = [integer_literal(_grouping_number(numbers, keys)) for numbers in self._groupings]
         names = [f"key_{number}" for number in range(len(self.keys))]
         for position, number in enumerate(kept):
-            names[number] = groups.fields[position].name
-        names += [field.name for field in groups.fields[len(kept) :]]
+            names[number] = aggregate.fields[len(constants) + position].name
+        names += [field.name for field in groups.fields[len(aggregate.keys) :]]
         names += [f"grouping_{number}" for number in range(len(flags))]
         aggregates = group_columns[len(kept) :]
         return Map(groups, (*key_columns, *aggregates, *flags), tuple(names))

@@ -78,7 +78,7 @@ def read_row_number(
     """Read the window of a row_number()."""
     source = clause.source
     source.allow_arguments(node.this)  # row_number() takes no arguments
-    partition, order, frame = windows.parts(clause, node)
+    partition, order, frame = windows.window_parts(clause, node)
     if frame is not None:
         # A row_number() reads no frame.
         source.allow_arguments(frame, "kind", "start", "start_side", "end", "end_side")

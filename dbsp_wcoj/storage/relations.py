@@ -154,6 +154,18 @@ class RelationsStep(Staged):
         if len(delta):
             self.by_name[name] = self._relations.traces[name].prepare(to_storable(delta))
 
+    def replace(self, name: str, step: TraceStep | None) -> None:
+        """Replace the staged delta of a relation, after all queries have been evaluated.
+
+        Args:
+            name: The relation.
+            step: Another step of its trace, or the same; None if its rows do not change.
+        """
+        if step is not None:
+            self.by_name[name] = step
+        else:
+            self.by_name.pop(name, None)
+
     @property
     def changes(self) -> Collection[TraceStep]:
         """The steps of the traces that change."""

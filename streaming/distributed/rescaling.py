@@ -38,6 +38,7 @@ from circuits.state.migration import (
     export_state,
     import_dictionaries,
 )
+from circuits.user_functions import UserFunction, check_functions
 from dbsp_wcoj.errors import DbspWcojError
 from streaming.distributed.engine import check_distributable, circuit_stages
 from streaming.distributed.execution.cell import cell_spec, driver_spec
@@ -92,7 +93,11 @@ class RescaleResult:
 
 
 def rescale_state(
-    files: Files, *, cells: int | None, spec: CircuitSpec | None = None
+    files: Files,
+    *,
+    cells: int | None,
+    spec: CircuitSpec | None = None,
+    functions: Mapping[str, UserFunction] | None = None,
 ) -> RescaleResult:
     """Convert the newest version of a state directory to another number of cells.
 
@@ -101,6 +106,7 @@ def rescale_state(
         cells: The number of cells; None to embed the state in one process.
         spec: The views of a circuit that was built from plans; None to compile the text in
             the directory.
+        functions: The user-defined functions that the text calls, by name.
 
     Raises:
         StateLockedError: A sink is using the directory.
@@ -118,6 +124,8 @@ def rescale_state(
             )
         files.lock()
         try:
+            if spec is None:
+                spec = read_definition(files, check_functions(functions))
             return _Rescaling(files, cells, spec).run()
         finally:
             files.unlock()
@@ -137,10 +145,10 @@ def rescale_state(
 class _Rescaling:
     """The conversion of the newest version of a state directory."""
 
-    def __init__(self, files: Files, cells: int | None, spec: CircuitSpec | None) -> None:
+    def __init__(self, files: Files, cells: int | None, spec: CircuitSpec) -> None:
         self._files = files
         self._target_cells = cells
-        self._circuit = Circuit(spec or read_definition(files))
+        self._circuit = Circuit(spec)
         identity = read_identity(files, self._circuit)
         if identity is None:
             raise StateDamagedError(

@@ -61,16 +61,16 @@ class _PartialAggregation:
     def __init__(self, block: SelectBlock, atom: int, keys: list[Expression]) -> None:
         self._start = block.starts[atom]
         self._width = len(block.atoms[atom].fields)
-        own = [p for p in conjuncts(block.predicates) if block.atoms_of([p]) == {atom}]
-        self._others = [p for p in conjuncts(block.predicates) if p not in own]
+        atom_predicates = [p for p in conjuncts(block.predicates) if block.atoms_of([p]) == {atom}]
+        self._others = [p for p in conjuncts(block.predicates) if p not in atom_predicates]
         self._rows = block.atoms[atom]
-        for predicate in own:
+        for predicate in atom_predicates:
             self._rows = push_filter(self._rows, self._local(predicate))
         self._block = block
         self._atom = atom
         self._keys = keys
-        absent_keys = [key for absent in block.absent for key in absent.keys]
-        read = {c for e in (*self._others, *keys, *absent_keys) for c in columns_of(e)}
+        antijoin_keys = [key for antijoin in block.antijoins for key in antijoin.keys]
+        read = {c for e in (*self._others, *keys, *antijoin_keys) for c in columns_of(e)}
         # The columns of the atom that the join still reads.
         self._kept = [c for c in range(self._width) if self._start + c in read]
 
@@ -96,7 +96,7 @@ class _PartialAggregation:
             atoms,
             tuple(map(self._renumber, self._others)),
             tuple(
-                AntijoinOperand(a.plan, tuple(map(self._renumber, a.keys))) for a in block.absent
+                AntijoinOperand(a.plan, tuple(map(self._renumber, a.keys))) for a in block.antijoins
             ),
             (*map(self._renumber, self._keys), aggregate),
         )

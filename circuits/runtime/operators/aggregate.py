@@ -30,6 +30,7 @@ their first bytes, and for functions that read all rows of a group (`ordered_agg
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -72,6 +73,8 @@ class AggregateOperator:
     >>> AggregateOperator(plan, Codecs()).evaluate([ZSet.from_rows([(7, 3), (7, 5)])])
     ZSet({(7, 2, 3): 1})
     """
+
+    traces_begin_with_partitioning: ClassVar[bool] = True
 
     def __init__(self, plan: Aggregate, codecs: Codecs) -> None:
         self.keys = plan.keys

@@ -63,7 +63,7 @@ def read_arithmetic(
 
 
 def promote_texts(clause: Clause, node: exp.Expr, *values: Expression) -> Arguments:
-    """Return the operands with texts cast to a number: BIGINT beside integers, else DOUBLE."""
+    """Return the operands with texts cast: to BIGINT if the others are integers, else to DOUBLE."""
     others = [value.type for value in values if not is_text(value)]
     if len(others) == len(values) or not any(_is_number(of) for of in others):
         return list(values)

@@ -31,19 +31,19 @@ def _typeof(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
     return string_literal(type_name(value.type))
 
 
-def type_name(of: pa.DataType) -> str:
-    """Return the name of a type in Spark, as in ``array<int>``."""
-    if arrow.is_decimal(of):
-        return f"decimal({of.precision},{of.scale})"
-    if arrow.is_timestamp(of):
-        return "timestamp_ntz" if of.tz is None else "timestamp"
-    if arrow.is_map(of):
-        return f"map<{type_name(of.key_type)},{type_name(of.item_type)}>"
-    if arrow.is_struct(of):
-        return f"struct<{','.join(f'{part.name}:{type_name(part.type)}' for part in of)}>"
-    if is_nested(of):
-        return f"array<{type_name(of.value_type)}>"
-    return _TYPE_NAMES.get(str(of), str(of))
+def type_name(data_type: pa.DataType) -> str:
+    """Return the name data_type a type in Spark, as in ``array<int>``."""
+    if arrow.is_decimal(data_type):
+        return f"decimal({data_type.precision},{data_type.scale})"
+    if arrow.is_timestamp(data_type):
+        return "timestamp_ntz" if data_type.tz is None else "timestamp"
+    if arrow.is_map(data_type):
+        return f"map<{type_name(data_type.key_type)},{type_name(data_type.item_type)}>"
+    if arrow.is_struct(data_type):
+        return f"struct<{','.join(f'{part.name}:{type_name(part.type)}' for part in data_type)}>"
+    if is_nested(data_type):
+        return f"array<{type_name(data_type.value_type)}>"
+    return _TYPE_NAMES.get(str(data_type), str(data_type))
 
 
 _TYPE_NAMES: Final = {

@@ -162,8 +162,12 @@ def _date_trunc(clause: Clause, node: exp.Expr, unit: Expression, value: Express
         return Literal(None, INSTANT)
     has_zone = arrow.is_timestamp(value.type) and value.type.tz is None
     (value,) = coerce(clause, node, [value], "m")
-    found = clause.call(node, "date_trunc", string_literal(name), value)
-    return found if has_zone and arrow.is_timestamp(value.type) else _instant(clause, node, found)
+    truncated = clause.call(node, "date_trunc", string_literal(name), value)
+    return (
+        truncated
+        if has_zone and arrow.is_timestamp(value.type)
+        else _instant(clause, node, truncated)
+    )
 
 
 def _truncation(clause: Clause, node: exp.Expr, unit: Expression) -> str | None:
@@ -265,7 +269,7 @@ BUILDERS: Final[dict[str, Builder]] = {
     "date_sub": _date_add("subtract"),
 }
 
-#: Functions with a form that has a unit, which is no value: `circuits.sql.date_units`.
+#: Functions that also have a form with the name of a unit (`circuits.sql.date_units`).
 
 DATE_ADD: Final = _date_add("add")
 

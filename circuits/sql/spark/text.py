@@ -226,6 +226,9 @@ def _sentences(
 
 
 BUILDERS: Final[dict[str, Builder]] = {
+    "levenshtein": named("levenshtein"),
+    "url_encode": named("url_encode"),
+    "url_decode": named("url_decode"),
     "ascii": named("code_point"),
     "char": named("latin_character"),
     "chr": named("latin_character"),
