@@ -32,7 +32,7 @@ from circuits.sql.literals import NULL, integer_literal, string_literal
 from circuits.types import functions
 from circuits.types.ddl import field_of, schema_of_ddl
 from circuits.types.functions.lambdas import lambda_call
-from circuits.types.functions.lists import is_list
+from circuits.types.functions.list_rules import is_list
 
 __all__ = ["READERS", "READERS_BY_NAME"]
 

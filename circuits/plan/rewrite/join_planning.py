@@ -44,8 +44,8 @@ from circuits.types.functions import call
 
 __all__ = ["plan_block"]
 
-# (i, k) is expression k of atom i, among the expressions that the join reads. Slots are the columns
-# of the join's inputs before they are ordered.
+# Slot (i, k) is expression k of atom i, among the expressions that the join reads. The columns of
+# the join's inputs are slots, sorted by `_JoinPlanner._input`.
 Slot = tuple[int, int]
 # The column number of the row id of an atom.
 ROW_ID: Final = -1
@@ -264,7 +264,7 @@ def _apply_antijoins(
     for number, antijoin in enumerate(antijoins, 1):
         key_variables = tuple(expressions.index(key) for key in antijoin.keys)
         # After the last difference no keys are needed. A head without them lets the join count rows
-        # instead of listing them.
+        # instead of enumerating them.
         head = variables[: len(outputs)] if number == len(antijoins) else variables
         minuend = push_projection(plan, columns(plan)[: len(head)])
         matched = Join((plan, antijoin.plan), (variables, key_variables), (), head)

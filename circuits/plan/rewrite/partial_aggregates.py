@@ -5,7 +5,7 @@
     aggregate(key; sum(a.x), count(*), …)(A ⋈ B ⋈ …)  =  final(project(partial(A) ⋈ B ⋈ …))
 
 The partial aggregate of A has the values of ``x`` as weights of its rows. So the join adds up
-weights instead of listing its rows (`circuits.runtime.operators.partial_aggregate`).
+weights instead of enumerating its rows (`circuits.runtime.operators.partial_aggregate`).
 
 The rule applies to joins of at least two atoms whose counts, sums and means are of plain columns of
 one atom. Other expressions could fail for rows that no other atom matches, so they are computed
@@ -91,14 +91,15 @@ class _PartialAggregation:
         rows = push_projection(self._rows, [atom_columns[c] for c in (*kept, *arguments)])
         partial = PartialAggregate(rows, len(kept), tuple(calls))
         atoms = (*block.atoms[: self._atom], partial, *block.atoms[self._atom + 1 :])
-        aggregate = Column(self._start + len(kept), pa.int64())
+        # The last column of a partial aggregate; its weights are what the final aggregate adds up.
+        slot = Column(self._start + len(kept), pa.int64())
         joined = SelectBlock(
             atoms,
             tuple(map(self._renumber, self._others)),
             tuple(
                 AntijoinOperand(a.plan, tuple(map(self._renumber, a.keys))) for a in block.antijoins
             ),
-            (*map(self._renumber, self._keys), aggregate),
+            (*map(self._renumber, self._keys), slot),
         )
         return FinalAggregate(plan_block(joined), len(self._keys), partial)
 
