@@ -381,10 +381,9 @@ def _read_count_if(reader: AggregateReader) -> Expression:
     found = reader.term("count", reader.where(counted), distinct=reader.distinct)
     if reader.is_spark:
         return found
-    # In DuckDB the count over no rows is NULL.
-    one = reader.where(integer_literal(1))
-    rows = reader.term("count", *(() if one == integer_literal(1) else (one,)))
-    return reader.call("case", reader.call("gt", rows, integer_literal(0)), found, NULL)
+    # In DuckDB the count is NULL if the condition is NULL in all rows, as a sum would be.
+    known = reader.term("count", reader.where(condition))
+    return reader.call("case", reader.call("gt", known, integer_literal(0)), found, NULL)
 
 
 def _condition(reader: AggregateReader) -> Expression:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
+from sqlglot.optimizer.simplify import simplify
 
 from circuits.plan.expressions import Expression
 from circuits.plan.nodes import Order
@@ -123,10 +124,11 @@ def _read_count(source: SqlSource, node: exp.Expr | None, name: str) -> int | No
     is_all = isinstance(number, exp.Var) and number.name.upper() == "ALL"
     if name == "LIMIT" and (is_all or isinstance(number, exp.Null)):
         return None
+    source.mark_read(number)
+    text = number.sql()
+    number = simplify(number.copy())
     if not isinstance(number, exp.Literal) or number.is_string or not number.this.isdecimal():
-        raise source.unsupported(
-            number, f"{name} {number.sql()}", "write a whole number", word=name
-        )
+        raise source.unsupported(node, f"{name} {text}", "write a whole number", word=name)
     if int(number.this) >= 2**63:
         raise source.error(number, f"{name} {number.this} does not fit 64 bits")
     return int(number.this)
