@@ -103,10 +103,9 @@ def _matching_columns(scope: Scope, node: exp.Expr, selector: exp.Expr) -> list[
         found = ((column, pattern.search(column.name)) for column in columns)
         matches = [_Match(column, match) for column, match in found if match]
     elif isinstance(selector, exp.Array) and all(map(_is_text, selector.expressions)):
-        by_name = {column.name.casefold(): column for column in reversed(columns)}
-        wanted = [name.name.casefold() for name in selector.expressions]
-        matches = [_Match(by_name[name]) for name in wanted if name in by_name]
-        if len(matches) < len(wanted):
+        wanted = {name.name.casefold() for name in selector.expressions}
+        matches = [_Match(column) for column in columns if column.name.casefold() in wanted]
+        if wanted - {match.column.name.casefold() for match in matches}:
             matches = []
     else:
         condition = selector.this if isinstance(selector, exp.Lambda) else selector
@@ -151,7 +150,8 @@ def _holds_for_name(condition: exp.Expr, name: str) -> bool:
                 parts = {"%": ".*", "_": "."}
                 text = "".join(parts.get(letter, re.escape(letter)) for letter in text)
             flags = re.IGNORECASE if isinstance(condition, exp.ILike) else 0
-            return re.fullmatch(text, name, flags | re.DOTALL) is not None
+            matches = re.fullmatch(text, name, flags | re.DOTALL) is not None
+            return matches != bool(condition.args.get("negate"))
         case exp.In() if isinstance(condition.this, exp.Identifier) and all(
             map(_is_text, condition.expressions)
         ):

@@ -93,6 +93,9 @@ class QueryWriter:
             return self.pick("TRUE", "false")
         return self.pick(str(self.integer()), "1.5", "-2", "0.125")
 
+    def pattern(self) -> str:
+        return self.pick("'%A%'", "'B_R'", "'%!%%' ESCAPE '!'", "'a%'")
+
     def predicate(self, table: str, prefix: str = "", depth: int = 1) -> str:
         """Return a condition on the columns of a table."""
         if depth and self._random.random() < 0.4:
@@ -117,9 +120,7 @@ class QueryWriter:
         ]
         if pa.types.is_string(type):
             choices += [
-                f"{name} {self.pick('', 'NOT ')}LIKE {self.pick('%A%', 'B_R', '%!%%', 'a%')!r}".replace(
-                    "'%!%%'", "'%!%%' ESCAPE '!'"
-                ),
+                f"{name} {self.pick('', 'NOT ')}LIKE {self.pattern()}",
                 f"{name} ILIKE 'ba%'",
                 f"upper({name}) = 'ABLE'",
                 f"length({name}) > {self.integer()}",
@@ -699,8 +700,10 @@ class QueryWriter:
         )
 
 
-_OTHERS: Final = ("pick", "table", "link", "columns", "column", "number", "some", "integer",
-                  "literal", "predicate", "expression", "aggregate", "on", "where")  # fmt: skip
+_OTHERS: Final = (
+    "pick", "table", "link", "columns", "column", "number", "some", "integer", "literal",
+    "pattern", "predicate", "expression", "aggregate", "on", "where",
+)  # fmt: skip
 #: The shapes by name, in the order of the class.
 SHAPES: Final[dict[str, Callable[[QueryWriter], str]]] = {
     name: method

@@ -116,7 +116,7 @@ UNSUPPORTED = [
     ("SELECT t.a FROM t ASOF RIGHT JOIN s ON t.a >= s.a", "ASOF", "ASOF RIGHT JOIN"),
     ("SELECT t.a FROM t ASOF JOIN s ON t.a <> s.a", "t.a <>", "condition of an ASOF join"),
     ("SELECT t.a FROM t POSITIONAL JOIN s", "POSITIONAL", "POSITIONAL JOIN"),
-    ("SELECT a FROM main.t", "main", "name the table alone"),
+    ("SELECT a FROM other.t", "other", "name the table alone"),
     ("WITH RECURSIVE q AS (SELECT n + 1 AS n FROM q) SELECT n FROM q", "q", "without a UNION"),
     (
         "SELECT a FROM t GROUP BY CUBE (a, a, a, a, a, a, a, a, a, a, a, a, a)",
