@@ -349,4 +349,16 @@ CHARTS: tuple[Chart, ...] = (
         where={"columns": ("int64",)},
         log="xy",
     ),
+    Chart(
+        "bounded-state",
+        "bounded_state",
+        "Rows held",
+        "Rows that a query keeps while a stream with lateness goes on",
+        ("events", "events so far"),
+        {"rows held": ""},
+        "rows held",
+        lines=("query",),
+        log="y",
+        on_page=True,
+    ),
 )

@@ -20,6 +20,7 @@ relational core, but not Spark, and does no I/O.
 `circuit_spec`     a circuit without state: plans, schemas and options, with fingerprints
 `options`          `CircuitOptions`: the settings of a circuit
 `schema`           the columns of a relation
+`user_functions`   ``udf``: functions of Python that views call
 `limits`           the errors of a step that exceeds its limits
 =================  ===============================================================================
 
@@ -53,6 +54,7 @@ from circuits.errors import (
     UnknownViewError,
     UnsupportedSqlError,
     UpsertError,
+    UserFunctionError,
 )
 from circuits.inputs import InputOptions, Lateness, RejectedRows, Retention
 from circuits.notice import SqlNotice
@@ -62,6 +64,7 @@ from circuits.runtime.views import Views
 from circuits.schema import Schema
 from circuits.state.circuit_state import State, StateStep
 from circuits.state.snapshot import Snapshot
+from circuits.user_functions import UserFunction, udf
 from dbsp_wcoj.limits import StepLimits
 from dbsp_wcoj.version import __version__
 
@@ -103,9 +106,12 @@ __all__ = [
     "UnknownViewError",
     "UnsupportedSqlError",
     "UpsertError",
+    "UserFunction",
+    "UserFunctionError",
     "Views",
     "__version__",
     "compile_datalog",
     "compile_sql",
     "incrementalize",
+    "udf",
 ]

@@ -64,6 +64,7 @@ from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.operators.join import JoinOptions
 from circuits.runtime.plan_drawing import draw_mermaid, draw_tree
 from circuits.runtime.post_step_view import PostStepView
+from circuits.runtime.state_sizes import StateSize, state_sizes
 from circuits.runtime.views import Views
 from circuits.runtime.writer_lock import WriterLock, WriterTurn
 from circuits.schema import Schema, schemas_of
@@ -71,6 +72,7 @@ from circuits.state.circuit_state import State, StateStep, load_codecs, load_sta
 from circuits.state.registry import relation_trace
 from circuits.state.snapshot import Snapshot, open_snapshot, take_snapshot
 from circuits.types.codecs.codec import Codecs
+from circuits.user_functions import UserFunction, check_functions
 from dbsp_wcoj import Relations, Trace, ZSet
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.limits import Budget
@@ -315,6 +317,11 @@ columns 'nmae'; the relation needs name, age and may have weight
         """True if a view compares with ``now()``, so that `prepare` and `step` need a time."""
         return self.graph.reads_now
 
+    @property
+    def emits_on_window_close(self) -> bool:
+        """True if a view emits its rows when they are final (EMIT ON WINDOW CLOSE)."""
+        return any(node.plan.reads_watermarks for node in self.graph.nodes)
+
     def _decode_now(self, now: datetime | pa.TimestampScalar | None) -> int | None:
         """Return the time of a step in microseconds since 1970; None if no view reads it."""
         if not self.reads_now:
@@ -503,7 +510,13 @@ columns 'nmae'; the relation needs name, age and may have weight
         self._check_readable()
         return self._committed
 
-    def query(self, text: str, *, dialect: str = "duckdb") -> pa.Table:
+    def query(
+        self,
+        text: str,
+        *,
+        dialect: str | None = None,
+        functions: Mapping[str, UserFunction] | None = None,
+    ) -> pa.Table:
         """Answer a query from the state as it is, without registering a view.
 
         The query reads the last committed version. It adds no codes and no arrangements.
@@ -511,7 +524,10 @@ columns 'nmae'; the relation needs name, age and may have weight
         Args:
             text: A SELECT, or Datalog rules, whose last head is the answer. The text may read the
                 materialized views and inputs, and the inputs that a join keeps whole.
-            dialect: The dialect of a SELECT.
+            dialect: The dialect of a SELECT; by default that of the views.
+            functions: User-defined functions that the query can call, besides those of the views.
+                They are called for the rows of the query; to read what a view remembers, name the
+                view.
 
         Returns:
             A table of the rows, with ``weight``.
@@ -526,6 +542,9 @@ columns 'nmae'; the relation needs name, age and may have weight
             That of the query: joins are worst-case optimal, and use existing arrangements.
         """
         check_type("text", text, str, "a SELECT or Datalog rules as a text")
+        source = self.spec.source
+        if dialect is None:
+            dialect = "duckdb" if source is None else source.dialect
         check_type("dialect", dialect, str, "the name of a dialect of sqlglot")
         state = self.committed
         kept = self._stored_relations(state)
@@ -537,6 +556,7 @@ columns 'nmae'; the relation needs name, age and may have weight
                 dialect=dialect,
                 joining=self._join_options,
                 budget=Budget(self.limits, self._clock),
+                functions=self.spec.functions | check_functions(functions),
             )
         except TextError as error:
             missing = [name for name in (*self.inputs, *self._schemas) if name not in kept]
@@ -569,6 +589,9 @@ columns 'nmae'; the relation needs name, age and may have weight
     def explain(self, format: str = "text") -> str:
         """Return the operators that run, with the rows and the seconds of each so far.
 
+        If an input has lateness or retention, the text ends with the state of each operator: the
+        rows that it keeps, or that nothing bounds them.
+
         Args:
             format: "text" for a tree per view, "mermaid" for a drawing.
 
@@ -580,6 +603,20 @@ columns 'nmae'; the relation needs name, age and may have weight
         if format not in drawings:
             raise CircuitError(f"no format {format!r}; formats are {', '.join(drawings)}")
         return drawings[format](self._committed)
+
+    def state_sizes(self) -> list[StateSize]:
+        """Return the rows that each operator keeps, and the bound of their number; O(runs).
+
+        >>> from circuits import InputOptions, Lateness, compile_sql
+        >>> circuit = compile_sql(
+        ...     "SELECT date_trunc('hour', at) AS hour, count(*) AS n FROM clicks GROUP BY 1",
+        ...     {"clicks": "at timestamp"},
+        ...     input_options={"clicks": InputOptions(lateness=Lateness("at", "5 minutes"))},
+        ... )
+        >>> [size.bound for size in circuit.state_sizes()]
+        ["groups with x0 >= date_trunc('hour', watermark of clicks)"]
+        """
+        return state_sizes(self._committed)
 
     def snapshot(self) -> Snapshot:
         """Return all state after the last commit as a value that can be pickled; O(state)."""
@@ -653,8 +690,14 @@ columns 'nmae'; the relation needs name, age and may have weight
     def _build_graph(self, codecs: Codecs) -> tuple[Graph, dict[str, Integrate]]:
         """Build the operators without state, and return those that keep materialized relations."""
         fields = {name: schema.fields for name, schema in self.inputs.items()}
+        late = [name for name, options in self.input_options.items() if options.lateness]
         graph = incrementalize(
-            self.plans, fields, codecs=codecs, joining=self._join_options, clock=self._clock
+            self.plans,
+            fields,
+            codecs=codecs,
+            joining=self._join_options,
+            clock=self._clock,
+            bounded_inputs=late,
         )
         inputs = {name: graph.add_input(name, columns) for name, columns in fields.items()}
         for name, options in self.input_options.items():
@@ -663,10 +706,12 @@ columns 'nmae'; the relation needs name, age and may have weight
                 name, CheckedInput(self.inputs[name], options, codecs, graph.relations, groups)
             )
         numbers = {**inputs, **graph.views}
-        return graph, {
+        integrals = {
             name: graph.integrate(numbers[name], retained=name in self._groups)
             for name in self.materialized
         }
+        graph.bound_state()
+        return graph, integrals
 
     def _views_of(self, state: CircuitVersion) -> Views:
         return Views(state, self._traces, {**self.inputs, **self._schemas})
@@ -675,7 +720,10 @@ columns 'nmae'; the relation needs name, age and may have weight
         """Return the relations whose rows are in the state with all their columns."""
         kept: dict[str, tuple[Fields, Trace]] = {}
         views = self._views_of(state)
-        joined = state.graph.relations.traces
+        joined = dict(state.graph.relations.traces)
+        bounds = state.graph.state_bounds
+        for position in bounds.relations if bounds is not None else ():
+            del joined[state.graph.nodes[position].name]  # old rows are dropped
         for name, schema in {**self.inputs, **self._schemas}.items():
             if name in views:
                 kept[name] = (schema.fields, views.trace(name))

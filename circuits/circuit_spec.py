@@ -28,7 +28,9 @@ from circuits.inputs.input_options import InputOptions
 from circuits.options import CircuitOptions
 from circuits.plan.nodes import PlanNode
 from circuits.plan.structural_hash import PlanHasher
+from circuits.plan.user_call import UserCall
 from circuits.schema import Schema
+from circuits.user_functions import UserFunction
 
 __all__ = ["CircuitSpec", "SourceText"]
 
@@ -71,6 +73,8 @@ class CircuitSpec:
         schemas: The columns of each input relation.
         options: The options, as `CircuitOptions.resolve` returns them.
         source: The text that the plans were compiled from; None if there is none.
+        functions: The user-defined functions that the text can call, by lower-case name; those
+            that a plan calls are also in its nodes.
 
     Raises:
         CircuitError: ``outputs`` or ``materialize`` name an unknown view or input.
@@ -91,6 +95,7 @@ class CircuitSpec:
     schemas: Mapping[str, pa.Schema]
     options: CircuitOptions = field(default_factory=CircuitOptions)
     source: SourceText | None = field(default=None, compare=False)
+    functions: dict[str, UserFunction] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "plans", dict(self.plans))
@@ -110,6 +115,21 @@ class CircuitSpec:
     def input_options(self) -> Mapping[str, InputOptions]:
         """The options of the inputs that have any, by name."""
         return self.options.input_options
+
+    @property
+    def user_signatures(self) -> dict[str, str]:
+        """The declarations of the user-defined functions that the views call, by name."""
+        called: dict[str, str] = {}
+        visited: set[int] = set()
+        pending = list(self.plans.values())
+        while pending:
+            plan = pending.pop()
+            if id(plan) not in visited:
+                visited.add(id(plan))
+                pending += plan.inputs
+                if isinstance(plan, UserCall):
+                    called[plan.name] = plan.function.signature
+        return dict(sorted(called.items()))
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:

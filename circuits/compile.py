@@ -21,8 +21,10 @@ from circuits.notice import SqlNotice
 from circuits.options import CircuitOptions
 from circuits.plan.fixpoint import MAX_ITERATIONS
 from circuits.plan.nodes import PlanNode
+from circuits.plan.user_call_placement import place_user_calls
 from circuits.schema import SchemaLike, arrow_schemas, schemas_of
 from circuits.sql import Declarations, declared_by, plan_sql
+from circuits.user_functions import UserFunction, check_functions
 from dbsp_wcoj import Formula
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
@@ -45,6 +47,7 @@ def compile_sql(
     max_iterations: int = MAX_ITERATIONS,
     input_options: Mapping[str, InputOptions] | None = None,
     limits: StepLimits = DEFAULT_LIMITS,
+    functions: Mapping[str, UserFunction] | None = None,
 ) -> Circuit:
     """Compile SQL to a circuit: bags of rows, with NULLs as in SQL.
 
@@ -71,6 +74,8 @@ def compile_sql(
         input_options: The options of each input: keys (its rows are upserts), strict deletes, and
             the retention of rows. They replace those that a declaration gives.
         limits: The rows, bytes and seconds that a step may use; `StepLimits.off()` for no limit.
+        functions: User-defined functions that the text can call, by name: ``{"score": udf(...)}``
+            (`circuits.udf`).
 
     Returns:
         A circuit without rows.
@@ -87,6 +92,7 @@ def compile_sql(
         SchemaError: A schema has a column of an unknown or unsupported type.
         CircuitError: ``outputs`` or ``materialize`` name an unknown view or input.
         InputOptionsError: The options of an input do not fit its schema.
+        FunctionError: A user-defined function has the name of a built-in one.
 
     Complexity:
         Depends on the text alone. The joins of each SELECT become one N-way join, whose work per
@@ -146,7 +152,8 @@ def compile_sql(
         warnings.warn(notice, SqlNotice, stacklevel=2)
     source = SourceText("sql", text, name, dialect)
     all_schemas = _with_declared_schemas(given, declarations)
-    plans = plans_of(source, all_schemas)
+    checked = check_functions(functions)
+    plans = plans_of(source, all_schemas, checked)
     if outputs is None:
         outputs = _published(plans, declarations)
     options = CircuitOptions(
@@ -158,7 +165,8 @@ def compile_sql(
         input_options=_with_declared_options(input_options, declarations),
         limits=limits,
     )
-    return Circuit(CircuitSpec(plans, all_schemas, options, source), executor=executor)
+    spec = CircuitSpec(plans, all_schemas, options, source, checked)
+    return Circuit(spec, executor=executor)
 
 
 def _with_declared_schemas(
@@ -211,6 +219,7 @@ def compile_datalog(
     max_iterations: int = MAX_ITERATIONS,
     input_options: Mapping[str, InputOptions] | None = None,
     limits: StepLimits = DEFAULT_LIMITS,
+    functions: Mapping[str, UserFunction] | None = None,
 ) -> Circuit:
     """Compile Datalog rules to a circuit: each relation that rules define is a set of rows.
 
@@ -226,6 +235,7 @@ def compile_datalog(
         max_iterations: As for `compile_sql`.
         input_options: As for `compile_sql`.
         limits: As for `compile_sql`.
+        functions: As for `compile_sql`.
 
     Returns:
         A circuit without rows.
@@ -261,33 +271,33 @@ def compile_datalog(
         input_options={} if input_options is None else input_options,
         limits=limits,
     )
-    return _compile(SourceText("datalog", text), schemas, options, executor)
+    declared = arrow_schemas(schemas)  # once, because some frames can be read only once
+    source, checked = SourceText("datalog", text), check_functions(functions)
+    spec = CircuitSpec(plans_of(source, declared, checked), declared, options, source, checked)
+    return Circuit(spec, executor=executor)
 
 
-def plans_of(source: SourceText, schemas: Mapping[str, SchemaLike]) -> dict[str, PlanNode]:
+def plans_of(
+    source: SourceText,
+    schemas: Mapping[str, SchemaLike],
+    functions: Mapping[str, UserFunction] | None = None,
+) -> dict[str, PlanNode]:
     """Compile a text to the plan of each view.
 
     Args:
         source: The text, its language and its dialect.
         schemas: The input relations.
+        functions: The user-defined functions by lower-case name.
 
     Raises:
         SqlError, DatalogError, SchemaError: As `compile_sql` and `compile_datalog`.
     """
+    functions = functions or {}
     inputs = {name: schema.fields for name, schema in schemas_of(schemas).items()}
     if source.language == "sql":
-        plans = plan_sql(source.text, inputs, name=source.name, dialect=source.dialect)
+        plans = plan_sql(
+            source.text, inputs, name=source.name, dialect=source.dialect, functions=functions
+        )
     else:
-        plans = plan_datalog(source.text, inputs)
-    return dict(plans)
-
-
-def _compile(
-    source: SourceText,
-    schemas: Mapping[str, SchemaLike],
-    options: CircuitOptions,
-    executor: Executor | None,
-) -> Circuit:
-    declared = arrow_schemas(schemas)  # once, because some frames can be read only once
-    spec = CircuitSpec(plans_of(source, declared), declared, options, source)
-    return Circuit(spec, executor=executor)
+        plans = plan_datalog(source.text, inputs, functions)
+    return place_user_calls(plans, functions)

@@ -16,6 +16,7 @@
         ├── StepLimitError (LimitError)    a step exceeds its limits
         │   └── StepMemoryError (MemoryError)  a step runs out of memory
         ├── EvaluationError            an expression fails for a row: overflow, bad cast
+        │   └── UserFunctionError      a user-defined function fails for a row
         ├── TextError (ValueError)     a text that does not compile; has a line and a column
         │   ├── SqlError               ... in SQL
         │   │   └── UnsupportedSqlError    valid SQL that is not supported
@@ -52,6 +53,7 @@ __all__ = [
     "UnknownViewError",
     "UnsupportedSqlError",
     "UpsertError",
+    "UserFunctionError",
 ]
 
 
@@ -142,6 +144,10 @@ class StepMemoryError(StepLimitError, MemoryError):
 
 class EvaluationError(CircuitError):
     """An expression cannot be evaluated for a row: a number overflows, a text is not a date."""
+
+
+class UserFunctionError(EvaluationError):
+    """A user-defined function raises an error, or returns a value that is not of its type."""
 
 
 class TextError(CircuitError, ValueError):

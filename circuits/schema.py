@@ -185,7 +185,7 @@ columns: name; the relation needs name, age and may have weight
                 f"{self._requirements}"
             )
 
-    @observed(DECODE, lambda arguments, _: len(arguments[1]))
+    @observed(DECODE, rows=lambda arguments, _: len(arguments[1]))
     def to_table(self, zset: ZSet, codecs: Codecs) -> pa.Table:
         """Decode a Z-set of this arity: one column per name, then ``weight``.
 
@@ -229,12 +229,17 @@ columns: name; the relation needs name, age and may have weight
         return column
 
     def _encode(self, arrays: list[pa.ChunkedArray], codecs: Codecs) -> list[npt.NDArray[np.int64]]:
-        """The codes of all columns. Columns without a dictionary are first, as these can fail."""
+        """The codes of all columns.
+
+        Columns without a dictionary are encoded first. They can fail, and then no value has been
+        added to a dictionary.
+        """
         pairs = [
             (codecs.codec(field.type), array)
             for field, array in zip(self.fields, arrays, strict=True)
         ]
         codes = [np.empty(0, np.int64)] * len(pairs)
+        # Codes in the order of the values come from no dictionary.
         for place in sorted(range(len(pairs)), key=lambda place: not pairs[place][0].ordered):
             codec, array = pairs[place]
             try:

@@ -10,7 +10,10 @@ from typing import Final
 __all__ = ["MORE_EXAMPLES"]
 
 MORE_EXAMPLES: Final[dict[str, dict[str, str]]] = {
-    "Division with errors (dialect spark)": {
+    "Arithmetic of dialect spark": {
+        "add_ansi": "spark: 1 + 2.5",
+        "subtract_ansi": "spark: 3 - 5",
+        "multiply_ansi": "spark: 1.5 * 2.50",
         "divide_ansi": "spark: 4 / 3.0",
         "int_divide_ansi": "spark: 7 div 2",
         "modulo_ansi": "spark: 7 % 3",

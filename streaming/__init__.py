@@ -50,8 +50,11 @@ if TYPE_CHECKING:
         UnknownViewError,
         UnsupportedSqlError,
         UpsertError,
+        UserFunction,
+        UserFunctionError,
         compile_datalog,
         compile_sql,
+        udf,
     )
     from dbsp_wcoj import DbspWcojError, __version__, warm_up
     from streaming.errors import (
@@ -164,6 +167,8 @@ __all__ = [
     "UntaggedBatchError",
     "UpsertError",
     "UpsertFeed",
+    "UserFunction",
+    "UserFunctionError",
     "ViewDelta",
     "ViewSink",
     "WeightedFeed",
@@ -176,6 +181,7 @@ __all__ = [
     "merge",
     "observe",
     "start_session",
+    "udf",
     "warm_up",
 ]
 
@@ -208,8 +214,11 @@ _NAMES_OF_MODULES: Final = {
         "UnknownViewError",
         "UnsupportedSqlError",
         "UpsertError",
+        "UserFunction",
+        "UserFunctionError",
         "compile_datalog",
         "compile_sql",
+        "udf",
     ),
     "dbsp_wcoj": (
         "DbspWcojError",

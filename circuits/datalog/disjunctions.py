@@ -44,7 +44,8 @@ def split_alternatives(
     Args:
         items: Flat items whose local variables have unique names, see `circuits.datalog.scope`.
         needed: Variables whose values the caller needs.
-        outer: Variables that are bound outside, around a negation.
+        outer: Variables that are already bound: for items of a negation, those that the items
+            around it bind.
         source: For errors.
 
     Raises:

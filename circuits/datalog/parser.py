@@ -46,6 +46,7 @@ from circuits.datalog.program import (
     children,
 )
 from circuits.datalog.source import DatalogSource
+from circuits.user_functions import UserFunction
 from dbsp_wcoj.grammar import SyntaxFault, parse_tree, unquote
 
 __all__ = ["parse"]
@@ -58,8 +59,8 @@ MAX_INTEGER_DIGITS: Final = 20
 TEXT: Final = pa.string()
 
 
-def parse(text: str) -> Program:
-    """Read a program.
+def parse(text: str, functions: Mapping[str, UserFunction] | None = None) -> Program:
+    """Read a program; its source has the user-defined functions.
 
     Raises:
         DatalogError: The text is not a program, is empty, or is nested too deeply.
@@ -77,7 +78,7 @@ def parse(text: str) -> Program:
       3(x).
       ^
     """
-    source = DatalogSource(text)
+    source = DatalogSource(text, functions or {})
     try:
         tree = parse_tree(_parser(), text, EXPECTED, "a rule")
         rules = cast("tuple[Rule, ...]", _Builder().transform(tree))

@@ -45,7 +45,7 @@ from circuits.datalog.safety import check_safety, resolve_names
 from circuits.datalog.scope import bound_variables, rename_local_variables
 from circuits.datalog.source import DatalogSource
 from circuits.datalog.stratification import stratify
-from circuits.datalog.terms import AGGREGATES, build_expression, call_function
+from circuits.datalog.terms import AGGREGATES, build_expression, call_function, is_built_in
 from circuits.errors import FunctionError
 from circuits.plan.expressions import Expression, Literal
 from circuits.plan.nodes import (
@@ -59,18 +59,25 @@ from circuits.plan.nodes import (
     columns,
 )
 from circuits.types.functions import aggregate_type, common_type
+from circuits.user_functions import UserFunction
 
 __all__ = ["plan_datalog"]
 
 WEIGHT_COLUMN: Final = "weight"
 
 
-def plan_datalog(text: str, relations: Mapping[str, tuple[Field, ...]]) -> dict[str, PlanNode]:
+def plan_datalog(
+    text: str,
+    relations: Mapping[str, tuple[Field, ...]],
+    functions: Mapping[str, UserFunction] | None = None,
+) -> dict[str, PlanNode]:
     """Return the plans of a Datalog program.
 
     Args:
         text: Rules ``head(terms) :- body.``; see `circuits.datalog.grammar`.
         relations: The columns of each input relation.
+        functions: The user-defined functions by lower-case name. Their calls are expressions of
+            the plans; `circuits.plan.user_call_placement` makes nodes of them.
 
     Returns:
         A plan per head, each after the heads that it scans. Rows have weight 1.
@@ -79,6 +86,7 @@ def plan_datalog(text: str, relations: Mapping[str, tuple[Field, ...]]) -> dict[
         DatalogError: The text is not a program; a name is unknown or has another arity; a variable
             is unbound; types do not fit; a recursion is not monotone. Message, line and column
             say where.
+        FunctionError: A user-defined function has the name of a built-in one.
 
     Complexity:
         O(len(text)), except for ors that are distributed, see `circuits.datalog.disjunctions`.
@@ -88,7 +96,13 @@ def plan_datalog(text: str, relations: Mapping[str, tuple[Field, ...]]) -> dict[
     >>> list(plans), [field.name for field in plans["far"].fields]
     (['hop', 'far'], ['a', 'count'])
     """
-    program = parse(text)
+    for name in functions or ():
+        if is_built_in(name) or name in AGGREGATES:
+            raise FunctionError(
+                f"user-defined function {name!r} has the name of a built-in function of Datalog: "
+                "choose another name"
+            )
+    program = parse(text, functions)
     program = resolve_names(program, {name: len(fields) for name, fields in relations.items()})
     check_safety(program)
     fields_by_relation = dict(relations)
@@ -256,8 +270,8 @@ def _rewrite_over_groups(
             return call_function(term.function, arguments, source, term.offset)
         case Variable():
             raise source.error(
-                f"variable {term.name!r} in a rule of {rule.head!r} is beside an aggregate, "
-                f"but is not a separate column to group by; make it one, or aggregate it",
+                f"variable {term.name!r} in a rule of {rule.head!r} is in a term with an "
+                f"aggregate, but is not a column to group by; make it one, or aggregate it",
                 term.offset,
             )
         case _:

@@ -83,7 +83,8 @@ def plan_recursion(
         if head not in fields:
             raise source.error(
                 f"{head!r} has no base rule: each of its rules needs rows of "
-                f"{', '.join(map(repr, heads))} first, so it stays empty; add one without them",
+                f"{', '.join(map(repr, heads))} first, so it stays empty; add a rule that does not "
+                "read them",
                 rules[head][0].offset,
             )
         column = modes[head].column

@@ -111,7 +111,7 @@ def _resolve_atom(atom: Atom, arities: Mapping[str, int], source: DatalogSource)
             f"only, so give it a separate rule and use its head",
             atom.offset,
         )
-    if is_function(atom.relation):
+    if is_function(atom.relation, source):
         return Condition(
             FunctionCall(atom.relation, atom.terms, offset=atom.offset), offset=atom.offset
         )
@@ -215,7 +215,7 @@ def _check_places(rule: Rule, source: DatalogSource) -> None:
                 if parent_function != "count":
                     message = "* alone is an argument of count(*) only"
                     raise source.error(message, node.offset)
-            elif not is_function(node.function):
+            elif not is_function(node.function, source):
                 raise source.error(f"unknown function {node.function!r}", node.offset)
         for child in children(node):
             check_node(child, node, in_head, outer_aggregate)

@@ -58,8 +58,8 @@ def _flatten_item(item: Item) -> Items:
 def find_assignment(item: Item, bound: Collection[str]) -> tuple[Variable, Term] | None:
     """Return the variable that ``x = term`` binds, and the term.
 
-    None if the item is no such equation, if ``x`` is bound already, or if the term has a variable
-    that is not bound.
+    None if the item is not such an equation, if ``x`` is bound already, or if the term has a
+    variable that is not bound.
 
     >>> from circuits.datalog.parser import parse
     >>> [rule] = parse("p(y) :- q(x), y = x + 1.").rules

@@ -1,4 +1,4 @@
-"""The text of a Datalog program, and errors that point into it.
+"""The text of a Datalog program, errors that point into it, and the functions that it can call.
 
 Every node of the syntax tree has the offset at which it starts. `DatalogSource.error` makes a
 `DatalogError` of a message and an offset: with line, column, excerpt and caret.
@@ -6,9 +6,11 @@ Every node of the syntax tree has the offset at which it starts. `DatalogSource.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from circuits.errors import DatalogError
+from circuits.user_functions import UserFunction
 from dbsp_wcoj.text_position import point_at
 
 __all__ = ["DatalogSource"]
@@ -18,6 +20,10 @@ __all__ = ["DatalogSource"]
 class DatalogSource:
     """The text of a program.
 
+    Attributes:
+        text: The text.
+        functions: The user-defined functions by lower-case name.
+
     >>> print(DatalogSource("p(x) :- q(y).").error("variable 'x' is unbound", 2))
     line 1, column 3: variable 'x' is unbound
       p(x) :- q(y).
@@ -25,6 +31,7 @@ class DatalogSource:
     """
 
     text: str
+    functions: Mapping[str, UserFunction] = field(default_factory=dict, compare=False)
 
     def error(self, message: str, offset: int) -> DatalogError:
         """Return an error at an offset: the message, the line of the text and a caret below it."""

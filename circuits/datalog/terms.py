@@ -1,9 +1,12 @@
 """Terms as typed expressions over columns.
 
-The functions are those of `circuits.types.functions`, and some of Clojure: ``quot`` and ``rem`` are
-other names; ``number?`` and ``string?`` test the type of a column, so they are constant except for
-NULL, for which they are false; ``re-find`` takes patterns without special characters, except ``^``
-at the start and ``$`` at the end. Any other pattern raises an error.
+The functions are those of `circuits.types.functions`, and some of Clojure:
+
+- ``quot`` and ``rem`` are names of ``int_divide`` and ``modulo``.
+- ``number?`` and ``string?`` test the type of a column, so they have one value for all rows of the
+  column that are not NULL. They are false for NULL.
+- ``re-find`` takes patterns without special characters, except ``^`` at the start and ``$`` at the
+  end. Any other pattern raises an error.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from circuits.errors import EvaluationError, FunctionError
 from circuits.plan.expressions import Expression, Literal
 from circuits.types.functions import FUNCTIONS, call
 from circuits.types.functions.type_rules import is_number, is_text
+from circuits.user_functions import call_user_function
 
 __all__ = [
     "AGGREGATES",
@@ -30,6 +34,7 @@ __all__ = [
     "build_expression",
     "call_function",
     "conjoin",
+    "is_built_in",
     "is_function",
 ]
 
@@ -58,12 +63,18 @@ TYPE_TESTS: Final[Mapping[str, Callable[[pa.DataType], bool]]] = {
 PLAIN_PATTERN: Final = re.compile(r"(\^?)((?:[^\\^$.|?*+()\[\]{}]|\\[^A-Za-z0-9])*)(\$?)")
 
 
-def is_function(name: str) -> bool:
+def is_function(name: str, source: DatalogSource) -> bool:
     """Return whether a name is a function of terms.
 
-    >>> is_function("add"), is_function("quot"), is_function("nothing")
+    >>> source = DatalogSource("")
+    >>> is_function("add", source), is_function("quot", source), is_function("nothing", source)
     (True, True, False)
     """
+    return is_built_in(name) or name.casefold() in source.functions
+
+
+def is_built_in(name: str) -> bool:
+    """Return whether a name is a built-in function of terms."""
     return name in FUNCTIONS or name in ALIASES or name in TYPE_TESTS or name == "re-find"
 
 
@@ -106,6 +117,9 @@ def call_function(
             if not TYPE_TESTS[function](arguments[0].type):
                 return Literal(False, pa.bool_())
             return call("not", call("is_null", arguments[0]))
+        user_function = source.functions.get(function.casefold())
+        if user_function is not None:
+            return call_user_function(function.casefold(), user_function, arguments)
         return call(ALIASES.get(function, function), *arguments)
     # Building a call folds constants, so it can fail like an evaluation.
     except (FunctionError, EvaluationError, pa.ArrowException) as error:

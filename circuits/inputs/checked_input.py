@@ -115,6 +115,41 @@ class CheckedInput:
             self.trace.arrange(order)
         relations.add_reader(lambda: {schema.relation: orders})
 
+    @property
+    def bounded_column(self) -> int | None:
+        """The column in which no later step changes a row before `frontier`; None for none.
+
+        With keys, an event deletes the row of its key, however old that row is, unless the time is
+        part of the key.
+        """
+        time = self._event_time
+        if time is None or time.keeps_results:
+            return None
+        if self._upserts is not None and time.time_column not in self._upserts.keys:
+            return None
+        return time.time_column
+
+    @property
+    def reads_by_time(self) -> bool:
+        """True if the options read only rows of the relation that are not before `frontier`."""
+        return self.bounded_column is not None and self.options.retain is None
+
+    @property
+    def expiry_text(self) -> str:
+        """The duration between the watermark and `frontier`, for messages."""
+        time = self._event_time
+        return "" if time is None else time.expiry_text
+
+    def frontier(self, watermark: int) -> int:
+        """Return the time before which no step changes a row any more.
+
+        Args:
+            watermark: The watermark after a step. Expired rows are deleted later than it.
+        """
+        assert self._event_time is not None
+        time = self._event_time
+        return time.expiry_limit(watermark) if time.has_expiry else watermark
+
     def read(self, table: pa.Table) -> tuple[ZSet, int | None]:
         """Encode a table; with keys, as events (`circuits.inputs.upserts`).
 

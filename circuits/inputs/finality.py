@@ -12,7 +12,7 @@ were computed from it stay. So they must be final: nothing may change them later
 The rules, by plan node::
 
     Filter, Map, Union ALL, joins,
-    Unnest                             accepted: they are linear in each input, so the deletion of a
+    Unnest, UserCall                   accepted: they are linear in each input, so the deletion of a
                                        row affects only the results that contain this row
     Aggregate, TopK, Window, …         accepted if all rows of a group expire together
     Semi, anti, outer joins            accepted if only the left input reads kept inputs: a right
@@ -55,8 +55,8 @@ from typing import Final, NamedTuple, NoReturn
 
 from circuits.errors import InputOptionsError
 from circuits.inputs.input_options import InputOptions
-from circuits.inputs.monotone_functions import monotone_argument
 from circuits.plan.expressions import Call, Column, Expression, conjuncts, substitute
+from circuits.plan.monotone_functions import monotone_argument
 from circuits.plan.nodes import (
     Aggregate,
     CrossJoin,
@@ -78,7 +78,9 @@ from circuits.plan.nodes import (
 from circuits.plan.single_row import SingleRow
 from circuits.plan.time_windows import HoppingWindows, LatestTime, SessionBound
 from circuits.plan.unnest import Unnest
+from circuits.plan.user_call import UserCall
 from circuits.plan.window import Window
+from circuits.plan.window_close import WindowClose
 from circuits.schema import Schema
 
 __all__ = ["check_finality"]
@@ -219,6 +221,8 @@ class _FinalityCheck:
                 return _project(self.branches(input), list(_projections(expressions)))
             case Negate(input):
                 return self.branches(input)
+            case UserCall(input):
+                return self.branches(input)
             case Unnest(input):
                 unchanged = [
                     _Projection(column, column, Column(0, field.type))
@@ -254,7 +258,7 @@ class _FinalityCheck:
                 return self._group(input, range(len(input.fields)), "EXCEPT or INTERSECT")
             case TemporalFilter(input):
                 return self._check_temporal(input)
-            case HoppingWindows(input):
+            case HoppingWindows(input) | WindowClose(input):
                 return self.branches(input)
             case SessionBound(input):
                 why = "a later row could extend the session of a row that has expired"

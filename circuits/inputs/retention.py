@@ -124,6 +124,12 @@ class EventTimeBound:
         limit = max(watermark - self._expiry_units, _MIN_CODE)
         return self.expired_before(limit) if self.keeps_results else limit
 
+    @property
+    def expiry_text(self) -> str:
+        """How long after the watermark rows expire, for messages; empty for not at all."""
+        units = f" - {self._expiry_units:,} ticks of {self.type}"
+        return units if self.has_expiry and self._expiry_units else ""
+
     def watermark_after(self, time: int) -> int:
         """Return the watermark that a row gives: its event time less the duration."""
         return max(time - self._units, _MIN_CODE)

@@ -2,7 +2,8 @@
 
 A node class answers every question about it. `PlanNode.key` and `PlanNode.label` are abstract, so a
 node class without them cannot be instantiated: a missing key would merge operators that differ. The
-other defaults are safe for any node: not linear, not partitionable, every column nullable.
+other defaults are safe for any node: not linear, not partitionable, every column nullable and
+without a frontier.
 
 Subclass `LeafNode`, `UnaryNode`, `BinaryNode` or `NaryNode` by the number of inputs. Then register
 the operator that executes the node (`circuits.runtime.operators.registry`).
@@ -17,6 +18,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from circuits.plan.columns import Fields
+from circuits.plan.frontier import ColumnBounds
 
 __all__ = ["BinaryNode", "LeafNode", "NaryNode", "PlanNode", "UnaryNode"]
 
@@ -29,11 +31,20 @@ class PlanNode(ABC):
         is_commutative: True if the order of the inputs does not affect the rows.
         reads_now: True if the rows depend on the time of the step, so that they can change in a
             step without changed inputs.
+        reads_watermarks: True if the rows depend on the watermarks after the step, in the same way.
+        state_unit: The things that the state of the operator consists of, for explain.
+        state_limit: A bound of this state that holds for any input, for explain; or empty.
     """
 
     is_linear: ClassVar[bool] = False
     is_commutative: ClassVar[bool] = False
     reads_now: ClassVar[bool] = False
+    reads_watermarks: ClassVar[bool] = False
+    state_unit: ClassVar[str] = "rows"
+
+    @property
+    def state_limit(self) -> str:
+        return ""
 
     if TYPE_CHECKING:  # some nodes have properties of these names, others dataclass fields
 
@@ -77,6 +88,38 @@ class PlanNode(ABC):
         columns. A linear node needs none: any partition will do.
         """
         return None
+
+    def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
+        """Return the frontiers of the columns: bounds of all rows that later steps change.
+
+        Args:
+            inputs: The frontiers of the columns of each input.
+            position: The position of the node in its graph.
+        """
+        return {}
+
+    def implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
+        """Return bounds of more columns, for the rows in which columns have these bounds.
+
+        For example, if ``b`` is computed as ``a + 10``, a bound of ``b`` implies one of ``a``.
+        """
+        return bounds
+
+    def needed_rows(self, inputs: Sequence[ColumnBounds]) -> Sequence[ColumnBounds]:
+        """Return, for each input, which of its rows later steps need.
+
+        An input row is not needed if any column of it is before its bound in the result: the
+        state may drop the row, and the results that were published stay right.
+
+        Args:
+            inputs: The frontiers of the columns of each input.
+        """
+        keys = self.partitioning
+        if keys is None or len(inputs) != 1:
+            return [{} for _ in inputs]
+        # Rows with another value in a key are in another part; a part before the frontier of
+        # the key never changes again.
+        return [{key: inputs[0][key] for key in keys if key in inputs[0]}]
 
     def is_nullable(self, column: int) -> bool:
         """Return False if the column never contains NULL; computed once per node and column."""

@@ -44,23 +44,27 @@ Each class defines its inputs, structural key, label, linearity, partitioning an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 
-from circuits.plan.columns import AggregateCall, Field, Fields, Order
+from circuits.plan.columns import LINEAR_FUNCTIONS, AggregateCall, Field, Fields, Order
 from circuits.plan.expressions import (
+    Call,
     Column,
     Expression,
     conjuncts,
     excludes_null,
     label,
     may_be_null,
+    substitute,
 )
 from circuits.plan.fixpoint import Fixpoint, RecursiveDistinct, RecursiveReference
+from circuits.plan.frontier import NEVER, ColumnBounds, Frontier, apply_function, least, shifted
+from circuits.plan.monotone_functions import constant_shift, monotone_argument
 from circuits.plan.node import BinaryNode, LeafNode, NaryNode, PlanNode, UnaryNode
 from circuits.plan.temporal_filter import TemporalFilter
 
@@ -129,6 +133,9 @@ class Values(LeafNode):
     def label(self) -> str:
         return f"values: {len(self.rows)} rows"
 
+    def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
+        return dict.fromkeys(range(len(self.fields)), NEVER)
+
 
 @dataclass(frozen=True)
 class CrossJoin(NaryNode):
@@ -166,6 +173,14 @@ class Filter(UnaryNode):
     def label(self) -> str:
         return f"filter {label(self.predicate, [f.name for f in self.input.fields])}"
 
+    def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
+        return self.implied_bounds(inputs[0])
+
+    def implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
+        bounds = self.input.implied_bounds(bounds)
+        pairs = list(_ordered_columns(conjuncts([self.predicate])))
+        return _close_bounds(bounds, pairs)
+
     def _may_be_null(self, column: int) -> bool:
         return self.input.is_nullable(column) and not any(
             excludes_null(part, column) for part in conjuncts([self.predicate])
@@ -192,6 +207,25 @@ class Map(UnaryNode):
     def label(self) -> str:
         names = [f.name for f in self.input.fields]
         return f"map {', '.join(label(e, names) for e in self.expressions) or '()'}"
+
+    def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
+        bounds = {}
+        for column, expression in enumerate(self.expressions):
+            argument = monotone_argument(expression)
+            if argument is not None and argument.index in inputs[0]:
+                function = substitute(expression, lambda read: Column(0, read.type))
+                bounds[column] = apply_function(inputs[0][argument.index], function)
+        return bounds
+
+    def implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
+        known: dict[int, Frontier] = {}
+        for column, frontier in bounds.items():
+            shift = constant_shift(self.expressions[column])
+            if shift is not None:
+                base, ticks = shift
+                known.setdefault(base.index, shifted(frontier, -ticks, base.type))
+        known_below = self.bounds_of_changes([self.input.implied_bounds(known)], 0)
+        return {**known_below, **bounds}
 
     def _may_be_null(self, column: int) -> bool:
         return may_be_null(self.expressions[column], self.input.is_nullable)
@@ -264,6 +298,9 @@ class Union(NaryNode):
             for first, *others in columns
         )
 
+    def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
+        return _common_bounds(inputs)
+
     def key(self) -> tuple[object, ...]:
         return ()
 
@@ -286,6 +323,12 @@ class Negate(UnaryNode):
     def label(self) -> str:
         return "negate"
 
+    def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
+        return inputs[0]
+
+    def implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
+        return self.input.implied_bounds(bounds)
+
     def _may_be_null(self, column: int) -> bool:
         return self.input.is_nullable(column)
 
@@ -300,6 +343,12 @@ class _RowwiseNode(UnaryNode):
     @property
     def partitioning(self) -> tuple[int, ...]:
         return tuple(range(len(self.fields)))
+
+    def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
+        return inputs[0]
+
+    def implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
+        return self.input.implied_bounds(bounds)
 
     def _may_be_null(self, column: int) -> bool:
         return self.input.is_nullable(column)
@@ -328,6 +377,8 @@ class Aggregate(UnaryNode):
     keys: tuple[int, ...]
     aggregates: tuple[AggregateCall, ...]
 
+    state_unit: ClassVar[str] = "groups"
+
     @cached_property
     def fields(self) -> Fields:
         keys = tuple(self.input.fields[key] for key in self.keys)
@@ -344,6 +395,16 @@ class Aggregate(UnaryNode):
     @property
     def partitioning(self) -> tuple[int, ...]:
         return self.keys
+
+    @property
+    def state_limit(self) -> str:
+        is_one_group = not self.keys and all(
+            call.function in LINEAR_FUNCTIONS and not call.distinct for call in self.aggregates
+        )
+        return "one group" if is_one_group else ""
+
+    def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
+        return _of_keys(inputs[0], self.keys)
 
     def _may_be_null(self, column: int) -> bool:
         if column < len(self.keys):
@@ -380,6 +441,12 @@ class TopK(UnaryNode):
     @property
     def partitioning(self) -> tuple[int, ...]:
         return self.keys
+
+    def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
+        return {key: inputs[0][key] for key in self.keys if key in inputs[0]}
+
+    def implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
+        return self.input.implied_bounds(bounds)
 
     def _may_be_null(self, column: int) -> bool:
         return self.input.is_nullable(column)
@@ -423,6 +490,61 @@ class Join(NaryNode):
     def label(self) -> str:
         return f"join of {len(self.inputs)} relations"
 
+    def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
+        # A changed result contains a changed row of some input.
+        by_input = [self._bounds_with(changed, inputs) for changed in range(len(inputs))]
+        by_variable = _common_bounds(by_input)
+        return {
+            column: by_variable[variable]
+            for column, variable in enumerate(self.head)
+            if variable in by_variable
+        }
+
+    def implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
+        known = {self.head[column]: frontier for column, frontier in bounds.items()}
+        by_variable = self._close_variables(known)
+        return {c: by_variable[v] for c, v in enumerate(self.head) if v in by_variable}
+
+    def needed_rows(self, inputs: Sequence[ColumnBounds]) -> Sequence[ColumnBounds]:
+        # A stored row is read when a row of another input changes and both agree.
+        needed = []
+        for reader, variables in enumerate(self.variables):
+            others = [self._bounds_with(i, inputs) for i in range(len(inputs)) if i != reader]
+            common = _common_bounds(others)
+            needed.append({c: common[v] for c, v in enumerate(variables) if v in common})
+        return needed
+
+    def _bounds_with(self, changed: int, inputs: Sequence[ColumnBounds]) -> ColumnBounds:
+        """Return bounds of the variables in results that contain a changed row of an input."""
+        variables = self.variables[changed]
+        known: dict[int, Frontier] = {}
+        for column, frontier in inputs[changed].items():
+            known.setdefault(variables[column], frontier)
+        return self._close_variables(known)
+
+    def _close_variables(self, known: Mapping[int, Frontier]) -> ColumnBounds:
+        """Return the bounds that follow for all variables from the bounds of some.
+
+        NULL is in no comparison, because it is filtered out before
+        (`circuits.plan.rewrite.conditions`).
+        """
+        pairs = []
+        for comparison in self.comparisons:
+            if comparison.op in ("<", "<="):
+                pairs.append((comparison.left, comparison.right))
+            elif comparison.op in (">", ">="):
+                pairs.append((comparison.right, comparison.left))
+        bounds = dict(known)
+        size = -1
+        while size < len(bounds):
+            size = len(bounds)
+            bounds = dict(_close_bounds(bounds, pairs))
+            for plan, variables in zip(self.inputs, self.variables, strict=True):
+                local = {c: bounds[v] for c, v in enumerate(variables) if v in bounds}
+                for column, frontier in plan.implied_bounds(local).items():
+                    bounds.setdefault(variables[column], frontier)
+        return bounds
+
     def _may_be_null(self, column: int) -> bool:
         variable = self.head[column]
         return all(
@@ -454,6 +576,14 @@ class RowIdEncode(UnaryNode):
 
     def label(self) -> str:
         return f"row id of {_names(self.encoded)}"
+
+    def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
+        return _first_columns(inputs[0], self.kept)
+
+    def implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
+        return _first_columns(
+            self.input.implied_bounds(_first_columns(bounds, self.kept)), self.kept
+        )
 
     def _may_be_null(self, column: int) -> bool:
         return column < self.kept and self.input.is_nullable(column)
@@ -512,6 +642,14 @@ class PartialAggregate(UnaryNode):
         aggregates = ", ".join(call.label(fields) for call in self.aggregates)
         return f"partial {aggregates}" + _by(fields[: self.kept])
 
+    def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
+        return _first_columns(inputs[0], self.kept)
+
+    def implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
+        return _first_columns(
+            self.input.implied_bounds(_first_columns(bounds, self.kept)), self.kept
+        )
+
     def _may_be_null(self, column: int) -> bool:
         return column < self.kept and self.input.is_nullable(column)
 
@@ -522,6 +660,8 @@ class FinalAggregate(UnaryNode):
 
     keys: int
     partial: PartialAggregate
+
+    state_unit: ClassVar[str] = "groups"
 
     @cached_property
     def fields(self) -> Fields:
@@ -541,6 +681,13 @@ class FinalAggregate(UnaryNode):
     def partitioning(self) -> tuple[int, ...]:
         return tuple(range(self.keys))
 
+    @property
+    def state_limit(self) -> str:
+        return "" if self.keys else "one group"
+
+    def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
+        return _of_keys(inputs[0], range(self.keys))
+
 
 def columns(plan: PlanNode) -> tuple[Column, ...]:
     """The columns of a plan as expressions.
@@ -549,6 +696,52 @@ def columns(plan: PlanNode) -> tuple[Column, ...]:
     (Column(index=0, type=DataType(int64)),)
     """
     return tuple(Column(index, field.type) for index, field in enumerate(plan.fields))
+
+
+def _of_keys(bounds: ColumnBounds, keys: Sequence[int]) -> ColumnBounds:
+    """Return the bounds of columns that become the first columns of the result."""
+    return {new: bounds[old] for new, old in enumerate(keys) if old in bounds}
+
+
+def _first_columns(bounds: ColumnBounds, count: int) -> ColumnBounds:
+    """Return the bounds of the first columns."""
+    return {column: bound for column, bound in bounds.items() if column < count}
+
+
+def _common_bounds(alternatives: Sequence[ColumnBounds]) -> ColumnBounds:
+    """Return the bounds of the columns that have one in each of the alternatives."""
+    if not alternatives:
+        return {}
+    common = set(alternatives[0]).intersection(*alternatives[1:])
+    return {c: least(bounds[c] for bounds in alternatives) for c in sorted(common)}
+
+
+def _close_bounds(bounds: ColumnBounds, pairs: Sequence[tuple[int, int]]) -> ColumnBounds:
+    """Return the bounds that follow if the second column of each pair is not before the first."""
+    known = dict(bounds)
+    size = -1
+    while size < len(known):
+        size = len(known)
+        for low, high in pairs:
+            if low in known:
+                known.setdefault(high, known[low])
+    return known
+
+
+def _ordered_columns(conditions: Iterable[Expression]) -> Iterator[tuple[int, int]]:
+    """Yield pairs of columns of which the second is not before the first, by some conditions.
+
+    Floats are left out: 0.0 and -0.0 are equal values with different codes.
+    """
+    for part in conditions:
+        match part:
+            case Call(function, (Column(first, type), Column(second, other))) if type == other:
+                if pa.types.is_floating(type):
+                    continue
+                if function in ("lt", "le", "eq"):
+                    yield first, second
+                if function in ("gt", "ge", "eq"):
+                    yield second, first
 
 
 def _paths(plan: PlanNode) -> int:

@@ -1,4 +1,4 @@
-"""SingleRow: rows of which each group has at most one, as a scalar subquery needs them.
+"""SingleRow: groups of at most one row each, as a scalar subquery needs them.
 
 The rows pass unchanged. A step in which a group gets a second row fails, and its error names the
 group. A second row can also be a duplicate: its weight counts.
@@ -6,8 +6,11 @@ group. A second row can also be a duplicate: its weight counts.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
+from circuits.plan.frontier import ColumnBounds
 from circuits.plan.node import UnaryNode
 
 __all__ = ["SingleRow"]
@@ -25,12 +28,20 @@ class SingleRow(UnaryNode):
     keys: int
     names: tuple[str, ...] = ()
 
+    state_unit: ClassVar[str] = "groups"
+
     def key(self) -> tuple[object, ...]:
         return self.keys, self.names
 
     def label(self) -> str:
         names = ", ".join(self.names)
         return "at most one row" + (f" per {names}" if names else "")
+
+    def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
+        return inputs[0]
+
+    def implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
+        return self.input.implied_bounds(bounds)
 
     @property
     def partitioning(self) -> tuple[int, ...]:

@@ -13,6 +13,9 @@ inputs of a commutative node, as of a UNION ALL.
 Alternative considered: compare tuples of Python values. But Python treats some different values as
 equal (``0.0`` and ``-0.0``, ``1`` and ``True``), and NaN as different from itself.
 
+The references of a node are plans that it needs besides its inputs, for example the encoder of the
+row ids that it decodes (`circuits.plan.node.PlanNode.references`).
+
 Recursion: the same `RecursiveReference` means different relations in different recursions. So when
 the graph builds a recursion, the hash of the recursion (its relations' names, bodies and modes)
 replaces the hash of the reference.

@@ -40,6 +40,10 @@ class TemporalFilter(UnaryNode):
 
     reads_now: ClassVar[bool] = True
 
+    @property
+    def state_limit(self) -> str:
+        return "rows that now() has not passed yet"
+
     def key(self) -> tuple[object, ...]:
         return self.value, self.comparison, self.bound
 

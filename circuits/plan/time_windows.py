@@ -12,12 +12,13 @@ LatestTime       each left row with the time of the latest right row of its key,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from circuits.plan.columns import Field, Fields
+from circuits.plan.frontier import ColumnBounds, OldestSession, Shifted
 from circuits.plan.node import BinaryNode, PlanNode, UnaryNode
 
 __all__ = ["HoppingWindows", "LatestTime", "SessionBound", "TimeNode"]
@@ -27,7 +28,7 @@ class TimeNode(PlanNode):
     """A node that appends one column to the rows of its first input.
 
     Attributes:
-        keys: Columns of the first input that it reads, beside the time.
+        keys: Columns of the first input that it reads, in addition to the time.
         time: The column of the first input with the time.
     """
 
@@ -39,17 +40,17 @@ class TimeNode(PlanNode):
         """The columns of the first input that decide the new column."""
         return frozenset((*self.keys, self.time))
 
-    def over_columns(self, input: PlanNode, places: Mapping[int, int]) -> Self:
+    def over_columns(self, input: PlanNode, positions: Mapping[int, int]) -> Self:
         """The same node over some columns of its first input.
 
         Args:
-            input: The columns.
-            places: Where each column of the first input is among them.
+            input: A plan with these columns of the first input.
+            positions: The new position of each of these columns, by its old position.
         """
         moved: Any = self.with_inputs([input, *self.inputs[1:]])
-        changes: dict[str, Any] = {"time": places[self.time]}
+        changes: dict[str, Any] = {"time": positions[self.time]}
         if self.keys:
-            changes["keys"] = tuple(places[key] for key in self.keys)
+            changes["keys"] = tuple(positions[key] for key in self.keys)
         result: Self = replace(moved, **changes)
         return result
 
@@ -81,6 +82,15 @@ class HoppingWindows(UnaryNode, TimeNode):
         name = self.input.fields[self.time].name
         return f"hopping windows of {name}: size {self.size}, slide {self.slide}"
 
+    def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
+        (bounds,) = inputs
+        if self.time not in bounds:
+            return bounds
+        # A window that contains a time t starts after t - size.
+        field = self.input.fields[self.time]
+        start = Shifted(bounds[self.time], 1 - self.size, field.type)
+        return {**bounds, len(self.input.fields): start}
+
     def _may_be_null(self, column: int) -> bool:
         if column in (self.time, len(self.input.fields)):
             return False
@@ -91,10 +101,12 @@ class HoppingWindows(UnaryNode, TimeNode):
 class SessionBound(UnaryNode, TimeNode):
     """Each row with the least time of its session; with ``last`` with the greatest one.
 
-    A session of a key is a longest sequence of times of which each is at most ``gap`` after the one
-    before. Rows without a time are left out. If rows have negative weights, a time counts if the
-    weights of its rows do not add up to 0; the start of a row is the last one at or before its
-    time, and NULL if there is none.
+    A session of a key is a maximal sequence of times, each at most ``gap`` after the one before it.
+    Rows without a time are left out.
+
+    A time is present if the weights of its rows do not add up to 0. Weights that cancel can leave a
+    row at an absent time. Its start is the latest start at or before its time, or NULL if there is
+    none.
     """
 
     keys: tuple[int, ...]
@@ -121,6 +133,24 @@ class SessionBound(UnaryNode, TimeNode):
     def partitioning(self) -> tuple[int, ...]:
         return self.keys
 
+    def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
+        (bounds,) = inputs
+        kept = {column: bounds[column] for column in self.keys if column in bounds}
+        if self.last or self.time not in bounds:
+            return kept  # a row that extends a session changes all rows of the session
+        # A changed time changes the starts of rows after it, and no rows before it.
+        time = bounds[self.time]
+        start = OldestSession(time, position)
+        return {**kept, self.time: time, len(self.input.fields): start}
+
+    def needed_rows(self, inputs: Sequence[ColumnBounds]) -> Sequence[ColumnBounds]:
+        (bounds,) = inputs
+        if self.last or self.time not in bounds:
+            return super().needed_rows(inputs)
+        # A later row can be in one session with the rows up to a gap before it.
+        type = self.input.fields[self.time].type
+        return [{self.time: Shifted(bounds[self.time], -self.gap, type)}]
+
     def _may_be_null(self, column: int) -> bool:
         if column == self.time:
             return False
@@ -131,8 +161,8 @@ class SessionBound(UnaryNode, TimeNode):
 class LatestTime(BinaryNode, TimeNode):
     """Each left row with the latest time of a right row of its key, at or before its time.
 
-    The right columns are the keys, then the time. NULL if there is no such row. A NULL in a key is
-    the same as a NULL; a right row without a time is left out.
+    The right columns are the keys, then the time. NULL if there is no such row. NULLs in keys are
+    equal; a right row without a time is left out.
 
     Attributes:
         keys: The columns of the left input that the keys of the right rows are compared with.

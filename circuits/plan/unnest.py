@@ -11,6 +11,7 @@ stay where they are.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -18,6 +19,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from circuits.plan.columns import Field, Fields
+from circuits.plan.frontier import ColumnBounds
 from circuits.plan.node import UnaryNode
 from circuits.types.arrow_types import part_types
 
@@ -55,6 +57,10 @@ class Unnest(UnaryNode):
         kind = "outer unnest" if self.outer else "unnest"
         position = "" if self.first is None else f" with position from {self.first}"
         return f"{kind} {self.input.fields[-1].name}{position}"
+
+    def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
+        kept = len(self.input.fields) - 1
+        return {column: bound for column, bound in inputs[0].items() if column < kept}
 
     def _may_be_null(self, column: int) -> bool:
         kept = len(self.input.fields) - 1

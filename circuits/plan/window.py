@@ -25,6 +25,7 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 
 from circuits.plan.columns import Field, Fields, Order
+from circuits.plan.frontier import ColumnBounds
 from circuits.plan.node import UnaryNode
 
 __all__ = ["RANKING", "WHOLE_PARTITION", "Frame", "Window", "WindowCall"]
@@ -170,6 +171,18 @@ class Window(UnaryNode):
     def partitioning(self) -> tuple[int, ...]:
         return self.partition
 
+    def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
+        (bounds,) = inputs
+        kept = {column: bounds[column] for column in self.partition if column in bounds}
+        if self.order and all(map(_looks_back, self.calls)):
+            # A row changes the results of rows after it, and of rows equal to it in the order.
+            first = self.order[0]
+            # A row without a value in the order is in front of all others with NULLS FIRST.
+            has_null = first.nulls_first and self.input.is_nullable(first.column)
+            if first.column in bounds and not first.descending and not has_null:
+                kept[first.column] = bounds[first.column]
+        return kept
+
     def _may_be_null(self, column: int) -> bool:
         width = len(self.input.fields)
         if column < width:
@@ -179,6 +192,16 @@ class Window(UnaryNode):
     @staticmethod
     def _is_never_null(call: WindowCall) -> bool:
         return call.function in RANKING or call.function == "count"
+
+
+def _looks_back(call: WindowCall) -> bool:
+    """Return whether a call reads no row after the current one, except rows equal to it."""
+    if call.function in ("row_number", "rank", "dense_rank"):
+        return True
+    if call.function in ("lag", "lead"):
+        return call.number >= 0 if call.function == "lag" else call.number <= 0
+    is_ranking = call.function in RANKING  # of a share of the whole partition
+    return not is_ranking and call.frame.end is not None and call.frame.end <= 0
 
 
 def _bound(offset: int | float) -> str:

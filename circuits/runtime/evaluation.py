@@ -105,6 +105,7 @@ class _Frame:
         if isinstance(expression, Literal):
             return _scalar(expression)
         if isinstance(expression, Column):
+            # The type is not part of the key, so that all references to a column find it.
             expression = Column(expression.index, pa.null())
         elif self.rows == 0:  # without rows, not even a call of literals may fail
             return pa.nulls(0, plain(expression.type))
@@ -134,7 +135,7 @@ class _Frame:
 def _call_kernel(expression: Call, kernel: Kernel, arguments: list[Values]) -> Values:
     target = plain(expression.type)
     constant = all(isinstance(argument, pa.Scalar) for argument in arguments)
-    if constant:
+    if constant:  # a kernel needs at least one column
         arguments = [fill_rows(arguments[0], 1), *arguments[1:]]
     try:
         result = kernel(arguments, target)
@@ -211,9 +212,10 @@ def _evaluate_try(frame: _Frame, expression: Call) -> Values:
 def _evaluate_lambda(frame: _Frame, expression: Call) -> Values:
     """Evaluate a function of lists whose second argument is an expression over their elements.
 
-    Columns of that expression: 0 is the element, 1 its position from 0; from 2 on the arguments
-    after it. It is evaluated once for the elements of all lists; `list_reduce` evaluates it once
-    per position, with the value so far as column 0 and the element as column 1.
+    Column 0 of that expression is the element, column 1 its position from 0. The columns from 2 on
+    are the third and later arguments of the function. The expression is evaluated once for the
+    elements of all lists; `list_reduce` evaluates it once per position, with the value so far as
+    column 0 and the element as column 1.
     """
     array, body, *others = expression.arguments
     assert isinstance(body, Literal)
@@ -240,6 +242,7 @@ def _reduce(
         columns = [result.take(at), elements, *(each.take(at) for each in outer)]
         frame = _Frame(columns.__getitem__, len(rows))
         values = fill_rows(frame.value(body), len(rows)).cast(target)
+        # Replace the results of these rows by the values, which are appended to them.
         selected = np.arange(len(result))
         selected[rows] = len(result) + np.arange(len(rows))
         result = pa.concat_arrays([result, values]).take(pa.array(selected))

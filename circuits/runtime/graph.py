@@ -22,6 +22,7 @@ from itertools import chain, repeat
 from operator import add
 from typing import Final
 
+from circuits.errors import CircuitError, InputOptionsError
 from circuits.inputs.checked_input import CheckedDelta, CheckedInput
 from circuits.inputs.missing_deletions import DeletionWitnesses
 from circuits.inputs.rejected_rows import RejectedCodes
@@ -38,6 +39,7 @@ from circuits.plan.nodes import (
 from circuits.plan.rewrite.iterated_rows import add_iterations
 from circuits.plan.rewrite.pipeline import rewrite_plan
 from circuits.plan.structural_hash import PlanHasher, hash_values, structural_hash
+from circuits.plan.window_close import WindowClose
 from circuits.runtime.graph_node import Node, prepare_node
 from circuits.runtime.nested_circuit import NestedCircuit, NestedCircuitStep
 from circuits.runtime.operators.integrate import Integrate
@@ -48,7 +50,9 @@ from circuits.runtime.operators.registry import (
     OperatorRegistry,
     builtin_operators,
 )
+from circuits.runtime.operators.window_close import WindowCloseOperator
 from circuits.runtime.publication import publish
+from circuits.runtime.state_bounds import BoundedStep, StateBounds
 from circuits.state.registry import StateRegistry
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import DeltaQuery, Relations, Trace, ZSet
@@ -83,6 +87,7 @@ class GraphStep(Staged):
         rejected: By input, the rows that its options reject.
         missing: By input, the number of rows that are deleted more often than they were inserted
             (`circuits.inputs.missing_deletions`).
+        limits: The bounds before which the state has no rows (`circuits.runtime.state_bounds`).
     """
 
     deltas: Sequence[ZSet]
@@ -93,6 +98,7 @@ class GraphStep(Staged):
     watermarks: Mapping[str, int] = field(default_factory=dict)
     rejected: Mapping[str, Sequence[RejectedCodes]] = field(default_factory=dict)
     missing: Mapping[str, int] = field(default_factory=dict)
+    limits: Mapping[object, int] = field(default_factory=dict)
 
     @property
     def changes(self) -> Iterable[TraceStep]:
@@ -105,6 +111,7 @@ class GraphStep(Staged):
             change.commit()
         graph = self.graph
         graph.watermarks = self.watermarks
+        graph.limits = self.limits
         graph.rows = list(map(add, graph.rows or repeat(0), self.rows))
         graph.seconds = list(map(add, graph.seconds or repeat(0.0), self.seconds))
         graph.steps += 1
@@ -130,6 +137,10 @@ class Graph:
         checked_inputs: The inputs that check their rows, by name.
         retained: The positions of the `Integrate` nodes that contain only the unexpired rows of an
             input, because expired rows are deleted without a published deletion.
+        state_bounds: The frontiers of the nodes, and which rows of the state are dropped; None if
+            no input has lateness.
+        limits: The bounds before which the state has no rows, as far as this graph has dropped
+            them.
         rows: The number of rows that each node has emitted in all steps; empty before the first
             step. A commit replaces the list, so a reader may keep it.
         seconds: The seconds that each node has taken in all steps; a list like ``rows``.
@@ -147,6 +158,8 @@ class Graph:
     watermarks: Mapping[str, int] = field(default_factory=dict)
     checked_inputs: dict[str, CheckedInput] = field(default_factory=dict)
     retained: set[int] = field(default_factory=set)
+    state_bounds: StateBounds | None = None
+    limits: Mapping[object, int] = field(default_factory=dict)
     rows: Sequence[int] = ()
     seconds: Sequence[float] = ()
     observer: Callable[[int], object] | None = None
@@ -305,6 +318,33 @@ class Graph:
         self.nodes.append(node)
         return position
 
+    def bound_state(self) -> None:
+        """Find the frontiers of all nodes; call this when the graph is complete."""
+        if any(checked.bounded_column is not None for checked in self.checked_inputs.values()):
+            self.state_bounds = StateBounds(
+                self.nodes, self.operators.joins, self.relations, self.checked_inputs, self.codecs
+            )
+        closing = {} if self.state_bounds is None else self.state_bounds.closing
+        for position, node in enumerate(self.nodes):
+            is_close = isinstance(node.operator, WindowCloseOperator) and position not in closing
+            if is_close and isinstance(node.plan, WindowClose):
+                raise self._no_window_error(node.plan, self.views_of()[position])
+
+    def _no_window_error(self, plan: WindowClose, views: Sequence[str]) -> CircuitError:
+        """Return the error for a view with EMIT ON WINDOW CLOSE whose rows are never final."""
+        text = f"view {', '.join(map(repr, views))}: {plan.place}EMIT ON WINDOW CLOSE"
+        if self.state_bounds is None:
+            return InputOptionsError(
+                f"{text} needs an input with lateness, which says when a window is complete: "
+                "declare WATERMARK FOR ts AS ts - INTERVAL '5' MINUTE, or give "
+                "InputOptions(lateness=Lateness('ts', '5 minutes'))"
+            )
+        return InputOptionsError(
+            f"{text} needs a column that tells when a row is final; a later row can have an "
+            "earlier value in each column of the view: select the start or the end of the window, "
+            "or the event time of an input with lateness"
+        )
+
     @observed(GRAPH)
     def prepare(
         self,
@@ -335,11 +375,17 @@ class Graph:
         if now is not None:
             now = watermarks[NOW] = max(now, previous_now or now)
         context = StepContext(self.steps == 0, shared, budget, now, previous_now)
+        bounded = None
+        if self.state_bounds is not None:
+            bounded = BoundedStep(
+                self.state_bounds, lambda name: watermarks.get(watermark_of(name)), self.limits
+            )
         deltas: list[ZSet] = []
         changes: list[Staged] = [shared]
         seconds = []
         recursions: dict[int, NestedCircuitStep] = {}
         integrals: dict[int, Staged] = {}
+        # By input: its delta without the deletions of expired rows, if it has such rows.
         unexpired: dict[int, ZSet] = {}
         for position, node in enumerate(self.nodes):
             start = self.clock()
@@ -348,7 +394,9 @@ class Graph:
             if node.is_nested:
                 delta = node.empty
             elif node.operator is not None:
-                is_fixed = not context.first and not node.plan.reads_now
+                reads_time = node.plan.reads_now or node.plan.reads_watermarks
+                is_fixed = not context.first and not reads_time
+                staged: Staged | None = None
                 if is_fixed and not any([len(deltas[i]) for i in node.inputs]):
                     # Without a change of its inputs a result does not change. Constants are an
                     # exception: they have no inputs, and the first step inserts them. Another
@@ -356,11 +404,16 @@ class Graph:
                     delta = node.empty
                 else:
                     input_deltas = [deltas[i] for i in node.inputs]
-                    delta, staged = prepare_node(position, node, input_deltas, context)
-                    if staged is not None and isinstance(node.operator, Integrate):
-                        integrals[position] = staged
-                    elif staged is not None:
-                        changes.append(staged)
+                    node_context = context
+                    if node.plan.reads_watermarks and bounded is not None:
+                        node_context = replace(context, closing=bounded.closing(position))
+                    delta, staged = prepare_node(position, node, input_deltas, node_context)
+                if bounded is not None:
+                    staged = bounded.drop_operator_rows(position, staged)
+                if staged is not None and isinstance(node.operator, Integrate):
+                    integrals[position] = staged
+                elif staged is not None:
+                    changes.append(staged)
             else:
                 if isinstance(node.plan, Fixpoint):
                     delta = self._prepare_recursion(position, deltas, context, recursions)
@@ -382,9 +435,10 @@ class Graph:
             deltas.append(delta)
             seconds.append(self.clock() - start)
         if unexpired:
-            second_context = replace(context, shared=self.relations.stage({}))
+            # Views publish deltas as if no row had expired, which is a second computation.
+            publish_context = replace(context, shared=self.relations.stage({}))
             publication = publish(
-                self.nodes, self.retained, deltas, unexpired, second_context, self.clock
+                self.nodes, self.retained, deltas, unexpired, publish_context, self.clock
             )
             deltas = list(publication.deltas)
             seconds = [a + b for a, b in zip(seconds, publication.seconds, strict=True)]
@@ -399,7 +453,13 @@ class Graph:
             for position, emitted in step.rows.items():
                 rows[position], seconds[position] = emitted, step.seconds[position]
         missing = self._witnesses.missing(deltas)
-        return GraphStep(deltas, changes, rows, seconds, self, watermarks, rejected, missing)
+        limits = self.limits
+        if bounded is not None:
+            bounded.drop_relation_rows(shared, [node.name for node in self.nodes])
+            limits = bounded.limits
+        return GraphStep(
+            deltas, changes, rows, seconds, self, watermarks, rejected, missing, limits
+        )
 
     def _check_input(
         self, name: str, inputs: Mapping[str, ZSet], source_watermarks: Mapping[str, int]
@@ -435,10 +495,16 @@ class Graph:
 
     @property
     def _witnesses(self) -> DeletionWitnesses:
-        """The traces that show deletions of absent rows; searched once per size of the graph."""
+        """The traces that show which deleted rows were never inserted.
+
+        They are searched once per size of the graph.
+        """
         if self._cached_witnesses is None or self._cached_witnesses.size != len(self.nodes):
             keyed = [name for name, input in self.checked_inputs.items() if input.options.keys]
-            self._cached_witnesses = DeletionWitnesses.of(self.nodes, self.relations.traces, keyed)
+            traces = dict(self.relations.traces)
+            for position in self.state_bounds.relations if self.state_bounds is not None else ():
+                del traces[self.nodes[position].name]  # rows that are dropped are not missing
+            self._cached_witnesses = DeletionWitnesses.of(self.nodes, traces, keyed)
         return self._cached_witnesses
 
     @property

@@ -1,6 +1,6 @@
 """Graph node: one operator, recursion or input of a graph, and one step of it on deltas.
 
-Each operator is a phase for an observer (`dbsp_wcoj.observer`), by the name of its class.
+An observer (`dbsp_wcoj.observer`) sees each operator as a phase, named after its class.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class Node:
         plan: The plan that it computes.
         inputs: The positions of the nodes that it reads.
         operator: Computes the rows; None for inputs, recursive references and fixpoints.
-        is_arranged: True if joins or the checks of an input read its rows from a shared trace.
+        is_arranged: True if the graph keeps its rows in a trace, because a join reads them, or the
+            check of an input (`Graph.add_checked_input`).
         is_nested: True if a nested circuit runs it.
         empty: The empty Z-set of its arity.
     """
@@ -93,7 +94,7 @@ def operator_phase(kind: type[Operator]) -> str:
     'partial aggregate'
     """
     if issubclass(kind, JoinOperator):
-        return PLAN  # the terms that it runs are phases of their own
+        return PLAN  # each term of the delta formula that it runs is also a phase
     if issubclass(kind, Integrate):
         return GRAPH  # it only passes its input to a trace
     return " ".join(re.findall("[A-Z][a-z]*", kind.__name__.removesuffix("Operator"))).lower()

@@ -16,10 +16,11 @@ Reference: Budiu, Chajed, McSherry, Ryzhyk, Tannen. DBSP. PVLDB 16(7), 2023, sec
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
-from circuits.plan.nodes import Fields, PlanNode
+from circuits.plan.nodes import Fields, PlanNode, Scan
 from circuits.plan.rewrite.pipeline import rewrite_plan
+from circuits.plan.rewrite.row_ids import remove_row_ids
 from circuits.runtime.graph import Clock, Graph
 from circuits.runtime.operators.join import JoinOptions
 from circuits.runtime.operators.registry import OperatorRegistry, builtin_operators
@@ -36,6 +37,7 @@ def incrementalize(
     joining: JoinOptions | None = None,
     clock: Clock = lambda: 0.0,
     operators: OperatorRegistry | None = None,
+    bounded_inputs: Collection[str] = (),
 ) -> Graph:
     """Build the graph of incremental operators of some views.
 
@@ -46,6 +48,8 @@ def incrementalize(
         joining: The options of joins.
         clock: Returns the current time in seconds; measures the time of each node.
         operators: The operator of each class of plan nodes; the built-in operators by default.
+        bounded_inputs: The inputs whose old rows may leave the state. The views that read them
+            have no row ids, whose dictionaries would keep these rows.
 
     >>> import pyarrow as pa
     >>> from circuits.plan.nodes import Distinct, Field, Scan
@@ -68,6 +72,26 @@ def incrementalize(
     )
     for name, fields in inputs.items():
         graph.add_input(name, fields)
+    bounded = set(bounded_inputs)
     for name, plan in plans.items():
-        graph.add_view(name, rewrite_plan(plan))
+        physical = rewrite_plan(plan)
+        if bounded and not bounded.isdisjoint(_relations_of(plan)):
+            bounded.add(name)
+            physical = remove_row_ids(physical)
+        graph.add_view(name, physical)
     return graph
+
+
+def _relations_of(plan: PlanNode) -> set[str]:
+    """Return the inputs and views that a plan reads; visit each node once."""
+    relations: set[str] = set()
+    visited: set[int] = set()
+    pending = [plan]
+    while pending:
+        node = pending.pop()
+        if id(node) not in visited:
+            visited.add(id(node))
+            if isinstance(node, Scan):
+                relations.add(node.relation)
+            pending += node.inputs
+    return relations

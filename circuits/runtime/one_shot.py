@@ -19,11 +19,13 @@ from circuits.datalog import plan_datalog
 from circuits.language import is_datalog
 from circuits.limits import bounded
 from circuits.plan.nodes import Fields
+from circuits.plan.user_call_placement import place_user_calls
 from circuits.runtime.incrementalize import incrementalize
 from circuits.runtime.operators.join import JoinOptions
 from circuits.schema import Schema
 from circuits.sql import plan_sql
 from circuits.types.codecs.codec import Codecs
+from circuits.user_functions import UserFunction
 from dbsp_wcoj import Trace
 from dbsp_wcoj.limits import Budget
 
@@ -41,6 +43,7 @@ def answer_query(
     dialect: str,
     joining: JoinOptions,
     budget: Budget,
+    functions: Mapping[str, UserFunction],
 ) -> pa.Table:
     """Answer a SELECT, or the last relation that Datalog rules define; see `Circuit.query`.
 
@@ -51,13 +54,18 @@ def answer_query(
         dialect: The dialect of a SELECT.
         joining: The options of the joins within recursions.
         budget: The limits of the query.
+        functions: The user-defined functions by lower-case name; they are called for the rows of
+            the query, whatever a view remembers.
     """
     fields = {name: columns for name, (columns, _) in stored.items()}
     if is_datalog(text):
-        plans = plan_datalog(text, fields)
+        plans = plan_datalog(text, fields, functions)
     else:
         name = _unused_name(fields)
-        plans = plan_sql(text, fields, name=name, dialect=dialect, allow_tables=False)
+        plans = plan_sql(
+            text, fields, name=name, dialect=dialect, allow_tables=False, functions=functions
+        )
+    plans = place_user_calls(plans, functions)
     name, plan = list(plans.items())[-1]
     schema = Schema(name, plan.fields)
     graph = incrementalize(plans, fields, codecs=codecs, joining=joining)

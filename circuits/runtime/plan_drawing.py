@@ -15,12 +15,13 @@ from circuits.runtime.graph import Graph
 from circuits.runtime.graph_node import Node
 from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.operators.join import JoinOperator
+from circuits.runtime.state_sizes import describe_state
 
 __all__ = ["draw_mermaid", "draw_tree"]
 
 
 def draw_tree(state: CircuitVersion) -> str:
-    """Draw a tree per view, followed by the plan of each join."""
+    """Draw a tree per view, followed by the plan of each join, and the bounds of the state."""
     graph = state.graph
     lines = []
     drawn: set[int] = set()
@@ -31,6 +32,9 @@ def draw_tree(state: CircuitVersion) -> str:
     for node in graph.nodes:
         if isinstance(node.operator, JoinOperator):
             lines += ["", f"{node.name}: {node.operator.delta_query.explain(relations)}"]
+    sizes = describe_state(state)
+    if sizes:
+        lines += ["", "state", *(f"   {line}" for line in sizes)]
     return "\n".join(lines)
 
 

@@ -117,15 +117,16 @@ def read_match(
     keys: list[tuple[Expression, Expression]] = []
     times: list[tuple[Expression, Expression, str]] = []
     for node, condition in conditions:
-        found = _sides(condition, width)
-        if found is None or (found[2] != "eq" and found[2] not in _EXCHANGED):
+        sides = _sides(condition, width)
+        if sides is None or (sides[2] != "eq" and sides[2] not in _EXCHANGED):
             raise source.unsupported(node, "this condition of an ASOF join", _ADVICE)
-        if found[2] == "eq":
-            keys.append(found[:2])
+        left_side, right_side, function = sides
+        if function == "eq":
+            keys.append((left_side, right_side))
         elif times:
             raise source.unsupported(node, "a second comparison in an ASOF join", _ADVICE)
         else:
-            times.append(found)
+            times.append(sides)
     if not times:
         raise source.error(join.this, f"ASOF JOIN without a comparison of times; {_ADVICE}")
     left_time, right_time, comparison = times[0]
@@ -188,9 +189,10 @@ def join_asof(join: AsofJoin) -> PlanNode:
     right, (right_time, *right_keys) = with_columns(
         join.right, [match.right_time, *match.right_keys]
     )
-    marks = columns(right)
     order = (*right_keys, right_time)
-    times = Map(right, tuple(marks[i] for i in order), tuple(right.fields[i].name for i in order))
+    right_columns = columns(right)
+    names = tuple(right.fields[index].name for index in order)
+    times = Map(right, tuple(right_columns[index] for index in order), names)
     matched = LatestTime(
         left,
         times,

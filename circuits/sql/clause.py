@@ -46,30 +46,31 @@ class ReaderTable:
     Args:
         by_class: By the class of the syntax-tree node.
         by_name: By the lower-case name of a function that has no class in sqlglot, or whose
-            meaning depends on the dialect.
-        spark_by_name: The same for dialect spark, before ``by_name``.
+            meaning depends on the dialect, for all dialects except spark.
+        spark_by_name: The same for dialect spark.
+        spark_results: The integer types of results in dialect spark, by name or class.
     """
 
     by_class: Mapping[type[exp.Expr], Reader]
     by_name: Mapping[str, Reader]
     spark_by_name: Mapping[str, Reader]
+    spark_results: Mapping[str | type[exp.Expr], pa.DataType] = field(default_factory=dict)
 
     def find(self, node: exp.Expr, *, is_spark: bool = False) -> Reader | None:
         """Return the reader of a node; None if its construct is not supported."""
         if isinstance(node, exp.Anonymous):
             name = node.name.lower()
-            found = self.spark_by_name.get(name) if is_spark else None
-            return found or self.by_name.get(name)
+            return (self.spark_by_name if is_spark else self.by_name).get(name)
         return self.by_class.get(type(node))
 
-    def function_names(self) -> Iterable[str]:
-        """Return the SQL names of the scalar functions, for error messages."""
+    def function_names(self, *, is_spark: bool) -> Iterable[str]:
+        """Return the SQL names of the scalar functions of a dialect, for error messages."""
         by_class = {
             kind.sql_name().lower()
             for kind in self.by_class
             if issubclass(kind, exp.Func) and not issubclass(kind, exp.Binary)
         }
-        return by_class | self.by_name.keys() | self.spark_by_name.keys()
+        return by_class | (self.spark_by_name if is_spark else self.by_name).keys()
 
 
 def _refuse(construct: str, advice: str = "") -> Reader:
@@ -144,11 +145,20 @@ class Clause:
             self.source.allow_arguments(node, "this", "expressions")
         reader = self.readers.find(node, is_spark=self.source.is_spark)
         if reader is not None:
-            return reader(self, node)
+            value = reader(self, node)
+            return self._as_spark_type(node, value) if self.source.is_spark else value
         if is_aggregate(node):
             return self.read_aggregate(self, node)
         word = str(node.meta.get(NAME_IN_TEXT, ""))
         raise self.source.unsupported(node, self._describe(node), self._list_functions(node), word)
+
+    def _as_spark_type(self, node: exp.Expr, value: Expression) -> Expression:
+        """Return the result of a function in the integer type that it has in Spark."""
+        name = node.name.lower() if isinstance(node, exp.Anonymous) else type(node)
+        target = self.readers.spark_results.get(name)
+        if target is None or value.type == target or not pa.types.is_integer(value.type):
+            return value
+        return self.call(node, "cast", value, type=target)
 
     def read_condition(self, node: exp.Expr) -> Expression:
         """Return the expression of a condition, which is of type bool."""
@@ -194,7 +204,7 @@ class Clause:
         """Return the functions with the nearest names as an advice, if the node is a function."""
         if not _is_function_call(node):
             return ""
-        names = sorted(self.readers.function_names())
+        names = sorted(self.readers.function_names(is_spark=self.source.is_spark))
         similar = get_close_matches(self.source.name_in_text(node).lower(), names, n=3)
         if similar:
             return f"did you mean {' or '.join(similar)}?"
@@ -209,7 +219,7 @@ def call_function(
     type: pa.DataType | None = None,
 ) -> Expression:
     """Return a call of a function of `circuits.types.functions`; errors point to ``node``."""
-    with source.errors_at(node):
+    with source.errors_at(node, name):
         if type is None:
             return functions.call(name, *arguments)
         return functions.call(name, *arguments, type=type)

@@ -20,7 +20,6 @@ import pyarrow as pa
 from sqlglot import exp
 
 from circuits.errors import SqlError, UnsupportedSqlError
-from circuits.inputs.monotone_functions import adds_months_to_times, monotone_argument
 from circuits.plan.expressions import (
     Call,
     Column,
@@ -29,6 +28,7 @@ from circuits.plan.expressions import (
     conjuncts,
     substitute,
 )
+from circuits.plan.monotone_functions import adds_months_to_times, monotone_argument
 from circuits.plan.nodes import TemporalFilter
 from circuits.plan.temporal_filter import TemporalComparison
 from circuits.sql.clause import Clause, Reader

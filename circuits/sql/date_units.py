@@ -1,4 +1,4 @@
-"""Date functions with a unit, which is a word and no value: DATEADD(MONTH, 1, d), DATEDIFF.
+"""Date functions whose first argument is the name of a unit: DATEADD(MONTH, 1, d), DATEDIFF.
 
 ::
 
@@ -23,7 +23,7 @@ from circuits.sql.literals import integer_literal, string_literal
 from circuits.sql.named_functions import coerce, count_error
 from circuits.sql.parsing import NAMED_FUNCTIONS
 from circuits.sql.spark.dates import DATE_ADD, DATE_DIFF
-from circuits.sql.spark_functions import BUILDERS
+from circuits.sql.spark.numbers import trying
 
 __all__ = ["READERS_BY_NAME"]
 
@@ -58,9 +58,10 @@ def _read_add(clause: Clause, node: exp.Anonymous) -> Expression:
         else integer_literal(0)
         for amount in INTERVAL_UNITS[name]
     ]
-    has_zone = not arrow.is_timestamp(value.type) or value.type.tz is not None
+    is_local = arrow.is_timestamp(value.type) and value.type.tz is None
     moved = clause.call(node, "shift_timestamp", value, *amounts)
-    if not has_zone and not _was_text(clause, parts[2]):
+    # A TIMESTAMP_NTZ remains one. Dates and texts become a TIMESTAMP of Spark, which has a zone.
+    if is_local and not _was_text(clause, parts[2]):
         return moved
     return clause.call(node, "cast", moved, type=pa.timestamp("us", "UTC"))
 
@@ -82,13 +83,14 @@ def _read_difference(clause: Clause, node: exp.Anonymous) -> Expression:
 
 def _read_try(function: str, sign: int) -> Callable[[Clause, exp.Anonymous], Expression]:
     """Read ``try_add`` and ``try_subtract``, whose second argument may be an interval."""
+    add_numbers = trying(function)
 
     def read(clause: Clause, node: exp.Anonymous) -> Expression:
         parts = node.expressions
         if len(parts) == 2 and interval_operand(parts[1]) is not None:
             value = shift_by_interval(clause, node, parts[0], parts[1], sign)
             return clause.call(node, "try", value)
-        return BUILDERS[function](clause, node, [clause.read(part) for part in parts])
+        return add_numbers(clause, node, [clause.read(part) for part in parts])
 
     return read
 
@@ -96,7 +98,7 @@ def _read_try(function: str, sign: int) -> Callable[[Clause, exp.Anonymous], Exp
 READERS_BY_NAME: Final[dict[str, Reader]] = {
     **dict.fromkeys(("dateadd", "date_add", "timestampadd"), _read_add),
     **dict.fromkeys(("datediff", "date_diff", "timestampdiff"), _read_difference),
-    "try_add": _read_try("try_add", 1),
-    "try_subtract": _read_try("try_subtract", -1),
+    "try_add": _read_try("add", 1),
+    "try_subtract": _read_try("subtract", -1),
 }
 NAMED_FUNCTIONS[True].update(READERS_BY_NAME)

@@ -12,6 +12,7 @@ from circuits.sql.clause import Clause, Reader
 from circuits.sql.intervals import interval_operand, read_interval_value, shift_by_interval
 from circuits.sql.literals import integer_literal, string_literal
 from circuits.sql.named_functions import coerce
+from circuits.sql.spark.arithmetic import read_arithmetic
 
 __all__ = ["READERS", "READERS_BY_NAME"]
 
@@ -90,16 +91,16 @@ def _extract_field(clause: Clause, node: exp.Expr, field: str, source: exp.Expr)
             raise clause.source.unsupported(
                 node, f"field {field!r} of an interval", f"there are: {known}"
             )
-        found = clause.call(node, INTERVAL_FIELDS[field], value)
+        part = clause.call(node, INTERVAL_FIELDS[field], value)
         if not spark and INTERVAL_FIELDS[field] == "interval_seconds":
-            found = clause.call(node, "cast", clause.call(node, "trunc", found), type=pa.int64())
-        return found
+            part = clause.call(node, "cast", clause.call(node, "trunc", part), type=pa.int64())
+        return part
     if spark:
         (value,) = coerce(clause, node, [value], "m")
-    found = clause.call(node, fields[field], value)
+    part = clause.call(node, fields[field], value)
     if spark and fields[field] == "day_of_week":
-        found = clause.call(node, "add", found, integer_literal(1))
-    return found
+        part = clause.call(node, "add", part, integer_literal(1))
+    return part
 
 
 def _read_truncation(clause: Clause, node: exp.Expr) -> Expression:
@@ -150,7 +151,10 @@ def _sum_reader(function: str, sign: int) -> Reader:
             return shift_by_interval(clause, node, left, right, sign)
         if interval_operand(left) is not None and interval_operand(right) is None and sign > 0:
             return shift_by_interval(clause, node, right, left, sign)
-        return clause.call(node, function, clause.read(left), clause.read(right))
+        sides = clause.read(left), clause.read(right)
+        if clause.source.is_spark:
+            return read_arithmetic(clause, node, function, *sides)
+        return clause.call(node, function, *sides)
 
     return read
 

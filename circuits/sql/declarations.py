@@ -358,7 +358,7 @@ class _TableReader:
         )
 
     def _read_watermark(self, place: exp.Expr, node: exp.WatermarkColumnConstraint) -> None:
-        """Read ``WATERMARK FOR ts AS ts - bound``, or ``LATENESS bound`` behind a column."""
+        """Read ``WATERMARK FOR ts AS ts - bound``, or ``LATENESS bound`` after a column."""
         bound = node.args.get("expression")
         if isinstance(place, exp.ColumnDef):
             name = place.name

@@ -73,8 +73,8 @@ def plan_correlated_query(
 ) -> CorrelatedQuery:
     """Return the plan of a subquery for all values of the enclosing rows that it names.
 
-    It is read twice: first with all outer columns that have a name in it, to find those that it
-    means.
+    The subquery is first read with all outer columns whose names occur in it. If some of these
+    names are columns of the subquery itself, it is read again without them.
     """
     scope = builder.scope
     values = _candidates(scope, query)
@@ -97,7 +97,7 @@ def _candidates(scope: Scope, query: exp.Expr) -> tuple[Expression, ...]:
         try:
             value = scope.find(node)
         except SqlError:
-            continue  # ambiguous out here; an error only if the name has no meaning in the query
+            continue  # ambiguous here, which is an error only if the query has no such column
         if value is not None and not is_correlated(value):
             values.setdefault(value)
     return tuple(values)
@@ -131,8 +131,8 @@ def links_between(
         offset: The number of columns to the left of those of ``right``.
     """
     return [
-        call("same", one, shift_columns(other, offset))
-        for one, other in zip(left, right, strict=True)
+        call("same", left_value, shift_columns(right_value, offset))
+        for left_value, right_value in zip(left, right, strict=True)
     ]
 
 

@@ -22,6 +22,7 @@ from circuits.sql.named_functions import (
     count_error,
     fixed,
     literal_text,
+    merge_tables,
     named,
 )
 
@@ -155,7 +156,7 @@ def _xor(clause: Clause, node: exp.Expr, left: Expression, right: Expression) ->
 
 
 _BUILDERS: Final[dict[str, Builder]] = {
-    **COMMON,
+    "len": named("length"),
     "ascii": named("code_point"),
     "unicode": fixed(1, _unicode),
     "ord": fixed(1, _unicode),
@@ -197,6 +198,8 @@ _BUILDERS: Final[dict[str, Builder]] = {
     "regexp_replace": _regexp_replace,
     "typeof": _typeof,
     # Numbers
+    "isnan": named("is_nan"),
+    "bit_count": named("bit_count"),
     "log": _log,
     "log2": named("log2"),
     "log10": named("log10"),
@@ -210,6 +213,8 @@ _BUILDERS: Final[dict[str, Builder]] = {
     "xor": fixed(2, _xor),
     "mod": named("modulo"),
     # Dates
+    "dayname": named("day_name"),
+    "monthname": named("month_name"),
     "isodow": named("iso_day_of_week"),
     "isoyear": named("iso_year"),
     "weekday": named("day_of_week"),
@@ -240,4 +245,6 @@ _BUILDERS: Final[dict[str, Builder]] = {
     "error": named("raise_error"),
     "try": fixed(1, lambda clause, node, value: clause.call(node, "try", value)),
 }
-READERS_BY_NAME: Final[dict[str, Reader]] = as_readers(spark=False, table=_BUILDERS)
+READERS_BY_NAME: Final[dict[str, Reader]] = as_readers(
+    spark=False, table=merge_tables(COMMON, _BUILDERS)
+)

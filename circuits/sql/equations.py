@@ -49,7 +49,7 @@ from circuits.sql.environment import (
 from circuits.sql.source import SqlSource
 from circuits.types import functions
 
-__all__ = ["Equation", "find_cycles", "plan_equations"]
+__all__ = ["Equation", "order_by_needs", "plan_equations"]
 
 MAX_TYPE_ITERATIONS: Final = 12
 
@@ -73,12 +73,12 @@ class Equation:
     environment: Environment
 
 
-def find_cycles(names: Mapping[str, frozenset[str]]) -> list[tuple[str, ...]]:
+def order_by_needs(names: Mapping[str, frozenset[str]]) -> list[tuple[str, ...]]:
     """Return the names in an order in which each comes after those that it needs.
 
     Names that need each other are together in one tuple (strongly connected components).
 
-    >>> find_cycles({"a": frozenset("b"), "b": frozenset("cb"), "c": frozenset("b")})
+    >>> order_by_needs({"a": frozenset("b"), "b": frozenset("cb"), "c": frozenset("b")})
     [('b', 'c'), ('a',)]
     """
     reachable = {name: set(needs) & names.keys() for name, needs in names.items()}
@@ -143,7 +143,7 @@ def plan_equations(equations: Sequence[Equation]) -> list[PlanNode]:
             raise source.error(
                 equation.node,
                 f"the recursive {equation.name!r} has no rows to begin with; add a query of other "
-                "tables by UNION to one of the cycle",
+                "tables by UNION to one of the queries that refer to each other",
             )
     plans = []
     for equation in equations:
@@ -160,7 +160,10 @@ def plan_equations(equations: Sequence[Equation]) -> list[PlanNode]:
 def _plan_known_parts(
     equation: Equation, names: Sequence[str], known: Mapping[str, Fields]
 ) -> PlanNode | None:
-    """Return the union of the parts whose recursive tables have known types; None for none."""
+    """Return the union of the parts that name only recursive tables of known types.
+
+    None if there is no such part.
+    """
     unknown = [name for name in names if name not in known]
     parts = list(_parts_of(equation.query))
     readable = [
@@ -200,7 +203,7 @@ def _parts_of(query: exp.Expr) -> Iterator[exp.Expr]:
 def _with_references(
     equation: Equation, names: Sequence[str], known: Mapping[str, Fields]
 ) -> Environment:
-    """Return the environment in which the names of the equations are their rows so far."""
+    """Return an environment in which the names of the equations are recursive references."""
     environment = equation.environment
     tables = dict(environment.common_tables)
     for name in names:
@@ -208,6 +211,7 @@ def _with_references(
             alias = exp.TableAlias(this=exp.to_identifier(name))
             reference = DerivedTable(RecursiveReference(name, known[name]))
             cte = exp.CTE(this=exp.Select(), alias=alias)
+            # The plan is given for no ranks, so it is used and the empty ``cte`` is never planned.
             tables[name.casefold()] = CommonTable(cte, environment, plans={(): reference})
     return replace(environment, common_tables=tables)
 
@@ -242,17 +246,17 @@ def _check_monotone(
     source: SqlSource, equation: Equation, plan: PlanNode, names: Sequence[str]
 ) -> None:
     """Refuse an operator that would delete rows of an earlier iteration."""
-    found = _find_forbidden(plan, frozenset(names), {})
-    if found is None:
+    forbidden = _find_forbidden(plan, frozenset(names), {})
+    if forbidden is None:
         return
     for table in equation.query.find_all(exp.Table):
         if table.name.casefold() in {name.casefold() for name in names}:
             raise source.unsupported(
                 table,
-                f"{_DESCRIPTIONS.get(found, found)} the recursive {table.name!r}",
+                f"{_DESCRIPTIONS.get(forbidden, forbidden)} the recursive {table.name!r}",
                 "a recursion may only join, filter, compute and unite its rows; do it outside",
             )
-    raise SqlError(f"{found} of a recursive view")
+    raise SqlError(f"{forbidden} of a recursive view")
 
 
 _DESCRIPTIONS: Final = {
@@ -270,7 +274,13 @@ _DESCRIPTIONS: Final = {
 def _find_forbidden(
     plan: PlanNode, names: frozenset[str], memo: dict[int, tuple[bool, str | None]]
 ) -> str | None:
-    """Return the class of an operator over recursive rows that is not monotone; None for none."""
+    """Return the class of an operator over recursive rows that is not monotone; None if all are.
+
+    Args:
+        plan: The plan.
+        names: The recursive relations.
+        memo: By the id of a node: whether it reads recursive rows, and the class to return.
+    """
 
     def visit(node: PlanNode) -> tuple[bool, str | None]:
         if id(node) not in memo:
@@ -281,19 +291,21 @@ def _find_forbidden(
         if isinstance(node, RecursiveReference):
             return node.name in names, None
         if isinstance(node, Fixpoint) and set(node.names) & names:
-            return False, None
+            return False, None  # the names below it are its own
         below = [visit(child) for child in node.inputs]
         is_recursive = any(recursive for recursive, _ in below)
-        found = next((forbidden for _, forbidden in below if forbidden), None)
-        if found or not is_recursive:
-            return is_recursive, found
+        forbidden_below = next((forbidden for _, forbidden in below if forbidden), None)
+        if forbidden_below or not is_recursive:
+            return is_recursive, forbidden_below
         match node:
             case CrossJoin() | Union() | Map() | Filter() | Distinct():
                 return True, None
             case Semijoin(anti=False):
                 return True, None
-            case Semijoin() | OuterJoin(kind="left") if not below[1][0]:
-                return True, None
+            case Semijoin() | OuterJoin(kind="left"):
+                is_right_recursive, _ = below[1]
+                if not is_right_recursive:
+                    return True, None
         return True, type(node).__name__
 
     return visit(plan)[1]

@@ -6,14 +6,16 @@ window functions.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Final
 
 import pyarrow as pa
 from sqlglot import exp
 
-from circuits.plan.expressions import Expression
+from circuits.plan.expressions import Expression, Literal
 from circuits.sql.clause import Clause, Reader
-from circuits.sql.literals import NULL
+from circuits.sql.literals import NULL, integer_literal
+from circuits.sql.spark.arithmetic import promote_texts, read_arithmetic
 
 __all__ = ["READERS"]
 
@@ -29,11 +31,16 @@ def _read_parentheses(clause: Clause, node: exp.Paren) -> Expression:
     return clause.read(node.this)
 
 
-def _arithmetic_reader(function: str) -> Reader:
-    def read(clause: Clause, node: exp.Expr) -> Expression:
-        return clause.call(node, function, *clause.read_arguments(node, "this", "expression"))
-
-    return read
+def _read_product(clause: Clause, node: exp.Mul) -> Expression:
+    """Read ``*`` of numbers, or of an integer and an interval without months."""
+    left, right = clause.read_arguments(node, "this", "expression")
+    for interval, count in ((left, right), (right, left)):
+        if isinstance(interval, Literal) and pa.types.is_duration(interval.type):
+            micros = integer_literal(interval.value // timedelta(microseconds=1))
+            return clause.call(node, "duration_of_micros", count, micros)
+    if clause.source.is_spark:
+        return read_arithmetic(clause, node, "multiply", left, right)
+    return clause.call(node, "multiply", left, right)
 
 
 def _read_division(clause: Clause, node: exp.Div) -> Expression:
@@ -45,19 +52,23 @@ def _read_division(clause: Clause, node: exp.Div) -> Expression:
             "write it with dialect='duckdb' or 'spark', where / keeps the fraction",
         )
     clause.source.allow_arguments(node, "this", "expression", "safe")
-    function = "divide_ansi" if clause.source.is_spark else "divide"
-    return clause.call(node, function, clause.read(node.left), clause.read(node.right))
+    sides = clause.read(node.left), clause.read(node.right)
+    if clause.source.is_spark:
+        return clause.call(node, "divide_ansi", *promote_texts(clause, node, *sides))
+    return clause.call(node, "divide", *sides)
 
 
 def _read_modulo(clause: Clause, node: exp.Mod) -> Expression:
-    function = "modulo_ansi" if clause.source.is_spark else "modulo"
-    return clause.call(node, function, *clause.read_arguments(node, "this", "expression"))
+    sides = clause.read_arguments(node, "this", "expression")
+    if clause.source.is_spark:
+        return clause.call(node, "modulo_ansi", *promote_texts(clause, node, *sides))
+    return clause.call(node, "modulo", *sides)
 
 
 def _read_integer_division(clause: Clause, node: exp.IntDiv) -> Expression:
     if clause.source.is_spark:
         arguments = clause.read_arguments(node, "this", "expression")
-        return clause.call(node, "int_divide_ansi", *arguments)
+        return clause.call(node, "int_divide_ansi", *promote_texts(clause, node, *arguments))
     value = clause.call(node, "int_divide", *clause.read_arguments(node, "this", "expression"))
     if not pa.types.is_integer(value.type):
         # DuckDB keeps the fraction; other systems drop it.
@@ -114,7 +125,7 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.IgnoreNulls: _read_aggregate,
     exp.IntDiv: _read_integer_division,
     exp.Mod: _read_modulo,
-    exp.Mul: _arithmetic_reader("multiply"),
+    exp.Mul: _read_product,
     exp.Paren: _read_parentheses,
     exp.RespectNulls: _read_aggregate,
     exp.Subquery: _read_subquery,

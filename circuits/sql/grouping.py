@@ -73,9 +73,10 @@ ONE_ROW: Final = Values((), ((),))
 
 
 def _own_nodes(node: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield the nodes of a tree, except those of queries and window functions in it.
+    """Yield the nodes of a tree that this query evaluates over its groups.
 
-    The arguments, PARTITION BY and ORDER BY of a window function are included.
+    Subqueries are left out. Of a call of a window function, the function itself is left out, as it
+    is not an aggregate of the query; its arguments, PARTITION BY and ORDER BY are included.
     """
     pending = [node]
     while pending:
@@ -121,15 +122,17 @@ class Grouping:
         self.source = builder.source
         self.keys: list[Expression] = []
         self._aggregates: list[AggregateTerm] = []
-        # The numbers of the keys of each grouping set; None for one group per combination of all
-        # keys. Keys that are not in ``_set_keys`` are in every set.
+        # The numbers of the keys in each set of GROUPING SETS, ROLLUP or CUBE; None for a plain
+        # GROUP BY.
         self._sets: list[frozenset[int]] | None = None
+        # The keys that a set may leave out. All other keys are in every set.
         self._set_keys: frozenset[int] = frozenset()
         # The keys of each call of ``grouping()``, which are read after all keys are known.
         self._pending_groupings: list[Callable[[], tuple[int, ...]]] = []
         self._groupings: list[tuple[int, ...]] = []
         self._subqueries: list[SubqueryValue] = []
         self._subquery_values: list[Expression] = []
+        # A correlated query is grouped for each combination of outer values (its domain).
         for column in builder.domain_columns:
             self.add_key(column)
 
@@ -149,26 +152,33 @@ class Grouping:
         return Column(FIRST_KEY + self.keys.index(expression), expression.type)
 
     def add_sets(self, sets: Sequence[frozenset[int]]) -> None:
-        """Group by several sets of keys, which are given by their numbers."""
+        """Group by each of these sets; a set contains the numbers of its keys."""
         self._sets = list(sets)
         self._set_keys = frozenset(range(len(self.builder.domain_columns), len(self.keys)))
+
+    @property
+    def has_set_without_keys(self) -> bool:
+        """Return whether a row is made of an input without rows, by ROLLUP, CUBE or ``()``."""
+        return self._sets is not None and any(not keys & self._set_keys for keys in self._sets)
 
     def build_plan(self, node: exp.Expr | None = None) -> PlanNode:
         """Return the plan of the groups: keys, aggregates, values of scalar subqueries.
 
         Args:
-            node: The SELECT, for errors.
+            node: The SELECT, for errors. Without it, or without GROUP BY in it, an aggregate over
+                no rows has a row.
         """
         self._groupings = [read() for read in self._pending_groupings]
         if self._groupings and self._sets is None:
             self.add_sets([frozenset(range(len(self.keys)))])
         groups: PlanNode
         if self._sets is None:
-            own_groups = self._aggregate(range(len(self.keys)))
-            groups = own_groups
+            aggregate = self._aggregate(range(len(self.keys)))
+            groups = aggregate
             domain = self.builder.domain
-            if domain is not None and not (node is not None and node.args.get("group")):
-                groups = pad_aggregate(own_groups, domain.plan)
+            has_group_by = node is not None and node.args.get("group")
+            if domain is not None and not has_group_by:
+                groups = pad_aggregate(aggregate, domain.plan)
         else:
             always = frozenset(range(len(self.keys))) - self._set_keys
             parts = [self._grouping_set(keys | always) for keys in self._sets]
@@ -181,40 +191,51 @@ class Grouping:
             self._subquery_values.append(value)
         return groups
 
-    def _aggregate(self, keys: Sequence[int]) -> Aggregate:
-        """Return the aggregates by some of the keys."""
+    def _aggregate(self, keys: Sequence[int], *constants: Expression) -> Aggregate:
+        """Return the aggregates by constants and some of the keys."""
         arguments = list(dict.fromkeys(v for call in self._aggregates for v in call.expressions))
         fields = self.builder.plan.fields
-        expressions = [self.keys[number] for number in keys]
-        names = [
+        expressions = [*constants, *(self.keys[number] for number in keys)]
+        names = [f"constant_{number}" for number in range(len(constants))]
+        names += [
             fields[key.index].name if isinstance(key, Column) else f"key_{number}"
-            for number, key in zip(keys, expressions, strict=True)
+            for number, key in zip(keys, expressions[len(constants) :], strict=True)
         ]
         names += [f"argument_{number}" for number in range(len(arguments))]
         inputs = Map(self.builder.plan, (*expressions, *arguments), tuple(names))
-        positions = {value: len(keys) + number for number, value in enumerate(arguments)}
+        positions = {value: len(expressions) + number for number, value in enumerate(arguments)}
         calls = tuple(
             aggregate_call(call, f"{call.function}_{number}", positions)
             for number, call in enumerate(self._aggregates)
         )
-        return Aggregate(inputs, tuple(range(len(keys))), calls)
+        return Aggregate(inputs, tuple(range(len(expressions))), calls)
 
     def _grouping_set(self, keys: frozenset[int]) -> PlanNode:
-        """Return the groups by some of the keys; the others are NULL."""
+        """Return the groups by some of the keys; the others are NULL.
+
+        The set of no keys has a row for an input without rows, in a correlated query for each
+        combination of outer values. In Spark it has none: there, it is grouped by a constant.
+        """
         kept = sorted(keys)
-        groups = self._aggregate(kept)
-        own = columns(groups)
+        constants = [integer_literal(0)] if self.source.is_spark and not kept else []
+        aggregate = self._aggregate(kept, *constants)
+        groups: PlanNode = aggregate
+        domain = self.builder.domain
+        if domain is not None and not self.source.is_spark and not keys & self._set_keys:
+            groups = pad_aggregate(aggregate, domain.plan)
+        group_columns = columns(groups)[len(constants) :]
         key_columns: list[Expression] = [
-            own[kept.index(number)] if number in keys else Literal(None, key.type)
+            group_columns[kept.index(number)] if number in keys else Literal(None, key.type)
             for number, key in enumerate(self.keys)
         ]
         flags = [integer_literal(_grouping_number(numbers, keys)) for numbers in self._groupings]
         names = [f"key_{number}" for number in range(len(self.keys))]
         for position, number in enumerate(kept):
-            names[number] = groups.fields[position].name
-        names += [field.name for field in groups.fields[len(kept) :]]
+            names[number] = aggregate.fields[len(constants) + position].name
+        names += [field.name for field in groups.fields[len(aggregate.keys) :]]
         names += [f"grouping_{number}" for number in range(len(flags))]
-        return Map(groups, (*key_columns, *own[len(kept) :], *flags), tuple(names))
+        aggregates = group_columns[len(kept) :]
+        return Map(groups, (*key_columns, *aggregates, *flags), tuple(names))
 
     def is_count(self, index: int) -> bool:
         """Return whether a column of the plan is a count, which is 0 for an empty group."""
@@ -325,9 +346,13 @@ class Grouping:
 
 
 def pad_aggregate(groups: Aggregate, domain: PlanNode) -> PlanNode:
-    """Return an aggregate by the columns of a domain, with a row for each of its rows.
+    """Add a row to an aggregate for each row of the domain that is not among its groups.
 
-    A row without a group has the aggregates of no rows.
+    Such a row has the aggregates of an empty input: NULL, and 0 for ``count``.
+
+    Args:
+        groups: An aggregate whose keys are the columns of the domain.
+        domain: The combinations of outer values (`circuits.sql.decorrelation`).
     """
     if not groups.keys:
         return groups

@@ -1,8 +1,8 @@
 """Intervals: literals, values, and moments moved by them.
 
-An interval beside ``+`` or ``-`` (or in ``date_add``) consists of months, days and microseconds,
-which are added in this order; it may be multiplied by a number. Elsewhere it is a value, a duration
-of microseconds, and has no months.
+An interval that is added or subtracted (by ``+``, ``-`` or ``date_add``) consists of months, days
+and microseconds, which are added in this order; it may be multiplied by a number. Elsewhere it is a
+value, a duration of microseconds, and has no months.
 """
 
 from __future__ import annotations
@@ -95,9 +95,9 @@ def shift_by_interval(
 
     In Spark, a date plus months or days is a date.
     """
-    found = interval_operand(operand)
-    assert found is not None
-    interval, factor = found
+    interval_and_factor = interval_operand(operand)
+    assert interval_and_factor is not None
+    interval, factor = interval_and_factor
     value = clause.read(moment)
     if clause.source.is_spark:
         (value,) = coerce(clause, node, [value], "m")
@@ -146,7 +146,7 @@ def _interval_unit(clause: Clause, interval: exp.Interval) -> str:
     name = unit.name.lower().removesuffix("s") if isinstance(unit, exp.Var) else ""
     if name not in INTERVAL_UNITS:
         raise clause.source.unsupported(
-            interval, "an interval that is no literal", "write it as INTERVAL (n) DAY"
+            interval, "an interval that is not a literal", "write it as INTERVAL (n) DAY"
         )
     return name
 
@@ -212,12 +212,13 @@ def _read_span(clause: Clause, node: exp.Interval, unit: exp.IntervalSpan) -> In
         if months and int(months[2]) < 12:
             return Interval(sign * (int(months[1]) * 12 + int(months[2])), 0, 0)
     elif first in _SPANS and last in _SPANS[_SPANS.index(first) + 1 :]:
-        wanted = _SPANS[_SPANS.index(first) : _SPANS.index(last) + 1]
+        units = _SPANS[_SPANS.index(first) : _SPANS.index(last) + 1]
+        # For DAY TO SECOND: r"(\d+) (\d+):(\d+):(\d+(?:\.\d{1,9})?)".
         patterns = {"day": r"(\d+) ", "second": r"(\d+(?:\.\d{1,9})?)"}
-        body = ":".join(patterns.get(name, r"(\d+)") for name in wanted).replace(" :", " ")
+        body = ":".join(patterns.get(name, r"(\d+)") for name in units).replace(" :", " ")
         parts = re.fullmatch(body, written)
         if parts:
-            numbers = dict(zip(wanted, parts.groups(), strict=True))
+            numbers = dict(zip(units, parts.groups(), strict=True))
             seconds, _, fraction = numbers.get("second", "0").partition(".")
             micros = int(seconds) * SECOND + int(f"{fraction:0<6}"[:6])
             micros += (
@@ -232,7 +233,7 @@ def _read_span(clause: Clause, node: exp.Interval, unit: exp.IntervalSpan) -> In
 def read_interval_value(clause: Clause, node: exp.Interval) -> Expression:
     """Read an interval of days and shorter units as a value, whose type is a duration.
 
-    A month has no fixed length, so months and years are no values.
+    A month has no fixed length, so an interval with months or years is not a value.
     """
     months, days, micros = read_interval(clause, node)
     if months:

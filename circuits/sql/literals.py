@@ -1,6 +1,7 @@
 """Literals: numbers, strings, TRUE, FALSE and NULL.
 
-A number with a dot is an exact decimal, as in DuckDB; one with an exponent is a double.
+A number with a dot is an exact decimal, as in DuckDB; one with an exponent is a double. In dialect
+spark an integer of up to 32 bits is an INT; in other dialects integers have 64 bits.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from circuits.sql.clause import Clause, Reader
 __all__ = ["NULL", "READERS", "integer_literal", "string_literal"]
 
 NULL: Final = Literal(None, pa.null())
+INT32: Final = range(-(2**31), 2**31)
 INT64: Final = range(-(2**63), 2**63)
 MAX_DECIMAL_DIGITS: Final = 38
 
@@ -46,6 +48,10 @@ def _parse_number(clause: Clause, node: exp.Expr, digits: str) -> Literal:
     if "e" in digits.lower():
         return Literal(float(digits), pa.float64())
     if "." not in digits:
+        if clause.source.is_spark and int(value) in INT32:
+            return Literal(int(value), pa.int32())
+        if int(value) not in INT64 and clause.source.is_spark and len(digits) <= MAX_DECIMAL_DIGITS:
+            return Literal(value, pa.decimal128(len(digits.lstrip("-")), 0))
         if int(value) not in INT64:
             raise clause.source.error(
                 node, f"integer {digits} does not fit 64 bits; write it as a decimal, with .0"
@@ -53,7 +59,8 @@ def _parse_number(clause: Clause, node: exp.Expr, digits: str) -> Literal:
         return integer_literal(int(value))
     parts = value.as_tuple()
     scale = -int(parts.exponent)
-    precision = max(len(parts.digits), scale + 1)
+    # 0.05 is DECIMAL(2, 2) in Spark. In DuckDB the 0 before the dot is a digit: DECIMAL(3, 2).
+    precision = max(len(parts.digits), scale if clause.source.is_spark else scale + 1)
     if precision > MAX_DECIMAL_DIGITS:
         return Literal(float(digits), pa.float64())
     return Literal(value, pa.decimal128(precision, scale))
@@ -64,7 +71,11 @@ def _read_negation(clause: Clause, node: exp.Neg) -> Expression:
     clause.source.allow_arguments(node, "this")
     if isinstance(node.this, exp.Literal) and not node.this.is_string:
         return _parse_number(clause, node, "-" + node.this.this)
-    return clause.call(node, "negate", clause.read(node.this))
+    value = clause.read(node.this)
+    negated = clause.call(node, "negate", value)
+    if clause.source.is_spark and pa.types.is_integer(value.type) and negated.type != value.type:
+        return clause.call(node, "cast", negated, type=value.type)
+    return negated
 
 
 def _read_boolean(clause: Clause, node: exp.Boolean) -> Expression:

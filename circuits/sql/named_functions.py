@@ -1,5 +1,7 @@
 """Functions by their names in a dialect: two tables, from a name to the function that it means.
 
+A name has one entry in a dialect (`merge_tables`); `COMMON` has those that mean the same in both.
+
 A name that is in a table (``READERS_BY_NAME`` of `circuits.sql.spark_functions` and of
 `circuits.sql.duckdb_functions`) is parsed as a call with the arguments as written, whatever sqlglot
 would make of it, so one table says what each name means in Spark and one in DuckDB (and in
@@ -11,7 +13,7 @@ casts that Spark's functions make.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 import pyarrow as pa
 from pyarrow import types as arrow
@@ -36,11 +38,30 @@ __all__ = [
     "count_error",
     "fixed",
     "literal_text",
+    "merge_tables",
     "named",
 ]
 
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
 Arguments = list[Expression]
 Builder = Callable[[Clause, exp.Anonymous, Arguments], Expression]
+
+
+def merge_tables(*tables: Mapping[Key, Value]) -> dict[Key, Value]:
+    """Return the entries of all tables.
+
+    Raises:
+        ValueError: Two tables have an entry of one name: it would be unclear which one is used.
+    """
+    merged: dict[Key, Value] = {}
+    for table in tables:
+        duplicates = merged.keys() & table.keys()
+        if duplicates:
+            raise ValueError(f"two readers of {duplicates}; keep one")
+        merged.update(table)
+    return merged
 
 
 def as_readers(spark: bool, table: Mapping[str, Builder]) -> dict[str, Reader]:
@@ -110,14 +131,15 @@ def count_error(clause: Clause, node: exp.Expr, expected: str) -> Exception:
 
 def coerce(clause: Clause, node: exp.Expr, arguments: Arguments, kinds: str) -> Arguments:
     """Return the arguments with the implicit casts of Spark to these kinds."""
-    made = [
+    coerced = [
         _coerce_one(clause, node, argument, kind)
         for argument, kind in zip(arguments, kinds, strict=False)
     ]
-    return [*made, *arguments[len(made) :]]
+    return [*coerced, *arguments[len(coerced) :]]
 
 
 def _coerce_one(clause: Clause, node: exp.Expr, value: Expression, kind: str) -> Expression:
+    """Return a value cast to a kind, a letter of `circuits.types.functions.signatures`."""
     data_type = value.type
     if arrow.is_null(data_type):
         return value
@@ -188,7 +210,7 @@ def fixed(count: int | tuple[int, int], function: Callable[..., Expression]) -> 
 def literal_text(clause: Clause, node: exp.Expr, value: Expression, what: str) -> str:
     """Return the value of a literal text."""
     if not isinstance(value, Literal) or not isinstance(value.value, str):
-        raise clause.source.unsupported(node, f"{what} that is no literal", "write a literal")
+        raise clause.source.unsupported(node, f"{what} that is not a literal", "write a literal")
     return value.value
 
 
@@ -223,11 +245,8 @@ COMMON: Final[dict[str, Builder]] = {
     "translate": named("translate"),
     "octet_length": named("octet_length"),
     "bit_length": named("bit_length"),
-    "levenshtein": named("levenshtein"),
     "regexp_like": named("regexp_matches", kinds="tt"),
     "base64": named("base64"),
-    "url_encode": named("url_encode"),
-    "url_decode": named("url_decode"),
     "md5": named("md5"),
     "sha1": named("sha1"),
     **{
@@ -254,9 +273,7 @@ COMMON: Final[dict[str, Builder]] = {
             "soundex",
         )
     },
-    "isnan": named("is_nan"),
     "pi": constant(Literal(3.141592653589793, pa.float64())),
-    "bit_count": named("bit_count"),
     "nvl2": fixed(3, _nvl2),
     "isnull": named("is_null"),
     "isnotnull": fixed(1, _is_not_null),
@@ -265,8 +282,6 @@ COMMON: Final[dict[str, Builder]] = {
     "equal_null": named("same"),
     "iff": fixed(3, _condition),
     "last_day": named("last_day"),
-    "dayname": named("day_name"),
-    "monthname": named("month_name"),
     "gcd": named("gcd"),
     "lcm": named("lcm"),
 }

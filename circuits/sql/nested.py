@@ -32,7 +32,7 @@ from circuits.sql.literals import NULL, integer_literal, string_literal
 from circuits.types import functions
 from circuits.types.ddl import field_of, schema_of_ddl
 from circuits.types.functions.lambdas import lambda_call
-from circuits.types.functions.lists import is_list
+from circuits.types.functions.list_rules import is_list
 
 __all__ = ["READERS", "READERS_BY_NAME"]
 
@@ -243,11 +243,11 @@ def _read_element_at(clause: Clause, node: exp.Anonymous) -> Expression:
 
 def _extract(clause: Clause, node: exp.Anonymous, value: Expression, key: Expression) -> Expression:
     """Return element_at() of a map in DuckDB: the list of the value, empty without the key."""
-    found = clause.call(node, "map_contains", value, key)
+    has_key = clause.call(node, "map_contains", value, key)
     single = clause.call(node, "make_list", clause.call(node, "map_value", value, key))
     empty = clause.call(node, "make_list")
-    missing = clause.call(node, "not", found)
-    return clause.call(node, "case", found, single, missing, empty, NULL)
+    missing = clause.call(node, "not", has_key)
+    return clause.call(node, "case", has_key, single, missing, empty, NULL)
 
 
 def _read_aggregate(clause: Clause, node: exp.Anonymous) -> Expression:
@@ -321,8 +321,8 @@ def _read_lambda(
         )
     level = len({c.index // PARAMETERS_OF_LEVEL for c in clause.parameters.values()})
     first = FIRST_PARAMETER + level * PARAMETERS_OF_LEVEL
-    own = {name: Column(first + k, types[k]) for k, name in enumerate(names)}
-    inner = replace(clause, parameters={**clause.parameters, **own})
+    parameters = {name: Column(first + k, types[k]) for k, name in enumerate(names)}
+    inner = replace(clause, parameters={**clause.parameters, **parameters})
     return inner.read(body.this), tuple(range(first, first + len(types)))
 
 
@@ -337,12 +337,12 @@ def _apply(
         value = clause.call(node, "cast", value, type=pa.list_(pa.null()))
     if not is_list(value.type):
         raise clause.source.error(node, f"{function} takes a list, not a value of {value.type}")
-    made, parameters = _read_lambda(clause, node, [value.type.value_type, pa.int64()], body)
+    lambda_body, parameters = _read_lambda(clause, node, [value.type.value_type, pa.int64()], body)
     position = Column(parameters[1], pa.int64())
     if not clause.source.is_spark:  # positions are from 1
-        made = _shift(clause, node, made, position)
+        lambda_body = _shift(clause, node, lambda_body, position)
     with clause.source.errors_at(node):
-        return lambda_call(function, value, made, parameters)
+        return lambda_call(function, value, lambda_body, parameters)
 
 
 def _shift(clause: Clause, node: exp.Expr, body: Expression, position: Column) -> Expression:
@@ -384,9 +384,9 @@ def _read_comprehension(clause: Clause, node: exp.Comprehension) -> Expression:
                 return name_node
             return part
 
-        made = exp.Lambda(this=body.transform(rename), expressions=[exp.to_identifier(name)])
+        function = exp.Lambda(this=body.transform(rename), expressions=[exp.to_identifier(name)])
         clause.source.mark_read(body)
-        return made
+        return function
 
     value = clause.read(node.args["iterator"])
     condition = node.args.get("condition")
@@ -399,12 +399,12 @@ def _read_reduce(clause: Clause, node: exp.Reduce) -> Expression:
     """Read aggregate(list, start, merge) and reduce() of Spark."""
     clause.source.allow_arguments(node, "this", "initial", "merge", "finish")
     start = clause.read(node.args["initial"])
-    made = _reduce(clause, node, clause.read(node.this), node.args["merge"], start)
+    reduced = _reduce(clause, node, clause.read(node.this), node.args["merge"], start)
     finish = node.args.get("finish")
     if finish is None:
-        return made
-    body, parameters = _read_lambda(clause, node, [made.type], finish)
-    return _substitute(body, {Column(parameters[0], made.type): made})
+        return reduced
+    body, parameters = _read_lambda(clause, node, [reduced.type], finish)
+    return _substitute(body, {Column(parameters[0], reduced.type): reduced})
 
 
 def _reduce(
@@ -412,9 +412,9 @@ def _reduce(
 ) -> Expression:
     if not is_list(value.type):
         raise clause.source.error(node, f"a reduction takes a list, not a value of {value.type}")
-    made, parameters = _read_lambda(clause, node, [start.type, value.type.value_type], body)
+    step, parameters = _read_lambda(clause, node, [start.type, value.type.value_type], body)
     with clause.source.errors_at(node):
-        return lambda_call("list_reduce", value, made, parameters, start)
+        return lambda_call("list_reduce", value, step, parameters, start)
 
 
 def _read_list_reduce(clause: Clause, node: exp.Anonymous) -> Expression:
@@ -445,7 +445,7 @@ def _entry_lambda(kind: str) -> Reader:
             )
         entries = clause.call(node, "map_entries", value)
         parts = [value.type.key_type, value.type.item_type]
-        made, parameters = _read_lambda(clause, node, parts, body)
+        lambda_body, parameters = _read_lambda(clause, node, parts, body)
         entry = Column(parameters[0] + 50, entries.type.value_type)
         fields = {
             Column(parameters[k], parts[k]): clause.call(
@@ -453,14 +453,14 @@ def _entry_lambda(kind: str) -> Reader:
             )
             for k in (0, 1)
         }
-        made = _substitute(made, fields)
+        lambda_body = _substitute(lambda_body, fields)
         function = "list_filter" if kind == "filter" else "list_transform"
         with clause.source.errors_at(node):
-            found = lambda_call(function, entries, made, (entry.index, entry.index + 1))
+            results = lambda_call(function, entries, lambda_body, (entry.index, entry.index + 1))
         if kind == "filter":
-            return clause.call(node, "map_from_entries", found)
-        keys = found if kind == "keys" else clause.call(node, "map_keys", value)
-        values = found if kind == "values" else clause.call(node, "map_values", value)
+            return clause.call(node, "map_from_entries", results)
+        keys = results if kind == "keys" else clause.call(node, "map_keys", value)
+        values = results if kind == "values" else clause.call(node, "map_values", value)
         return clause.call(node, "make_map", keys, values)
 
     return read
@@ -471,11 +471,11 @@ def _read_generator(clause: Clause, node: exp.Expr) -> Expression:
 
 
 def _read_parameter(clause: Clause, node: exp.Identifier) -> Expression:
-    found = clause.parameters.get(node.name.casefold())
-    if found is None:
+    parameter = clause.parameters.get(node.name.casefold())
+    if parameter is None:
         raise clause.source.error(node, f"unknown name {node.name!r} in {clause.name}")
     clause.source.allow_arguments(node, "this", "quoted")
-    return found
+    return parameter
 
 
 # JSON
@@ -519,7 +519,7 @@ def _json_reader(function: str) -> Reader:
 
 
 def _read_json_keys(clause: Clause, node: exp.JSONKeys) -> Expression:
-    """Read json_keys(); in DuckDB a value that is no object has no keys, in Spark they are NULL."""
+    """Read json_keys(). A value that is not an object has keys [] in DuckDB, NULL in Spark."""
     clause.source.allow_arguments(node, "this", "expression", "expressions")
     path = _path_of(clause, node, node.args.get("expression"))
     value = clause.read(node.this)
@@ -584,7 +584,7 @@ def _duckdb_structure(value: object) -> pa.DataType:
         return pa.list_(_duckdb_structure(value[0]))
     if isinstance(value, str):
         return field_of("value", value).type
-    raise ValueError(f"{value!r} is no type; write the name of a type, {{...}} or [...]")
+    raise ValueError(f"{value!r} is not a type; write the name of a type, {{...}} or [...]")
 
 
 def _to_json_reader(function: str) -> Reader:
@@ -671,7 +671,7 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.Tuple: _read_row,
     exp.VarMap: _read_map,
 }
-_LENGTH_NAMES: Final = ("cardinality", "array_length", "list_length", "size", "len")
+_LENGTH_NAMES: Final = ("cardinality", "array_length", "list_length", "size")
 READERS_BY_NAME: Final[dict[str, Reader]] = {
     **dict.fromkeys(_LENGTH_NAMES, _read_length),
     "array_contains_all": _named("list_contains_all", least=2),

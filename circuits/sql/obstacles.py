@@ -10,9 +10,9 @@ an item of ORDER BY                is left out
 a column or constraint of a table  is left out
 ================================== ===============================================
 
-An error elsewhere, such as in GROUP BY, ends the search in its statement. An error that may be the
-effect of a replacement is not reported: after the first one in a statement, and in a statement that
-reads its view, only unsupported constructs and unknown names are.
+An error elsewhere, such as in GROUP BY, ends the search in its statement. After a replacement, an
+error may be the effect of it. So from then on, in this statement and in those that read its view,
+only unsupported constructs and unknown names are reported.
 
 Invariant: a text has no obstacle if and only if `circuits.sql.plan_sql` plans it; the first
 obstacle of a text is the error that it raises, if no statement has an error of syntax.
@@ -32,8 +32,16 @@ from sqlglot.tokenizer_core import Token, TokenType
 from circuits.errors import SqlError, UnsupportedSqlError
 from circuits.plan.nodes import Field
 from circuits.sql.declarations import read_declarations
+from circuits.sql.readers import READERS
 from circuits.sql.source import SqlSource
-from circuits.sql.statements import StatementPlanner, names_itself, order_statements
+from circuits.sql.statements import (
+    NO_FUNCTIONS,
+    StatementPlanner,
+    names_itself,
+    order_statements,
+)
+from circuits.sql.user_functions import with_user_functions
+from circuits.user_functions import UserFunction
 from dbsp_wcoj.text_position import point_at
 
 __all__ = ["Obstacle", "find_obstacles"]
@@ -82,6 +90,7 @@ def find_obstacles(
     *,
     name: str = "view",
     dialect: str = "duckdb",
+    functions: Mapping[str, UserFunction] = NO_FUNCTIONS,
 ) -> list[Obstacle]:
     """Return the obstacles of a text, in the order of the text; empty if it compiles.
 
@@ -90,6 +99,10 @@ def find_obstacles(
         relations: The columns of each relation that the text does not declare.
         name: The name of the view of a plain SELECT.
         dialect: The dialect of the text.
+        functions: The user-defined functions by lower-case name.
+
+    Raises:
+        FunctionError: A user-defined function has the name of a built-in one.
 
     >>> for obstacle in find_obstacles(
     ...     "CREATE TABLE t (a INT); CREATE VIEW v AS SELECT frob(a) AS b FROM t WHERE zz = 1", {}
@@ -129,21 +142,22 @@ def find_obstacles(
             report(error, f"statement {number + 1}")
     if not statements and not obstacles:
         report(source.error_at(0, "the text has no statement; write a SELECT"), "statement 1")
-    planner = StatementPlanner(relations, name)
+    planner = StatementPlanner(relations, name, with_user_functions(READERS, functions, dialect))
+    # The lower-case names of tables and views whose columns may be wrong, because of an error.
     damaged = _declare(planner, statements, report)
     trees = [statement.tree for statement in statements]
     recursive_views = {name for part in statements for name in part.source.recursive_views}
     for numbers in order_statements(recursive_views, trees):
-        own = [statements[number] for number in numbers]
-        for statement in own:
+        component = [statements[number] for number in numbers]
+        for statement in component:
             tables = {table.name.casefold() for table in statement.tree.find_all(exp.Table)}
             statement.is_replaced = bool(tables & damaged)
-        if len(own) > 1 or names_itself(own[0].source, own[0].tree):
-            is_planned = _plan_cycle(planner, own, report)
+        if len(component) > 1 or names_itself(component[0].source, component[0].tree):
+            is_planned = _plan_cycle(planner, component, report)
         else:
-            is_planned = _plan(planner, own[0], report, is_last=numbers[0] + 1 == len(trees))
-        if not is_planned or any(statement.is_replaced for statement in own):
-            damaged.update(statement.name.casefold() for statement in own)
+            is_planned = _plan(planner, component[0], report, is_last=numbers[0] + 1 == len(trees))
+        if not is_planned or any(statement.is_replaced for statement in component):
+            damaged.update(statement.name.casefold() for statement in component)
     if not obstacles and not planner.plans:
         report(source.error_at(0, "the text has no view; add a SELECT or a CREATE VIEW"), name)
     return sorted(obstacles.values(), key=lambda obstacle: (obstacle.line, obstacle.column))
@@ -194,7 +208,7 @@ def _declare(planner: StatementPlanner, statements: list[_Statement], report: Re
 
 
 def _plan_cycle(planner: StatementPlanner, statements: list[_Statement], report: Report) -> bool:
-    """Plan views that name each other, and report the first obstacle; return if it has a plan."""
+    """Plan views that name each other, and report the first obstacle; return True without one."""
     try:
         planner.plan_cycle(statements[0].source, [statement.tree for statement in statements])
     except SqlError as error:
@@ -319,7 +333,7 @@ def _is_replaceable(node: exp.Expr) -> bool:
 
 def _extent(node: exp.Expr) -> tuple[int, int] | None:
     """Return the first and the last offset that sqlglot has kept of a tree."""
-    found = [part.meta for part in node.walk() if part.meta.get("start") is not None]
-    if not found:
+    positions = [part.meta for part in node.walk() if part.meta.get("start") is not None]
+    if not positions:
         return None
-    return min(meta["start"] for meta in found), max(meta["end"] for meta in found)
+    return min(meta["start"] for meta in positions), max(meta["end"] for meta in positions)

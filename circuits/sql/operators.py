@@ -12,6 +12,7 @@ from circuits.plan.expressions import Expression, Literal
 from circuits.sql.clause import Clause, Reader
 from circuits.sql.literals import integer_literal, string_literal
 from circuits.sql.named_functions import coerce
+from circuits.sql.spark.arithmetic import in_type_of
 from circuits.sql.spark.numbers import shift
 
 __all__ = ["READERS"]
@@ -23,7 +24,8 @@ def _bit_reader(function: str) -> Reader:
         sides = [clause.read(node.left), clause.read(node.right)]
         if all(arrow.is_boolean(side.type) for side in sides):
             raise clause.source.unsupported(node, "a bit operator of conditions", "use AND or OR")
-        return clause.call(node, function, *sides)
+        value = clause.call(node, function, *sides)
+        return in_type_of(clause, node, value, *sides) if clause.source.is_spark else value
 
     return read
 
@@ -33,14 +35,16 @@ def _shift_reader(function: str) -> Reader:
         clause.source.allow_arguments(node, "this", "expression", "requires_int128")
         sides = [clause.read(node.left), clause.read(node.right)]
         if clause.source.is_spark:
-            return shift(clause, node, function, node.left, sides)
+            return shift(clause, node, function, sides)
         return clause.call(node, function + "_checked", *sides)
 
     return read
 
 
 def _read_complement(clause: Clause, node: exp.BitwiseNot) -> Expression:
-    return clause.call(node, "bit_not", *clause.read_arguments(node, "this"))
+    (value,) = clause.read_arguments(node, "this")
+    complement = clause.call(node, "bit_not", value)
+    return in_type_of(clause, node, complement, value) if clause.source.is_spark else complement
 
 
 def _pattern_reader(function: str, *, options: str = "") -> Reader:
@@ -103,8 +107,8 @@ def _read_zone(clause: Clause, node: exp.AtTimeZone) -> Expression:
             node, f"AT TIME ZONE of {data_type}", "cast it to a timestamp"
         )
     if data_type.tz is None:
-        found = clause.call(node, "from_zone", value, zone)
-        return clause.call(node, "cast", found, type=pa.timestamp("us", "UTC"))
+        moment = clause.call(node, "from_zone", value, zone)
+        return clause.call(node, "cast", moment, type=pa.timestamp("us", "UTC"))
     return clause.call(node, "to_zone", value, zone)
 
 

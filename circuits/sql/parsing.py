@@ -10,6 +10,7 @@ a subscript ``a[1]``     as written; sqlglot counts from 0
 a comma in FROM          ``meta[IS_COMMA]`` of a join; the tree has the same node for a bare JOIN
 ``DATE 'x'::VARCHAR``    parsed as the cast of a date; sqlglot parses it as a date of a cast
 WATERMARK FOR, LATENESS  parts of CREATE TABLE; most dialects of sqlglot do not know them
+EMIT ON WINDOW CLOSE     ``meta[EMIT_ON_CLOSE]`` of a query: the offset of EMIT
 METADATA                 a part of a column in Flink; ``meta[UNSUPPORTED_COLUMN_PART]``
 USING KEY (a, min(b))    columns and calls; sqlglot parses names only
 ======================== ========================================================================
@@ -30,6 +31,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from circuits.sql.window_parsing import parse_window_table, with_window_names
 
 __all__ = [
+    "EMIT_ON_CLOSE",
     "IS_COMMA",
     "NAMED_FUNCTIONS",
     "NAME_IN_TEXT",
@@ -39,12 +41,16 @@ __all__ = [
 ]
 
 #: Keys of ``meta`` in syntax trees.
+EMIT_ON_CLOSE: Final = "emit_on_close"
 IS_COMMA: Final = "is_comma"
 NAME_IN_TEXT: Final = "name_in_text"
 #: The functions that are parsed as calls by name (``Anonymous``) with the arguments as written, in
 #: lower case; for dialect spark, and for all others. The modules that read them add them.
 NAMED_FUNCTIONS: Final[dict[bool, set[str]]] = {True: set(), False: set()}
 UNSUPPORTED_COLUMN_PART: Final = "unsupported_column_part"
+_EMIT: Final = ["EMIT", "ON", "WINDOW", "CLOSE"]
+# A keyword that ends every clause before it, and that no statement has at its end.
+_EMIT_TOKEN: Final = TokenType.THEN
 # The nodes that sqlglot puts around a function call for the words after it, as FILTER or OVER.
 CALL_SUFFIXES: Final = (exp.Filter, exp.IgnoreNulls, exp.RespectNulls, exp.Window, exp.WithinGroup)
 
@@ -58,7 +64,7 @@ def parse_statements(tokens: list[Token], text: str, dialect_name: str) -> list[
     dialect = Dialect.get_or_raise(dialect_name)
     dialect.INDEX_OFFSET = 0  # keep subscripts as written; sqlglot would renumber those of maps
     parser = _parser_class(type(dialect))(dialect=dialect)
-    trees: list[exp.Expr | None] = parser.parse(with_window_names(tokens), text)
+    trees: list[exp.Expr | None] = parser.parse(_with_emit(with_window_names(tokens)), text)
     return trees
 
 
@@ -105,6 +111,19 @@ class _TextKeepingParser(Parser):
     ``_curr`` and ``_prev`` are the current and the previous token, ``sql`` is the text.
     """
 
+    def _parse_statement(self) -> exp.Expr | None:
+        return self._parse_emit(super()._parse_statement())
+
+    def _parse_ddl_select(self) -> exp.Expr | None:
+        return self._parse_emit(super()._parse_ddl_select())
+
+    def _parse_emit(self, query: exp.Expr | None) -> exp.Expr | None:
+        token = self._curr
+        if token is not None and token.token_type == _EMIT_TOKEN and query is not None:
+            query.meta[EMIT_ON_CLOSE] = token.start
+            self._advance(len(_EMIT))
+        return query
+
     def _parse_function_call(self, *args: Any, **options: Any) -> exp.Expr | None:
         name = self._curr
         tree = super()._parse_function_call(*args, **options)
@@ -150,6 +169,22 @@ class _TextKeepingParser(Parser):
         if is_comma and isinstance(join, exp.Join):
             join.meta[IS_COMMA] = True
         return join
+
+
+def _with_emit(tokens: list[Token]) -> list[Token]:
+    """Return the tokens, with EMIT before ON WINDOW CLOSE at the end of a statement as a keyword.
+
+    sqlglot would read it as the alias of a table.
+    """
+    result = list(tokens)
+    for index, token in enumerate(tokens):
+        following = tokens[index + len(_EMIT) : index + len(_EMIT) + 1]
+        words = [part.text.upper() for part in tokens[index : index + len(_EMIT)]]
+        if words == _EMIT and all(part.token_type == TokenType.SEMICOLON for part in following):
+            result[index] = Token(
+                _EMIT_TOKEN, token.text, token.line, token.col, token.start, token.end
+            )
+    return result
 
 
 def _parse_typed_literal(parser: Any, value: exp.Expr, to: exp.DataType) -> exp.Expr:

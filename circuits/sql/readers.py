@@ -2,13 +2,13 @@
 
 To support another construct in expressions, write its reader in the module of its family and add
 it to the ``READERS`` of that module, by its class in sqlglot, or to ``READERS_BY_NAME``, by its
-name, if sqlglot has no class for it.
+name, if sqlglot has no class for it. Two readers of one construct in one dialect are an error when
+this module is imported (`merge_tables`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Final, TypeVar
+from typing import Final
 
 from circuits.sql import (
     casts,
@@ -25,26 +25,22 @@ from circuits.sql import (
     spark_functions,
     time_buckets,
 )
-from circuits.sql.clause import Reader, ReaderTable
+from circuits.sql.clause import ReaderTable
+from circuits.sql.named_functions import merge_tables
+from circuits.sql.spark import arithmetic
 
 __all__ = ["READERS"]
 
-Key = TypeVar("Key")
-
-
-def _merge(tables: Iterable[Mapping[Key, Reader]]) -> dict[Key, Reader]:
-    """Return the entries of all tables; two readers of one construct are an error."""
-    merged: dict[Key, Reader] = {}
-    for table in tables:
-        duplicates = merged.keys() & table.keys()
-        if duplicates:
-            raise ValueError(f"two readers of {duplicates}; keep one")
-        merged.update(table)
-    return merged
-
-
+# Names that both dialects read, by the family of the function; a reader may distinguish them.
+_COMMON_BY_NAME: Final = merge_tables(
+    scalar_functions.READERS_BY_NAME,
+    dates.READERS_BY_NAME,
+    current_time.READERS_BY_NAME,
+    time_buckets.READERS_BY_NAME,
+    nested.READERS_BY_NAME,
+)
 READERS: Final = ReaderTable(
-    by_class=_merge([
+    by_class=merge_tables(
         literals.READERS,
         expressions.READERS,
         casts.READERS,
@@ -55,14 +51,10 @@ READERS: Final = ReaderTable(
         operators.READERS,
         time_buckets.READERS,
         nested.READERS,
-    ]),
-    by_name=_merge([
-        scalar_functions.READERS_BY_NAME,
-        dates.READERS_BY_NAME,
-        current_time.READERS_BY_NAME,
-        duckdb_functions.READERS_BY_NAME,
-        time_buckets.READERS_BY_NAME,
-        nested.READERS_BY_NAME,
-    ]),
-    spark_by_name={**spark_functions.READERS_BY_NAME, **date_units.READERS_BY_NAME},
-)  # fmt: skip
+    ),
+    by_name=merge_tables(_COMMON_BY_NAME, duckdb_functions.READERS_BY_NAME),
+    spark_by_name=merge_tables(
+        _COMMON_BY_NAME, spark_functions.READERS_BY_NAME, date_units.READERS_BY_NAME
+    ),
+    spark_results=arithmetic.RESULTS,
+)

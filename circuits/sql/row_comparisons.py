@@ -17,7 +17,7 @@ from circuits.sql.clause import Clause
 
 __all__ = ["compare_rows", "is_row"]
 
-# The function for rows that differ, the one for equal rows, and if the sides are exchanged.
+# By comparison: the result for equal rows, and whether its sides are exchanged (for greater).
 _ORDER: Final = {
     "lt": (False, False),
     "le": (True, False),
@@ -41,7 +41,7 @@ def compare_rows(clause: Clause, node: exp.Expr, function: str, right: exp.Expr)
         right: The right row.
 
     Raises:
-        SqlError: A side is no row, or the rows have different lengths.
+        SqlError: A side is not a row, or the rows have different lengths.
     """
     sides = [_read_row(clause, node, side) for side in (node.this, right)]
     if len(sides[0]) != len(sides[1]):

@@ -58,7 +58,8 @@ class RankBounds(NamedTuple):
     """The conditions of a WHERE that bound a row_number() of a query in FROM.
 
     Args:
-        ranks_by_table: The ranks to keep, by the ``id`` of the node of the table.
+        ranks_by_table: By the ``id`` of a table's node: its columns that are a row_number(), and
+            the ranks of each that are kept.
         column_by_condition: The column that is a row_number(), by the ``id`` of the condition.
     """
 
@@ -76,8 +77,8 @@ def read_row_number(
 ) -> BoundedRowNumber:
     """Read the window of a row_number()."""
     source = clause.source
-    source.allow_arguments(node.this)
-    partition, order, frame = windows.parts(clause, node)
+    source.allow_arguments(node.this)  # row_number() takes no arguments
+    partition, order, frame = windows.window_parts(clause, node)
     if frame is not None:
         # A row_number() reads no frame.
         source.allow_arguments(frame, "kind", "start", "start_side", "end", "end_side")
@@ -120,8 +121,8 @@ def find_rank_bounds(environment: Environment, node: exp.Select) -> RankBounds:
     column_by_condition: dict[int, exp.Column] = {}
     where, joins = node.args.get("where"), node.args.get("joins") or []
     from_ = node.args.get("from_")
-    changes_rows = any(join.args.get("side") or join.kind in ("SEMI", "ANTI") for join in joins)
-    if where is None or from_ is None or changes_rows:
+    has_other_joins = any(join.args.get("side") or join.kind in ("SEMI", "ANTI") for join in joins)
+    if where is None or from_ is None or has_other_joins:
         return RankBounds(ranks_by_table, column_by_condition)
     tables = [from_.this, *(join.this for join in joins)]
     names_by_table = {id(table): set(_row_number_names(environment, table)) for table in tables}
@@ -140,6 +141,7 @@ def find_rank_bounds(environment: Environment, node: exp.Select) -> RankBounds:
         ]
         if len(matches) != 1:
             continue
+        # A table has one bound; further conditions on its row_number() remain in the WHERE.
         if matches[0] not in ranks_by_table:
             ranks_by_table[matches[0]] = {name: bound.ranks}
             column_by_condition[id(condition)] = column
@@ -167,7 +169,10 @@ def _row_number_names(environment: Environment, table: exp.Expr) -> Iterator[str
 
 
 def _has_later_clause(query: exp.Expr) -> bool:
-    """Return whether a clause after the list reads the rows that the bound would remove."""
+    """Return whether a clause that SQL evaluates after the SELECT list reads its rows.
+
+    The bound is applied before such a clause, which would then read fewer rows.
+    """
     return any(query.args.get(name) for name in ("distinct", "qualify", "limit", "offset"))
 
 

@@ -404,7 +404,8 @@ class _SelectReader:
         correlated = self.builder.correlated_conditions
         if self.grouping is None:
             return [part.condition for part in correlated]
-        if correlated and not self.node.args.get("group"):
+        has_row_without_input = self.grouping.has_set_without_keys and not self.source.is_spark
+        if correlated and (not self.node.args.get("group") or has_row_without_input):
             raise self.source.correlated(
                 correlated[0].node,
                 "a correlated aggregate in EXISTS or IN",

@@ -61,7 +61,7 @@ class QueryReader(QueryPlanner, Protocol):
     def read_selection(
         self, environment: Environment, node: exp.Select, parent: Scope | None = None
     ) -> Selection:
-        """Read such a SELECT up to its list."""
+        """Read FROM, WHERE, GROUP BY, HAVING and the list of a SELECT, which may be correlated."""
 
     def finish_selection(self, selection: Selection) -> DerivedTable:
         """Apply the clauses after the list: QUALIFY, DISTINCT, ORDER BY and LIMIT."""
@@ -97,7 +97,8 @@ class SubqueryValue(Protocol):
 
         Args:
             plan: The enclosing plan.
-            rewrite: Returns an expression over the enclosing query's FROM and WHERE over ``plan``.
+            rewrite: Takes an expression over the rows of the enclosing query's FROM and WHERE, and
+                returns the same value over ``plan``.
         """
 
 
@@ -121,7 +122,8 @@ class SelectBuilder:
         correlated_conditions: The conditions so far that the enclosing query must apply.
         aliases: The expressions of the SELECT list, by lower-case alias; None if several
             expressions have the alias.
-        domain: The values of the enclosing query that the plan is joined with, if it is.
+        domain: In a correlated subquery that is planned by `circuits.sql.decorrelation`, the values
+            of the enclosing query that the plan is joined with; else None.
         domain_columns: The columns of the plan that have these values.
         link_sides: For a correlated item of FROM, values of the items to its left, and the columns
             of the plan that must have the same values.

@@ -79,7 +79,7 @@ READ_BY_PARENT: Final[dict[type[exp.Expr], tuple[str, ...]]] = {
     exp.Var: ("this",),
 }
 
-# Advice for CREATE with another object.
+# Advice for a CREATE of an object that is neither a table nor a view.
 REFUSED_OBJECTS: Final = {
     **dict.fromkeys(
         ("SOURCE", "STREAM"), "write CREATE TABLE with its columns; the caller passes the rows"
@@ -94,7 +94,7 @@ NO_COMMA_AFTER: Final = (
     *(TokenType.ALIAS, TokenType.FROM, TokenType.WHERE),
 )
 
-# The longest operator is IS NOT DISTINCT FROM, which has a name of its own in sqlglot.
+# No operator has more words, except for IS NOT DISTINCT FROM, which sqlglot has as a class.
 MAX_OPERATOR_WORDS: Final = 3
 
 # The keyword that sets an argument in the text; without an entry, the name of the argument.
@@ -263,6 +263,11 @@ class SqlSource:
         """Return an error at an offset of the text."""
         return self._make_error(offset, message, SqlError)
 
+    def place(self, offset: int) -> str:
+        """Return the line and the column of an offset of the text, for messages."""
+        _, line, column = point_at(self.text, offset, "")
+        return f"line {line}, column {column}"
+
     def allow_arguments(self, node: exp.Expr, *allowed: str) -> None:
         """Record that a node is read, with its arguments ``allowed``.
 
@@ -320,12 +325,21 @@ class SqlSource:
             self.allow_arguments(node, *arguments)
 
     @contextmanager
-    def errors_at(self, node: exp.Expr) -> Iterator[None]:
-        """Turn the `FunctionError` of a call into an SqlError that points to ``node``."""
+    def errors_at(self, node: exp.Expr, function: str = "") -> Iterator[None]:
+        """Turn the `FunctionError` of a call into an SqlError that points to ``node``.
+
+        Args:
+            node: The call.
+            function: The name of the function inside the engine. The error has the name in the text
+                in its place.
+        """
         try:
             yield
         except FunctionError as error:
-            raise self.error(node, str(error)) from None
+            message = str(error)
+            if function and NAME_IN_TEXT in node.meta and message.startswith(f"{function}("):
+                message = self.name_in_text(node).lower() + message.removeprefix(function)
+            raise self.error(node, message) from None
 
     def name_in_text(self, node: exp.Expr) -> str:
         """Return the name of a function as in the text; if unknown, its name in sqlglot."""
@@ -448,7 +462,10 @@ class SqlSource:
         return min((start for start in starts if start is not None), default=None)
 
     def _offset_of(self, node: exp.Expr, word: str) -> int:
-        """Return the offset of a node or its nearest ancestor, or of the last ``word`` before."""
+        """Return the first offset in a node, or in its nearest ancestor that has one.
+
+        With ``word``, return the offset of the last ``word`` before it, or else of the next.
+        """
         ancestor: exp.Expr | None = node
         start = None
         while ancestor is not None and start is None:

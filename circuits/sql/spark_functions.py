@@ -10,17 +10,13 @@ from __future__ import annotations
 from typing import Final
 
 from circuits.sql.clause import Reader
-from circuits.sql.named_functions import COMMON, Builder, as_readers
+from circuits.sql.named_functions import COMMON, Builder, as_readers, merge_tables
 from circuits.sql.spark import conversions, dates, numbers, text
 
 __all__ = ["BUILDERS", "READERS_BY_NAME"]
 
-BUILDERS: Final[dict[str, Builder]] = {
-    **COMMON,
-    **text.BUILDERS,
-    **numbers.BUILDERS,
-    **dates.BUILDERS,
-    **conversions.BUILDERS,
-}
+BUILDERS: Final[dict[str, Builder]] = merge_tables(
+    COMMON, text.BUILDERS, numbers.BUILDERS, dates.BUILDERS, conversions.BUILDERS
+)
 
 READERS_BY_NAME: Final[dict[str, Reader]] = as_readers(spark=True, table=BUILDERS)

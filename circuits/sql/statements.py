@@ -15,8 +15,9 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Column, Expression
 from circuits.plan.nodes import Field, Map, PlanNode, Scan
+from circuits.plan.window_close import WindowClose
 from circuits.sql import query
-from circuits.sql.clause import call_function
+from circuits.sql.clause import ReaderTable, call_function
 from circuits.sql.declarations import (
     WEIGHT_COLUMN,
     Declarations,
@@ -26,13 +27,17 @@ from circuits.sql.declarations import (
     view_properties,
 )
 from circuits.sql.environment import Environment, names_table, rename_columns
-from circuits.sql.equations import Equation, find_cycles, plan_equations
+from circuits.sql.equations import Equation, order_by_needs, plan_equations
+from circuits.sql.parsing import EMIT_ON_CLOSE
 from circuits.sql.readers import READERS
 from circuits.sql.select_builder import QueryReader
 from circuits.sql.source import SqlSource
+from circuits.sql.user_functions import with_user_functions
+from circuits.user_functions import UserFunction
 
 __all__ = ["StatementPlanner", "declared_by", "names_itself", "order_statements", "plan_sql"]
 
+NO_FUNCTIONS: Final[Mapping[str, UserFunction]] = {}
 # Advice for a statement that is not supported, by its first word.
 ADVICE: Final = {
     "SET": "pass options to compile_sql, or leave it out",
@@ -69,6 +74,7 @@ def plan_sql(
     name: str = "view",
     dialect: str = "duckdb",
     allow_tables: bool = True,
+    functions: Mapping[str, UserFunction] = NO_FUNCTIONS,
 ) -> dict[str, PlanNode]:
     """Return the plans of the views that a text defines, in order.
 
@@ -81,10 +87,13 @@ def plan_sql(
         name: The name of the view of a plain SELECT.
         dialect: The dialect of sqlglot to read the text in.
         allow_tables: False if the text cannot declare relations.
+        functions: The user-defined functions by lower-case name. Their calls are expressions of
+            the plans; `circuits.plan.user_call_placement` makes nodes of them.
 
     Raises:
         SqlError: The text is not valid SQL, or a name is unknown; the error has line and column.
         UnsupportedSqlError: A construct is valid SQL, but not supported.
+        FunctionError: A user-defined function has the name of a built-in one.
 
     Complexity:
         O(len(text)), except for comparisons of subexpressions by GROUP BY and ORDER BY.
@@ -102,11 +111,12 @@ def plan_sql(
                               ^
     """
     source = SqlSource(text, dialect)
-    planner = StatementPlanner(relations, name)
     try:
         trees = source.parse()
         if not trees:
             raise source.error_at(0, "the text has no statement; write a SELECT")
+        readers = with_user_functions(READERS, functions, dialect)
+        planner = StatementPlanner(relations, name, readers)
         planner.declare([(source, tree) for tree in trees])
         for table in planner.declarations.inputs:
             if not allow_tables:
@@ -133,6 +143,7 @@ class StatementPlanner:
     Args:
         relations: The columns of the relations that are given.
         name: The name of the view of a plain SELECT.
+        readers: The readers of expressions.
 
     Attributes:
         plans: The plans of the views so far.
@@ -142,6 +153,7 @@ class StatementPlanner:
 
     relations: Mapping[str, tuple[Field, ...]]
     name: str = "view"
+    readers: ReaderTable = READERS
     plans: dict[str, PlanNode] = field(default_factory=dict, init=False)
     scans: dict[str, Scan] = field(default_factory=dict, init=False)
     declarations: Declarations = field(default_factory=Declarations, init=False)
@@ -193,8 +205,11 @@ class StatementPlanner:
         if isinstance(tree, exp.Comment) or (isinstance(tree, exp.Create) and tree.kind == "TABLE"):
             return  # a declaration
         queries: QueryReader = query
-        environment = Environment(source, self.scans, queries, READERS)
+        environment = Environment(source, self.scans, queries, self.readers)
         view = _plan_statement(environment, self.declarations, tree, self.name, number)
+        emit = _emit_offset(tree)
+        if emit is not None:
+            view = view._replace(plan=WindowClose(view.plan, f"{source.place(emit)}: "))
         source.check_all_read(tree)
         if not isinstance(tree, exp.Create | exp.Insert) and not is_last:
             raise source.error(tree, "a SELECT before other statements; make it a CREATE VIEW")
@@ -206,13 +221,28 @@ class StatementPlanner:
     def plan_cycle(self, source: SqlSource, trees: list[exp.Expr]) -> None:
         """Plan recursive views, and add them."""
         queries: QueryReader = query
-        environment = Environment(source, self.scans, queries, READERS)
+        environment = Environment(source, self.scans, queries, self.readers)
+        for tree in trees:
+            emit = _emit_offset(tree)
+            if emit is not None:
+                raise source.unsupported_at(
+                    emit,
+                    "EMIT ON WINDOW CLOSE of a recursive view",
+                    "write it in a view that reads the recursive one",
+                )
         for tree, view in zip(trees, _plan_cycle(environment, trees), strict=True):
             source.check_all_read(tree)
             _check_name(source, tree, view.name, self.scans)
             _check_columns(source, tree, view)
             self.plans[view.name] = view.plan
             self.scans[view.name] = Scan(view.name, view.plan.fields)
+
+
+def _emit_offset(tree: exp.Expr) -> int | None:
+    """Return where a statement has EMIT ON WINDOW CLOSE; None if it has none."""
+    query_ = tree.expression if isinstance(tree, exp.Create | exp.Insert) else tree
+    offset: int | None = query_.meta.get(EMIT_ON_CLOSE)
+    return offset
 
 
 def _view_name(tree: exp.Expr) -> str:
@@ -236,6 +266,7 @@ def order_statements(
         recursive_views: The views that may name themselves.
         trees: The statements.
     """
+    # By the name of the view; other statements, and a second view of a name, have a made-up name.
     numbers: dict[str, int] = {}
     for number, tree in enumerate(trees):
         name = _view_name(tree)
@@ -248,7 +279,7 @@ def order_statements(
         )
         for key, number in numbers.items()
     }
-    return [tuple(numbers[key] for key in keys) for keys in find_cycles(names)]
+    return [tuple(numbers[key] for key in keys) for keys in order_by_needs(names)]
 
 
 def _reads_view(tree: exp.Expr, name: str) -> bool:
@@ -272,8 +303,8 @@ def _plan_cycle(environment: Environment, trees: list[exp.Expr]) -> list[_View]:
             others = ", ".join(repr(_view_name(other)) for other in trees)
             raise source.error(
                 tree.this,
-                f"the views {others} name each other; write CREATE RECURSIVE VIEW if they are to "
-                "be a recursion",
+                f"the views {others} name each other; write CREATE RECURSIVE VIEW to make "
+                "them a recursion",
             )
     equations = []
     for tree in trees:
@@ -397,8 +428,8 @@ def _to_sink(
     if sorted(targets) != sorted(columns) or len(fields) != len(columns):
         raise source.error(
             tree.expression,
-            f"INSERT INTO {table.name!r} has {len(fields)} values for {len(targets)} columns of "
-            f"the {len(columns)} of the table: {', '.join(c.name for c in table.fields)}; "
+            f"INSERT INTO {table.name!r} has {len(fields)} values for {len(targets)} columns, and "
+            f"the table has {len(columns)}: {', '.join(c.name for c in table.fields)}; "
             "give each column one value",
         )
     values: list[Expression] = []

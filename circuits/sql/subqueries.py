@@ -126,7 +126,10 @@ def is_membership(node: exp.Expr) -> bool:
 
 
 def _subquery_of_in(node: exp.In) -> exp.Expr | None:
-    """Return the subquery of IN; None for a list of values. sqlglot has VALUES as an item."""
+    """Return the subquery of IN; None for a list of values.
+
+    sqlglot parses ``x IN (VALUES ...)`` as a list whose only item is the VALUES.
+    """
     query, items = node.args.get("query"), node.expressions
     if query is not None:
         return None if items else query
@@ -171,7 +174,7 @@ def _plan_comparison(
     is_all: bool,
     negated: bool,
 ) -> PlanNode:
-    """PlanNode ``x < ANY (query)`` or ``x < ALL (query)``.
+    """Return the rows for which ``x < ANY (query)`` or ``x < ALL (query)`` is true.
 
     ANY and NOT ALL are semijoins: a row exists for which ``function`` is true. ALL and NOT ANY are
     antijoins: no row exists for which ``function`` is true or NULL. For ``< ALL``, the function is
@@ -199,7 +202,7 @@ def _plan_comparison(
     width = builder.width
     conditions = []
     for value, output in zip(values, inner.outputs, strict=True):
-        other = _number_side_by_side(output, width)
+        other = _number_over_join(output, width)
         condition = clause.call(node, function, value, other)
         if is_anti:
             nulls = [clause.call(node, "is_null", side) for side in (value, other)]
@@ -217,7 +220,7 @@ def _build_semijoin(
     anti: bool,
 ) -> PlanNode:
     width = builder.width
-    parts = [_number_side_by_side(part, width) for part in inner.correlated_conditions]
+    parts = [_number_over_join(part, width) for part in inner.correlated_conditions]
     parts += conditions
     if any(is_correlated(part) for part in parts):
         raise builder.source.correlated(
@@ -235,13 +238,14 @@ def join_scalar(builder: SelectBuilder, node: exp.Expr) -> tuple[PlanNode, Expre
 
 
 def read_scalar(builder: SelectBuilder, node: exp.Expr) -> SubqueryValue:
-    """Return the value of a scalar subquery, to be joined to the groups of the builder's rows."""
+    """Return the value of a scalar subquery, which the caller joins to its groups of rows."""
     environment = builder.environment.without_outer_scope(builder.scope)
-    alone = SelectBuilder(environment, ONE_ROW)
+    one_row_builder = SelectBuilder(environment, ONE_ROW)
     try:
-        plan, value = _join_simple_scalar(alone, node)
+        plan, value = _join_simple_scalar(one_row_builder, node)
     except CorrelatedSqlError:
         return _read_correlated_scalar(builder, node)
+    # The subquery is joined to one row, so the join has one row even if the subquery has none.
     return _ScalarValue(plan, value, (), always_has_row=True)
 
 
@@ -251,13 +255,13 @@ def _unchanged(expression: Expression) -> Expression:
 
 @dataclass(frozen=True)
 class _ScalarValue:
-    """A scalar subquery: at most one row for each of the values that it names.
+    """A scalar subquery: at most one row for each combination of the outer values that it names.
 
     Args:
-        plan: The columns of the values, then the value of the subquery.
-        value: The value of the subquery, over the plan.
-        outer_values: The values, over the plan of the enclosing query.
-        always_has_row: True if there is always a row.
+        plan: The columns of the outer values, then that of the value of the subquery.
+        value: The value of the subquery, over ``plan``.
+        outer_values: The outer values, over the plan of the enclosing query.
+        always_has_row: True if each combination has a row.
     """
 
     plan: PlanNode
@@ -290,13 +294,18 @@ def _read_correlated_scalar(builder: SelectBuilder, node: exp.Expr) -> _ScalarVa
     return _ScalarValue(plan, columns(plan)[width], correlated.outer_values, always_has_row)
 
 
-def _with_single_row(plan: PlanNode, keys: int) -> tuple[PlanNode, bool]:
-    """Return a plan that fails if the first columns are not unique, and if no key lacks a row."""
-    row_count = _count_rows(plan, keys)
+def _with_single_row(plan: PlanNode, key_width: int) -> tuple[PlanNode, bool]:
+    """Return a plan that fails if a key has several rows, and whether every key has a row.
+
+    Args:
+        plan: The rows.
+        key_width: The number of its first columns that are the key; 0 for a single row in total.
+    """
+    row_count = _count_rows(plan, key_width)
     if row_count is None:
-        names = tuple(field.name for field in plan.fields[:keys])
-        return SingleRow(plan, keys, names), False
-    return plan, row_count == "one" and not keys
+        names = tuple(field.name for field in plan.fields[:key_width])
+        return SingleRow(plan, key_width, names), False
+    return plan, row_count == "one" and not key_width
 
 
 def _check_one_column(builder: SelectBuilder, node: exp.Expr, count: int) -> None:
@@ -324,7 +333,7 @@ def _join_simple_scalar(builder: SelectBuilder, node: exp.Expr) -> tuple[PlanNod
         raise source.unsupported(node, f"{query.key.upper()} as a value")
     inner = _read_subquery(builder, query, may_correlate=False)
     _check_one_column(builder, node, len(inner.outputs))
-    value = _number_side_by_side(inner.outputs[0], builder.width)
+    value = _number_over_join(inner.outputs[0], builder.width)
     plan, always_has_row = _with_single_row(inner.plan, 0)
     if always_has_row:
         return CrossJoin((builder.plan, plan)), value
@@ -384,7 +393,10 @@ def read_membership(builder: SelectBuilder, clause: Clause, node: exp.Expr) -> S
 
 @dataclass(frozen=True)
 class _Membership:
-    """EXISTS without ``comparisons``; with them, ANY, or with ``negated`` its negation.
+    """A membership condition as a value.
+
+    It is EXISTS if there are no ``comparisons``. Otherwise it is true if all of them are true for
+    some row of the subquery (ANY), or with ``negated`` for none.
 
     Columns of the enclosing query, and placeholders of its aggregates, are numbered from
     ``FIRST_OUTER_COLUMN`` on.
@@ -444,6 +456,10 @@ def _join_flag(
 ) -> tuple[PlanNode, Expression]:
     """Join a flag to each row: whether a row of ``inner`` fulfils the conditions.
 
+    If all conditions on both sides are equalities, the rows are joined to the distinct inner sides
+    of the equalities. Otherwise they are joined to the distinct outer values for which a semijoin
+    finds a row of ``inner``.
+
     Args:
         plan: The rows.
         inner: The rows of the subquery.
@@ -455,15 +471,15 @@ def _join_flag(
     true = Literal(True, pa.bool_())
     pairs: list[tuple[str, Expression, Expression]] = []
     filters: list[Expression] = []
-    others = False
+    only_equalities = True
     for part in conjuncts(conditions):
         if all(column >= inner_start for column in columns_of(part)):
             filters.append(shift_columns(part, -inner_start))
         elif pair := _split_equality(part, inner_start):
             pairs.append(pair)
         else:
-            others = True
-    if not others:
+            only_equalities = False
+    if only_equalities:
         sides = tuple(dict.fromkeys(side for _, _, side in pairs))
         names = tuple(f"key_{number}" for number in range(len(sides)))
         marked = Map(filter_all(inner, filters), (*sides, true), (*names, "found"))
@@ -506,28 +522,30 @@ def _split_equality(part: Expression, width: int) -> tuple[str, Expression, Expr
     return None
 
 
-def _count_rows(plan: PlanNode, keys: int = 0) -> RowCount | None:
+def _count_rows(plan: PlanNode, key_width: int = 0) -> RowCount | None:
     """Return whether a plan always has one row, or at most one; None if it can have several.
 
-    With ``keys``, the number of rows is that for each value of the first columns.
+    Args:
+        plan: The rows.
+        key_width: If not 0, count the rows of each combination of values of so many first columns.
     """
-    own_keys = tuple(range(keys))
+    own_keys = tuple(range(key_width))
     if isinstance(plan, Window):
-        return _count_rows(plan.input, keys)
+        return _count_rows(plan.input, key_width)
     if isinstance(plan, Map):
-        if plan.expressions[:keys] != columns(plan.input)[:keys]:
+        if plan.expressions[:key_width] != columns(plan.input)[:key_width]:
             return None
-        return _count_rows(plan.input, keys)
+        return _count_rows(plan.input, key_width)
     if isinstance(plan, Filter):
-        return "at most one" if _count_rows(plan.input, keys) else None
+        return "at most one" if _count_rows(plan.input, key_width) else None
     if isinstance(plan, Aggregate):
         return "one" if plan.keys == own_keys else None
-    if isinstance(plan, Union) and is_padded_aggregate(plan, keys):
+    if isinstance(plan, Union) and is_padded_aggregate(plan, key_width):
         return "one"
     if isinstance(plan, TopK):
         limits_to_one = plan.keys == own_keys and plan.limit is not None and plan.limit <= 1
-        return "at most one" if limits_to_one or _count_rows(plan.input, keys) else None
-    if isinstance(plan, Values) and len(plan.rows) == 1 and not keys:
+        return "at most one" if limits_to_one or _count_rows(plan.input, key_width) else None
+    if isinstance(plan, Values) and len(plan.rows) == 1 and not key_width:
         return "one"
     return None
 
@@ -545,22 +563,25 @@ def _join_aggregate(
         item = item.this
     grouping = Grouping(inner)
     value = grouping.clause("SELECT").read(item)
-    conditions = [add_condition_keys(grouping, *part) for part in inner.correlated_conditions]
+    conditions = [
+        add_condition_keys(grouping, condition_node, condition)
+        for condition_node, condition in inner.correlated_conditions
+    ]
     plan = grouping.build_plan()
     value = grouping.rewrite_over_groups(item, value)
     width = builder.width
     if not conditions:
-        return CrossJoin((builder.plan, plan)), _number_side_by_side(value, width)
+        return CrossJoin((builder.plan, plan)), _number_over_join(value, width)
 
     def count_no_rows_as_zero(column: Column) -> Expression:
-        joined_column = _number_side_by_side(column, width)
+        joined_column = _number_over_join(column, width)
         if not is_outer_column(column.index) and grouping.is_count(column.index):
             return clause.call(query, "coalesce", joined_column, integer_literal(0))
         return joined_column
 
     value = substitute(value, count_no_rows_as_zero)
     conditions = [grouping.rewrite_over_groups(query, condition) for condition in conditions]
-    parts = [_number_side_by_side(condition, width) for condition in conditions]
+    parts = [_number_over_join(condition, width) for condition in conditions]
     if any(map(is_correlated, parts)):
         raise source.correlated(query, "a condition that spans three queries", HOW_TO_CORRELATE)
     return OuterJoin(builder.plan, plan, _conjoin(clause, query, parts)), value
@@ -598,13 +619,14 @@ def _read_subquery(
     """
     try:
         subquery = _read_simple_subquery(builder, query, exists)
-        is_free = not subquery.correlated_conditions
-        if may_correlate or (is_free and not any(map(is_correlated, subquery.outputs))):
-            return subquery
-        raise builder.source.correlated(query, "a correlated scalar subquery")
     except CorrelatedSqlError:
         if not may_correlate:
             raise
+    else:
+        has_conditions = bool(subquery.correlated_conditions)
+        if may_correlate or not (has_conditions or any(map(is_correlated, subquery.outputs))):
+            return subquery
+        raise builder.source.correlated(query, "a correlated scalar subquery")
     correlated = plan_correlated_query(builder, _strip_parentheses(query))
     plan = correlated.derived.plan
     keys = columns(plan)[: correlated.width]
@@ -652,10 +674,10 @@ def _is_positive_limit(node: exp.Expr) -> bool:
     return isinstance(node.expression, exp.Literal) and node.expression.this > "0"
 
 
-def _number_side_by_side(expression: Expression, width: int) -> Expression:
-    """Return an expression of a subquery over the join of the enclosing plan with the subquery's.
+def _number_over_join(expression: Expression, width: int) -> Expression:
+    """Renumber the columns of an expression of a subquery for the join with the enclosing query.
 
-    The ``width`` columns of the enclosing plan are on the left.
+    The join has the ``width`` columns of the enclosing query first, then those of the subquery.
     """
 
     def renumber(column: Column) -> Column:

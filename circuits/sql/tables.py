@@ -80,7 +80,8 @@ JOIN_KINDS: Final = {
 class _NamedTable(NamedTuple):
     """A table, query or VALUES in FROM, and the name that qualifies its columns.
 
-    A correlated query has the ``outer_values`` of its domain, over the items to its left.
+    The ``outer_values`` of a correlated query are the values that it names of the items to its
+    left. The first columns of its plan have the same values.
     """
 
     derived: DerivedTable
@@ -156,6 +157,7 @@ class _FromReader:
         A correlated item is joined with all items before it, and so are all items of a correlated
         SELECT.
         """
+        # While ``is_merged`` is true, ``items`` has one item: the join of all items so far.
         has_comma, is_merged = False, self.domain is not None
         items = [self._read_joined_item(first, [])]
         for join in joins:
@@ -213,7 +215,7 @@ class _FromReader:
         return builder
 
     def _cross(self, left: SelectBuilder, right: SelectBuilder, node: exp.Expr) -> SelectBuilder:
-        """Return the cross join of two items, in which a correlated item follows its left side."""
+        """Return the cross join of two items; a correlated right item is joined by its links."""
         self._check_distinct_names(left, right, node)
         builder = left.copy()
         builder.append_columns_of(right)
@@ -256,13 +258,13 @@ class _FromReader:
             builder = self.start()
             read_table_function(builder, node)
             return builder
-        builder = self._read_unlinked_item(node, left)
+        builder = self._read_table_or_query(node, left)
         if left or self.domain is None:
             return builder
         # The first item of a correlated SELECT is joined with the domain.
         return self._cross(self.start(), builder, node)
 
-    def _read_unlinked_item(self, node: exp.Expr, left: list[SelectBuilder]) -> SelectBuilder:
+    def _read_table_or_query(self, node: exp.Expr, left: list[SelectBuilder]) -> SelectBuilder:
         if isinstance(node, exp.Subquery) and not _is_query(node):
             return self._read_join_in_parentheses(node)
         source = self.source
@@ -356,6 +358,8 @@ class _FromReader:
         self.source.allow_arguments(node, "this", "alias", "joins")
         builder = self._read_joined_item(node.this, [])
         if self.domain is not None:
+            # The joins in the parentheses have their own copy of the domain: link it to the one
+            # outside.
             builder.link_sides = self.start().domain_columns, builder.domain_columns
         alias = node.args.get("alias")
         if alias is None:
@@ -387,6 +391,7 @@ class _FromReader:
                     join.this, f"a {kind.upper()} JOIN with a query that names its left side"
                 )
             if self.domain is not None and not right.links:
+                # Unmatched right rows are kept for each row of the domain.
                 right = self._cross(self.start(), right, join.this)
                 right.link_sides = left.domain_columns, right.domain_columns
         self._check_distinct_names(left, right, join.this)
@@ -477,17 +482,19 @@ class _FromReader:
         names = tuple(field.name for field in fields)
         width = left.width
         matches = Map(inner.plan, columns(inner.plan)[: len(fields)], names)
-        of_left, of_right = columns(matches)[:width], columns(matches)[width:]
+        left_columns, right_columns = columns(matches)[:width], columns(matches)[width:]
         if kind in ("semi", "anti"):
-            links = _same(columns(left.plan), of_left)
+            links = _same(columns(left.plan), left_columns)
             return Semijoin(left.plan, matches, links, anti=kind == "anti")
         plans: list[PlanNode] = [matches]
         nulls = [Literal(None, field.type) for field in fields]
         if kind in ("left", "full"):
-            unmatched = Semijoin(left.plan, matches, _same(columns(left.plan), of_left), anti=True)
+            unmatched = Semijoin(
+                left.plan, matches, _same(columns(left.plan), left_columns), anti=True
+            )
             plans.append(Map(unmatched, (*columns(left.plan), *nulls[width:]), names))
         if kind in ("right", "full"):
-            links = _same(columns(right.plan), of_right)
+            links = _same(columns(right.plan), right_columns)
             unmatched = Semijoin(right.plan, matches, links, anti=True)
             plans.append(Map(unmatched, (*nulls[:width], *columns(right.plan)), names))
         return Union(tuple(plans))

@@ -30,7 +30,7 @@ def read_time(clause: Clause, node: exp.Expr) -> Expression:
 
 
 def check_time(clause: Clause, node: exp.Expr, data_type: pa.DataType) -> None:
-    """Refuse a type that is no time."""
+    """Refuse a type that is not a time."""
     if not (
         arrow.is_integer(data_type) or arrow.is_date32(data_type) or arrow.is_timestamp(data_type)
     ):
@@ -59,7 +59,7 @@ def read_ticks(clause: Clause, node: exp.Expr, data_type: pa.DataType, *, least:
         least: The least length that is accepted.
 
     Raises:
-        SqlError: The length is no constant, has no fixed number of ticks, or is too short.
+        SqlError: The length is not a constant, has no fixed number of ticks, or is too short.
     """
     interval = interval_of(node)
     if interval is not None:
@@ -71,7 +71,7 @@ def read_ticks(clause: Clause, node: exp.Expr, data_type: pa.DataType, *, least:
         number = value.value if isinstance(value, Literal) else None
         if not isinstance(number, int) or isinstance(number, bool):
             raise clause.source.unsupported(
-                node, "a length of a window that is no constant", "write it as INTERVAL '1' HOUR"
+                node, "a length of a window that is not a constant", "write it as INTERVAL '1' HOUR"
             )
         if not arrow.is_integer(data_type):
             raise clause.source.error(

@@ -89,7 +89,9 @@ def _offset(clause: Clause, data_type: pa.DataType, origin: exp.Expr | None) -> 
         ticks = None
     if ticks is None:
         raise clause.source.unsupported(
-            origin, "an origin of buckets that is no constant", "write it as TIMESTAMP '2000-01-01'"
+            origin,
+            "an origin of buckets that is not a constant",
+            "write it as TIMESTAMP '2000-01-01'",
         )
     return int(ticks)
 

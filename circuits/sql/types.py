@@ -22,7 +22,7 @@ ARROW_TYPES: Final[dict[exp.DType, pa.DataType]] = {
 }
 
 
-# Of DECIMAL.
+# Of the type DECIMAL.
 DEFAULT_PRECISION: Final = 18
 DEFAULT_SCALE: Final = 3
 MAX_PRECISION: Final = 38
@@ -80,6 +80,7 @@ def _nested_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
         return pa.struct(fields)
     text = str(node.meta.get(NAME_IN_TEXT, ""))
     if text.endswith("]") and len(parts) == 1:
+        # Errors about the type of the elements show it as it was written.
         parts[0].meta.setdefault(NAME_IN_TEXT, text.rpartition("[")[0].strip())
     types = [arrow_type(source, part) for part in parts if isinstance(part, exp.DataType)]
     if len(types) != (2 if kind == exp.DType.MAP else 1):

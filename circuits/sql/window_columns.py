@@ -89,12 +89,12 @@ def _without_nulls(plan: PlanNode, time: Expression) -> PlanNode:
 
 
 def with_columns(plan: PlanNode, values: Sequence[Expression]) -> tuple[PlanNode, tuple[int, ...]]:
-    """Return the plan with values as columns behind its own, and the places of the values."""
-    every: list[Expression] = [*columns(plan)]
-    every += [value for value in dict.fromkeys(values) if value not in every]
-    places = tuple(map(every.index, values))
-    if len(every) > len(plan.fields):
+    """Return the plan with further columns for values, and the position of each value."""
+    expressions: list[Expression] = [*columns(plan)]
+    expressions += [value for value in dict.fromkeys(values) if value not in expressions]
+    positions = tuple(map(expressions.index, values))
+    if len(expressions) > len(plan.fields):
         names = [field.name for field in plan.fields]
-        names += [f"value_{number}" for number in range(len(every) - len(names))]
-        plan = Map(plan, tuple(every), tuple(names))
-    return plan, places
+        names += [f"value_{number}" for number in range(len(expressions) - len(names))]
+        plan = Map(plan, tuple(expressions), tuple(names))
+    return plan, positions

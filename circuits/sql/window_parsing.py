@@ -5,7 +5,7 @@
 ``TUMBLE(t, ts, ...)`` in FROM                   the same
 ``TABLE t PARTITION BY k``, ``t PARTITION BY k`` a Tuple of the table and the keys
 ``SIZE => INTERVAL '1' HOUR``                    a Kwarg
-``window(ts, '1 hour')``, ``window.start``       a call, a column: WINDOW is no keyword there
+``window(ts, '1 hour')``, ``window.start``       a call, a column: WINDOW is not a keyword there
 ============================================== ==============================================
 """
 
@@ -22,10 +22,11 @@ WINDOW_TABLES: Final = ("CUMULATE", "HOP", "SESSION", "TUMBLE")
 
 
 def with_window_names(tokens: list[Token]) -> list[Token]:
-    """Return the tokens, with WINDOW and SESSION as names wherever they are no keywords."""
+    """Return the tokens, with WINDOW and SESSION as names where they are not keywords."""
     result = list(tokens)
     for index, token in enumerate(tokens):
         after = [following.token_type for following in tokens[index + 1 : index + 3]]
+        # The keyword SESSION is not before a parenthesis, and WINDOW is before a name and AS.
         is_name = (token.token_type == TokenType.SESSION and after[:1] == [TokenType.L_PAREN]) or (
             token.token_type == TokenType.WINDOW and after[1:] != [TokenType.ALIAS]
         )
@@ -76,7 +77,7 @@ def _parse_argument(parser: Any) -> exp.Expr | None:
         kwarg.meta.update(start=name.start, end=name.end, line=name.line, col=name.col)
         return kwarg
     is_partitioned = following is not None and following.token_type == TokenType.PARTITION_BY
-    if parser._match(TokenType.TABLE) or is_partitioned:
+    if parser._match(TokenType.TABLE) or is_partitioned or _is_query(parser):
         is_query = parser._curr.token_type == TokenType.L_PAREN
         table = parser._parse_table() if is_query else parser._parse_table_parts()
         if not parser._match(TokenType.PARTITION_BY):
@@ -98,15 +99,22 @@ def _parse_argument(parser: Any) -> exp.Expr | None:
     return parser._parse_assignment()  # type: ignore[no-any-return]
 
 
+def _is_query(parser: Any) -> bool:
+    """Return whether the next argument is a query in parentheses."""
+    starts = (TokenType.SELECT, TokenType.WITH, TokenType.FROM, TokenType.VALUES)
+    is_parenthesis = parser._curr.token_type == TokenType.L_PAREN
+    return is_parenthesis and parser._next is not None and parser._next.token_type in starts
+
+
 def _is_key_after_comma(parser: Any) -> bool:
     """Return whether a comma and a further key follow, not a comma and the next argument.
 
-    A time and a gap follow the keys, so a key has at least two arguments behind it.
+    A time and a gap follow the keys, so a key has at least two arguments after it.
     """
     if parser._curr.token_type != TokenType.COMMA or parser._next is None:
         return False
-    behind = parser._tokens[parser._index + 2 : parser._index + 3]
-    is_named = bool(behind) and behind[0].token_type == TokenType.FARROW
+    tokens_after_next = parser._tokens[parser._index + 2 :]
+    is_named = bool(tokens_after_next) and tokens_after_next[0].token_type == TokenType.FARROW
     if is_named or parser._next.text.upper() == "DESCRIPTOR":
         return False
     return _count_arguments(parser._tokens[parser._index + 1 :]) > 2

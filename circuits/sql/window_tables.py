@@ -102,29 +102,29 @@ def _arguments(environment: Environment, call: exp.Anonymous) -> dict[str, exp.E
     """Return the arguments of a window table function by name; KEYS are those of PARTITION BY."""
     source, kind = environment.source, call.name.upper()
     names = _ARGUMENTS[kind]
-    found: dict[str, exp.Expr] = {}
+    by_name: dict[str, exp.Expr] = {}
     expressions = list(call.expressions)
     if kind == "SESSION" and len(expressions) == 4 and not isinstance(expressions[2], exp.Kwarg):
-        found["KEYS"] = expressions.pop(2)  # the keys as a DESCRIPTOR before the gap
+        by_name["KEYS"] = expressions.pop(2)  # the keys as a DESCRIPTOR before the gap
     for place, node in enumerate(expressions):
         name, value = (names[place] if place < len(names) else ""), node
         if isinstance(node, exp.Kwarg):
             source.allow_arguments(node, "this", "expression")
             source.mark_read(node.this)
             name, value = node.this.name.upper(), node.expression
-        if name not in names or name in found:
+        if name not in names or name in by_name:
             raise source.error(node, f"{kind}() takes the arguments {', '.join(names)}, each once")
-        found[name] = value
-    missing = [name for name in names if name not in found and name != "OFFSET"]
+        by_name[name] = value
+    missing = [name for name in names if name not in by_name and name != "OFFSET"]
     if missing:
         raise source.error(call, f"{kind}() without {missing[0]}; it takes {', '.join(names)}")
-    if isinstance(found["DATA"], exp.Tuple):
-        source.allow_arguments(found["DATA"], "expressions")
-        found["DATA"], *keys = found["DATA"].expressions
-        found["KEYS"] = exp.Tuple(expressions=keys)
-    if "KEYS" in found and kind != "SESSION":
+    if isinstance(by_name["DATA"], exp.Tuple):
+        source.allow_arguments(by_name["DATA"], "expressions")
+        by_name["DATA"], *keys = by_name["DATA"].expressions
+        by_name["KEYS"] = exp.Tuple(expressions=keys)
+    if "KEYS" in by_name and kind != "SESSION":
         raise source.unsupported(call, f"PARTITION BY in {kind}()", "group by the columns")
-    return found
+    return by_name
 
 
 def _unpack(node: exp.Expr | None) -> list[exp.Expr]:
@@ -133,7 +133,7 @@ def _unpack(node: exp.Expr | None) -> list[exp.Expr]:
     return list(node.expressions) if isinstance(node, exp.Tuple) else [node]
 
 
-def _own_plan(environment: Environment, node: exp.Expr, derived: DerivedTable) -> PlanNode:
+def _uncorrelated_plan(environment: Environment, node: exp.Expr, derived: DerivedTable) -> PlanNode:
     """Return the plan of rows that are not correlated."""
     if derived.domain is not None:
         raise environment.source.unsupported(node, "windows of a correlated WITH query")
@@ -153,17 +153,22 @@ def _read_data(
             raise source.unsupported(
                 node, f"the schema in table name {node.sql()!r}", "name the table alone"
             )
-        return _own_plan(environment, node, environment.plan_table(node, NO_RANKS)), node.name
+        return _uncorrelated_plan(
+            environment, node, environment.plan_table(node, NO_RANKS)
+        ), node.name
     if isinstance(node, exp.Subquery):
         source.allow_arguments(node, "this")
         inner = environment.without_outer_scope(parent)
         derived = inner.queries.plan_query(inner, node.this, NO_RANKS)
-        return _own_plan(environment, node, derived), ""
+        return _uncorrelated_plan(environment, node, derived), ""
     raise source.error(node, "the first argument of a window is a table, as TABLE t, or a query")
 
 
 def _reads(select: exp.Select | None, *names: str, star: bool = False) -> bool:
-    """Return whether a SELECT names one of the columns, or with ``star`` all columns."""
+    """Return whether a SELECT names one of the columns, or with ``star`` all columns.
+
+    Without a SELECT around the table, all of its columns are read.
+    """
     if select is None:
         return star
     for node in select.walk():
@@ -177,7 +182,7 @@ def _reads(select: exp.Select | None, *names: str, star: bool = False) -> bool:
 def replace_session_end(select: exp.Select) -> None:
     """Replace window_end of a session by the aggregate that it is, if the query groups by it.
 
-    The groups of the keys and window_start are the sessions, so window_end is no further key.
+    The groups of the keys and window_start are the sessions, so window_end need not be a key.
     """
     clause, group = select.args.get("from_"), select.args.get("group")
     table = clause.this if clause is not None else None
@@ -190,9 +195,9 @@ def replace_session_end(select: exp.Select) -> None:
         keys, time, gap = _plain_arguments(call)
     except (KeyError, IndexError):
         return  # the reader of the table reports it
-    named = [node.name.lower() for node in group.expressions if isinstance(node, exp.Column)]
+    group_names = [node.name.lower() for node in group.expressions if isinstance(node, exp.Column)]
     needed = {"window_start", *(key.name.lower() for key in keys)}
-    if not needed <= set(named) or "window_end" not in named:
+    if not needed <= set(group_names) or "window_end" not in group_names:
         return
     kept = [
         node
@@ -200,14 +205,14 @@ def replace_session_end(select: exp.Select) -> None:
         if not (isinstance(node, exp.Column) and node.name.lower() in ("window_end", "window_time"))
     ]
     group.set("expressions", kept)
-    inside = [
+    references = [
         node
         for part in (*select.expressions, *map(select.args.get, ("having", "order", "qualify")))
         if part is not None
         for node in part.walk(prune=lambda node: isinstance(node, exp.Query))
         if isinstance(node, exp.Column) and node.name.lower() in ("window_end", "window_time")
     ]
-    for node in inside:
+    for node in references:
         replace_column(node, session_end(time, gap, node.name.lower() == "window_time"))
 
 
@@ -233,7 +238,7 @@ def replace_column(node: exp.Expr, value: exp.Expr) -> None:
 
 
 def _plain_arguments(call: exp.Anonymous) -> tuple[list[exp.Expr], exp.Expr, exp.Expr]:
-    """Return the keys, the time and the gap of a session."""
+    """Return the keys, the time and the gap of a SESSION, without checks."""
     expressions = list(call.expressions)
     keys: list[exp.Expr] = []
     named = {n.this.name.upper(): n.expression for n in expressions if isinstance(n, exp.Kwarg)}

@@ -104,7 +104,8 @@ class Windows:
         self._named = named
         self._calls: list[_Call] = []
         self._used: set[str] = set()
-        # The places of columns of the rows, and of placeholders, in the plan with the results.
+        # Where the columns that placeholders and the other expressions read are in the result of
+        # ``plan``.
         self._places: dict[int, int] = {}
 
     def __bool__(self) -> bool:
@@ -147,15 +148,15 @@ class Windows:
         read: Collection[int],
         domain_columns: Sequence[Expression] = (),
     ) -> PlanNode:
-        """Return the rows of a plan with the results of all calls behind their columns.
+        """Return the rows of a plan with the results of all calls as further columns.
 
         Args:
             plan: The rows.
             over_groups: Returns an expression over the groups, if the rows are groups.
             read: The columns of the rows that other expressions read. All others are dropped, since
                 a window stores its rows.
-            domain_columns: The values of an enclosing query that the rows are for; further keys of
-                every partition.
+            domain_columns: In a correlated subquery, the columns that have the values of the
+                enclosing query. Every partition is divided by them.
         """
         calls = [call.map(over_groups) for call in self._calls]
         calls = [replace(call, partition=(*domain_columns, *call.partition)) for call in calls]
@@ -172,15 +173,19 @@ class Windows:
             plan = Map(plan, tuple(values), tuple(names))
         first_result = len(values)
         for partition, order in dict.fromkeys((call.partition, call.order) for call in calls):
-            own = [i for i, c in enumerate(calls) if (c.partition, c.order) == (partition, order)]
-            for number in own:
+            numbers = [
+                number
+                for number, call in enumerate(calls)
+                if (call.partition, call.order) == (partition, order)
+            ]
+            for number in numbers:
                 self._places[FIRST_WINDOW + number] = first_result
                 first_result += 1
             plan = Window(
                 plan,
                 tuple(dict.fromkeys(map(values.index, partition))),
                 order_columns(order, values),
-                tuple(self._window_call(calls[number], values) for number in own),
+                tuple(self._window_call(calls[number], values) for number in numbers),
             )
         return plan
 
@@ -210,7 +215,7 @@ class Windows:
         self, clause: Clause, node: exp.Window, register: Callable[[_Call], Expression]
     ) -> Expression:
         source = clause.source
-        partition_by, order_by, spec = self.parts(clause, node)
+        partition_by, order_by, spec = self.window_parts(clause, node)
         partition = tuple(clause.read(key) for key in partition_by)
         order = read_order(source, order_by, clause.read) if order_by is not None else ()
         # A constant orders nothing.
@@ -230,6 +235,7 @@ class Windows:
         if name is None:
             if spec is None and not order:
                 frame = WHOLE_PARTITION
+            # The function, its arguments and type are replaced for each aggregate of the call.
             base = _Call(partition, order, "", (), pa.null(), frame, 1, False, False)
 
             def register_term(term: AggregateTerm) -> Expression:
@@ -245,7 +251,7 @@ class Windows:
                 return register(call)
 
             return read_aggregate(clause, node.this, register_term)
-        parts = self._parts(clause, function)
+        parts = self._function_arguments(clause, function)
         if name in RANKING:
             number = 1
             if name == "ntile":
@@ -291,7 +297,7 @@ class Windows:
             call, arguments=tuple(arguments), type=arguments[0].type, frame=frame, number=number
         )
 
-    def _parts(self, clause: Clause, node: exp.Expr) -> list[exp.Expr]:
+    def _function_arguments(self, clause: Clause, node: exp.Expr) -> list[exp.Expr]:
         """The arguments of a call in their order."""
         if isinstance(node, exp.Anonymous):
             clause.source.allow_arguments(node, "this", "expressions")
@@ -310,7 +316,7 @@ class Windows:
         *,
         signed: bool = False,
     ) -> int:
-        """The constant integer argument at an index."""
+        """The constant integer argument at an index, or ``default`` if it is not given."""
         if len(parts) <= index:
             if default is not None:
                 return default
@@ -325,7 +331,7 @@ class Windows:
             raise clause.source.error(parts[index], f"{number}: write a whole number from 1 on")
         return number
 
-    def parts(
+    def window_parts(
         self, clause: Clause, node: exp.Window, seen: tuple[str, ...] = ()
     ) -> tuple[list[exp.Expr], exp.Order | None, exp.WindowSpec | None]:
         """Return PARTITION BY, ORDER BY and frame, with those of the window that it names."""
@@ -345,7 +351,7 @@ class Windows:
                 node, f"unknown window {alias.name!r}; in the WINDOW clause: {known}", alias.name
             )
         self._used.add(name)
-        base = self.parts(clause, named, (*seen, name))
+        base = self.window_parts(clause, named, (*seen, name))
         if partition and base[0]:
             raise clause.source.error(
                 node, f"window {alias.name!r} has a PARTITION BY already; leave one out"
@@ -463,7 +469,7 @@ class Windows:
             number, rest = divmod(total, _MICROSECONDS[type_.unit])
         else:
             raise source.error(
-                bound, f"an INTERVAL beside ORDER BY of type {type_}; write a number"
+                bound, f"an INTERVAL in a frame ordered by a value of type {type_}; write a number"
             )
         if rest:
             raise source.unsupported(

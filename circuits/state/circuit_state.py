@@ -117,7 +117,12 @@ class State:
 
 
 def step_state(step: GraphStep, stored_lengths: Mapping[str, int]) -> StateStep:
-    """Return the state that a computed step adds; see `CircuitStep.state`."""
+    """Return the state that a computed step adds; see `CircuitStep.state`.
+
+    Args:
+        step: The step, not yet committed.
+        stored_lengths: The number of values that the store has of each dictionary; 0 by default.
+    """
     graph = step.graph
     names = graph.registry.names
     runs: dict[str, dict[ColumnOrder, Run]] = {}
@@ -141,7 +146,10 @@ def step_state(step: GraphStep, stored_lengths: Mapping[str, int]) -> StateStep:
 
 
 def whole_state(graph: Graph) -> StateStep:
-    """Return the whole state of a graph, as if one more step had added all of it."""
+    """Return the whole state of a graph, as one more step with an empty delta.
+
+    `StateStep.runs_before` returns all runs, and ``dictionaries`` has all values.
+    """
     return StateStep(
         steps=graph.steps + 1,
         runs={},
@@ -162,7 +170,7 @@ def load_codecs(state: State) -> Codecs:
     """
     codecs = Codecs()
     for name, parts in state.dictionaries.items():
-        if not is_row_ids(name):
+        if not is_row_ids(name):  # row ids belong to an operator, and `load_state` loads them
             try:
                 _append(codecs.dictionary(name), name, parts)
             except SchemaError as error:

@@ -86,7 +86,7 @@ def export_state(circuit: Circuit, number: int) -> OperatorState:
     graph = circuit.graph
     node = graph.nodes[number]
     if isinstance(node.operator, JoinOperator):
-        return tuple(_relation_rows(circuit, graph.nodes[below]) for below in node.inputs)
+        return tuple(_relation_rows(circuit, graph.nodes[position]) for position in node.inputs)
     coded = coded_columns(circuit, number)
     return tuple(map(_trace_rows, _traces_of(node), coded))
 
@@ -146,8 +146,8 @@ class StateImport:
         """
         node = self._graph.nodes[number]
         if isinstance(node.operator, JoinOperator):
-            for below, table in zip(node.inputs, state, strict=True):
-                self._add_rows(self._graph.nodes[below], table)
+            for position, table in zip(node.inputs, state, strict=True):
+                self._add_rows(self._graph.nodes[position], table)
             return
         traces = self._graph.traces
         coded = coded_columns(self._circuit, number)
@@ -189,6 +189,7 @@ class StateImport:
             for name, table in self._graph.registry.dictionaries.items()
             if len(table)
         }
+        # `whole_state` counts one step more.
         self._circuit.load(State(max(self._steps - 1, 0), traces, dictionaries, self._watermarks))
         return whole_state(self._graph)
 

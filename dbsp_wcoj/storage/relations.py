@@ -102,11 +102,11 @@ class Relations:
         for orders in self._readers:
             for name, column_orders in orders().items():
                 needed.setdefault(name, set()).update(column_orders)
-        for name, wanted in needed.items():
+        for name, needed_orders in needed.items():
             trace = self.traces[name]
             if name in self._kept_names:
-                wanted.add(tuple(range(trace.arity)))
-            trace.keep_arrangements(wanted)
+                needed_orders.add(tuple(range(trace.arity)))
+            trace.keep_arrangements(needed_orders)
         self.arrangement_drops += 1
 
     def stage(self, deltas: Mapping[str, ZSet]) -> RelationsStep:
@@ -153,6 +153,18 @@ class RelationsStep(Staged):
             )
         if len(delta):
             self.by_name[name] = self._relations.traces[name].prepare(to_storable(delta))
+
+    def replace(self, name: str, step: TraceStep | None) -> None:
+        """Replace the staged delta of a relation, after all queries have been evaluated.
+
+        Args:
+            name: The relation.
+            step: Another step of its trace, or the same; None if its rows do not change.
+        """
+        if step is not None:
+            self.by_name[name] = step
+        else:
+            self.by_name.pop(name, None)
 
     @property
     def changes(self) -> Collection[TraceStep]:

@@ -158,13 +158,13 @@ def check_distributable(circuit: Circuit) -> None:
     """Check that cells can run the views of a circuit.
 
     Raises:
-        StreamingError: A view is materialized or recursive or reads ``now()``, or an input keeps
-            the results of expired rows.
+        StreamingError: A view is materialized or recursive, reads ``now()`` or emits rows on
+            window close, or an input keeps the results of expired rows.
     """
     inputs = [
         name
-        for name, rules in circuit.input_options.items()
-        if rules.retain and rules.retain.keeps_results
+        for name, options in circuit.input_options.items()
+        if options.retain and options.retain.keeps_results
     ]
     if inputs:
         raise StreamingError(
@@ -175,6 +175,11 @@ def check_distributable(circuit: Circuit) -> None:
         names = ", ".join(repr(name) for views in circuit.recursions for name in views)
         raise StreamingError(
             f"the recursion of {names} cannot be distributed over cells: use mode='embedded'"
+        )
+    if circuit.emits_on_window_close:
+        raise StreamingError(
+            "a view with EMIT ON WINDOW CLOSE cannot be distributed over cells, because a cell "
+            "does not know the watermark of the whole input: use mode='embedded'"
         )
     if circuit.reads_now:
         raise StreamingError(

@@ -21,6 +21,7 @@ from streaming.sink.output import Output
 from streaming.state.memory_store import InMemoryStore
 from streaming.state.open_files import open_files
 from streaming.state.store import Store
+from streaming.state.view_definitions import check_definition
 
 __all__ = [
     "EXECUTION_MODES",
@@ -82,6 +83,8 @@ def make_engine(
         StreamingError: The mode is unknown, ``cells`` does not fit it, or the circuit cannot be
             distributed.
         StateError: ``keep`` or the location are invalid, or distributed state has no location.
+        StateMismatchError: The state directory has views in another dialect, or with other
+            user-defined functions.
     """
     if mode not in EXECUTION_MODES:
         raise StreamingError(f"mode={mode!r}: it must be one of {', '.join(EXECUTION_MODES)}")
@@ -97,6 +100,7 @@ def make_engine(
                 "of the executors"
             )
         files = open_files(state_dir, state_mode)
+        check_definition(files, circuit.spec)
         return DistributedEngine(circuit, cells=cells, files=files, keep=keep)
     if cells is not None:
         raise StreamingError(
@@ -104,4 +108,6 @@ def make_engine(
         )
     if state_dir is None:
         return EmbeddedEngine(circuit, InMemoryStore(circuit))
-    return EmbeddedEngine(circuit, Store(open_files(state_dir, state_mode), circuit, keep=keep))
+    files = open_files(state_dir, state_mode)
+    check_definition(files, circuit.spec)
+    return EmbeddedEngine(circuit, Store(files, circuit, keep=keep))

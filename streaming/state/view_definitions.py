@@ -7,7 +7,11 @@ again::
     {"format": 2,
      "source": {"language": "sql", "text": ..., "name": ..., "dialect": ...},
      "schemas": {"e": <an Arrow IPC schema message in base64>},
-     "options": {"outputs": [...], "formula": ..., "input_options": {...}, ...}}
+     "options": {"outputs": [...], "formula": ..., "input_options": {...}, ...},
+     "functions": {"score": "(double) -> double"}}
+
+The member ``functions`` is there only if the views call user-defined functions. It has their
+declarations, not their code: whoever opens the directory gives the functions.
 
 So nothing in a state directory is executable: no pickle is written or read. The compiled views must
 have the fingerprints that ``state.json`` contains; the caller compares them.
@@ -33,13 +37,14 @@ from circuits.circuit_spec import CircuitSpec, SourceText
 from circuits.compile import plans_of
 from circuits.inputs.input_options import InputOptions, Lateness, Retention
 from circuits.options import CircuitOptions
+from circuits.user_functions import UserFunction
 from dbsp_wcoj.errors import DbspWcojError
 from dbsp_wcoj.planning.formula_candidates import parse_formula
 from streaming.errors import StateDamagedError, StateError, StateMismatchError
 from streaming.state.checksums import decode_checked, encode_checked
 from streaming.state.files import Files, read_small_file, replace_atomically
 
-__all__ = ["read_definition", "write_definition"]
+__all__ = ["check_definition", "read_definition", "write_definition"]
 
 DEFINITION_FILE: Final = "views.json"
 OLD_PICKLE_FILE: Final = "views.pickle"
@@ -63,15 +68,73 @@ def write_definition(files: Files, spec: CircuitSpec) -> None:
     replace_atomically(files, DEFINITION_FILE, data)
 
 
-def read_definition(files: Files) -> CircuitSpec:
+def check_definition(files: Files, spec: CircuitSpec) -> None:
+    """Check that views have the dialect and the user-defined functions of the directory.
+
+    A directory without a readable file is accepted: the fingerprints of the views are compared
+    in any case (`streaming.state.directory_identity`), but do not tell why they differ.
+
+    Raises:
+        StateMismatchError: The views are in another dialect of SQL, or call user-defined functions
+            that are missing or have other declarations.
+    """
+    path = f"{files.location}/{DEFINITION_FILE}"
+    try:
+        body = decode_checked(read_small_file(files, DEFINITION_FILE), path)
+    except (OSError, StateDamagedError):
+        return
+    source = body.get("source")
+    if spec.source is not None and isinstance(source, Mapping):
+        dialects = source.get("dialect"), spec.source.dialect
+        if spec.source.language == source.get("language") == "sql" and dialects[0] != dialects[1]:
+            raise StateMismatchError(
+                f"state directory {files.location} has views in SQL dialect {dialects[0]!r}, and "
+                f"these views are in dialect {dialects[1]!r}, in which the same text can mean "
+                f"something else: use dialect {dialects[0]!r}, or a new state directory and a new "
+                "checkpoint"
+            )
+    _check_signatures(files, body, spec.user_signatures)
+
+
+def _check_signatures(files: Files, body: Mapping[str, Any], signatures: Mapping[str, str]) -> None:
+    """Raise an error if the functions of a directory are missing or have other declarations."""
+    stored = body.get("functions", {})
+    if not isinstance(stored, Mapping):
+        return
+    missing = [name for name in stored if name not in signatures]
+    if missing:
+        raise StateMismatchError(
+            f"state directory {files.location}: its views call the user-defined functions "
+            f"{', '.join(f'{name}{stored[name]}' for name in missing)}, which are not given: give "
+            "them (functions= in Python, --functions on the command line), or a new state "
+            "directory and a new checkpoint"
+        )
+    for name, signature in stored.items():
+        if signature != signatures[name]:
+            raise StateMismatchError(
+                f"state directory {files.location}: the user-defined function {name} was declared "
+                f"as {signature} and is now {signatures[name]}: use the declaration that the state "
+                "was made with, or a new state directory and a new checkpoint"
+            )
+
+
+def read_definition(
+    files: Files, functions: Mapping[str, UserFunction] | None = None
+) -> CircuitSpec:
     """Compile the views from the file.
+
+    Args:
+        files: The state directory.
+        functions: The user-defined functions that the views call, by lower-case name.
 
     Raises:
         StateError: The file does not exist, or the circuit was built from plans.
         StateDamagedError: The file is damaged, or its text does not compile.
-        StateMismatchError: A newer version of the package wrote the file.
+        StateMismatchError: A newer version of the package wrote the file, or a function is missing
+            or has another declaration.
         OSError: The file system failed.
     """
+    functions = functions or {}
     path = f"{files.location}/{DEFINITION_FILE}"
     if files.size(DEFINITION_FILE) is None:
         remark = ""
@@ -90,8 +153,9 @@ def read_definition(files: Files) -> CircuitSpec:
             "again: call streaming.distributed.rescaling.rescale_state(files, cells=..., "
             "spec=circuit.spec) from Python"
         )
+    _check_signatures(files, body, {name: f.signature for name, f in functions.items()})
     try:
-        return _compile(body)
+        return _compile(body, functions)
     except (
         AttributeError,
         DbspWcojError,
@@ -115,9 +179,9 @@ def _encode(spec: CircuitSpec) -> bytes:
         name: base64.b64encode(schema.serialize()).decode() for name, schema in spec.schemas.items()
     }
     options, source = _to_json(spec.options), _to_json(spec.source)
-    return encode_checked(
-        {"format": FORMAT_VERSION, "source": source, "schemas": schemas, "options": options}
-    )
+    body = {"format": FORMAT_VERSION, "source": source, "schemas": schemas, "options": options}
+    signatures = spec.user_signatures
+    return encode_checked({**body, "functions": signatures} if signatures else body)
 
 
 def _to_json(value: Any) -> Any:
@@ -134,7 +198,7 @@ def _to_json(value: Any) -> Any:
     return str(value) if isinstance(value, str) else value
 
 
-def _compile(body: Mapping[str, Any]) -> CircuitSpec:
+def _compile(body: Mapping[str, Any], functions: Mapping[str, UserFunction]) -> CircuitSpec:
     """Compile the views from the parsed content of the file."""
     source = SourceText(**body["source"])
     schemas = {
@@ -142,7 +206,8 @@ def _compile(body: Mapping[str, Any]) -> CircuitSpec:
         for name, text in body["schemas"].items()
     }
     options = {name: _parse_option(name, value) for name, value in body["options"].items()}
-    spec = CircuitSpec(plans_of(source, schemas), schemas, CircuitOptions(**options), source)
+    plans = plans_of(source, schemas, functions)
+    spec = CircuitSpec(plans, schemas, CircuitOptions(**options), source, dict(functions))
     Circuit(spec)  # raises an error if an option is invalid
     return spec
 

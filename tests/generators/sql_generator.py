@@ -128,13 +128,18 @@ class Writer:
         return f"SELECT {items} FROM {source}{where} QUALIFY {rank}", [c.kind for c in columns]
 
     def windowed(self, source: str, where: str, scope: list[Named]) -> tuple[str, list[str]]:
-        """Window functions beside columns, perhaps by name, perhaps bounded by QUALIFY."""
+        """Window functions beside columns, perhaps by name, perhaps bounded by QUALIFY.
+
+        All calls that depend on the order of equal rows have the same window. With two, SQL leaves
+        open which of the equal rows has which pair of values.
+        """
+        all_columns = self.window(scope, self.draw(st.permutations(scope)))
         columns = [self.pick(scope) for _ in range(self.pick([1, 2]))]
         items = [f"{c.text} AS c{i}" for i, c in enumerate(columns)]
         kinds = [c.kind for c in columns]
         named = ""
         for _ in range(self.pick([1, 1, 2])):
-            call, window, kind = self.window_call(scope)
+            call, window, kind = self.window_call(scope, all_columns)
             if not named and self.chance(20):
                 named = f" WINDOW w AS ({window})"
                 items.append(f"{call} OVER w AS c{len(items)}")
@@ -143,30 +148,33 @@ class Writer:
             kinds.append(kind)
         qualify = ""
         if self.chance(25):
-            call, window, kind = self.window_call(scope)
+            call, window, kind = self.window_call(scope, all_columns)
             word = self.pick(["<=", ">", "="])
             qualify = f" QUALIFY {call} OVER ({window}) {word} {self.literal(kind)}"
             if self.chance(40):
                 qualify = f"{qualify} {self.pick(['AND', 'OR'])} {self.comparison(scope)}"
         return f"SELECT {', '.join(items)} FROM {source}{where}{named}{qualify}", kinds
 
-    def window_call(self, scope: list[Named]) -> tuple[str, str, str]:
-        """A call, its window, and the kind of its result.
-
-        Functions that depend on the order of equal rows have an order of all columns.
-        """
-        kind = self.pick(["rank", "number", "value", "aggregate", "aggregate", "aggregate"])
-        total = kind in ("number", "value")
-        column = self.pick(scope)
-        keys = [self.pick(scope) for _ in range(self.pick([0, 1, 1, 2]))]
-        if total:
-            keys = self.draw(st.permutations(scope))
+    def window(self, scope: list[Named], keys: list[Named]) -> str:
+        """PARTITION BY a column, perhaps, and ORDER BY the keys."""
         order = ", ".join(
             f"{key.text}{self.pick(['', '', ' DESC'])}{self.pick(['', '', ' NULLS FIRST'])}"
             for key in keys
         )
         partition = f"PARTITION BY {self.pick(scope).text} " if self.chance(60) else ""
-        window = f"{partition}ORDER BY {order}" if order else partition
+        return f"{partition}ORDER BY {order}" if order else partition
+
+    def window_call(self, scope: list[Named], all_columns: str) -> tuple[str, str, str]:
+        """A call, its window, and the kind of its result.
+
+        Functions that depend on the order of equal rows have the window ``all_columns``.
+        """
+        kind = self.pick(["rank", "number", "value", "aggregate", "aggregate", "aggregate"])
+        column = self.pick(scope)
+        keys = [self.pick(scope) for _ in range(self.pick([0, 1, 1, 2]))]
+        window = self.window(scope, keys)
+        if kind in ("number", "value"):
+            keys, window = scope, all_columns
         if kind == "rank":
             call, result = self.pick(
                 [
@@ -177,7 +185,7 @@ class Writer:
             return call, window, result
         if kind == "number":
             return self.pick(["row_number()", "ntile(2)", "ntile(3)"]), window, "int"
-        frame = self.frame(keys, "rows") if order and self.chance(60) else ""
+        frame = self.frame(keys, "rows") if keys and self.chance(60) else ""
         if kind == "value":
             nulls = self.pick(["", "", " IGNORE NULLS"])
             argument = f"{column.text}{nulls}"
@@ -190,10 +198,10 @@ class Writer:
             if name == "nth_value":
                 argument = f"{column.text}, 2{nulls}"
             return f"{name}({argument})", f"{window} {frame}", column.kind
-        if order and self.chance(60):
+        if keys and self.chance(60):
             frame = self.frame(keys, self.pick(["rows", "range", "groups"]))
             if frame.startswith("ROWS"):
-                window = f"{partition}ORDER BY {', '.join(c.text for c in scope)}"
+                window = all_columns
         else:
             frame = ""
         call, result = self.aggregate(scope)

@@ -141,12 +141,16 @@ def _not_null_operand(predicate: Expression) -> Expression | None:
 
 
 def _move_duration(left: Expression, right: Expression) -> Pair | None:
-    """Return ``y - d`` and ``x`` for ``y`` and ``x + d``: the same comparison, for the other side.
+    """Return ``y - d`` and ``x`` for ``y`` and ``x + d``, which compare alike.
 
-    With both, a join can start at either side of ``x <= y and y <= x + d`` and reads a range of the
-    other, not all its values up to a bound. None if no side is a timestamp plus a duration.
+    With both comparisons, a join can start at either side of ``x <= y and y <= x + d`` and reads a
+    range of the other, not all its values up to a bound. None unless one side is a timestamp plus a
+    duration,
+    and the other side is a timestamp.
     """
-    if isinstance(left, Call) and left.function == "date_add":
+    if isinstance(right, Column):
+        if isinstance(left, Column):
+            return None
         moved = _move_duration(right, left)
         return None if moved is None else (moved[1], moved[0])
     match right:

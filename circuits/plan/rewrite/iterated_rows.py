@@ -58,6 +58,7 @@ from circuits.plan.nodes import (
     columns,
 )
 from circuits.plan.unnest import Unnest
+from circuits.plan.user_call import UserCall
 from circuits.types.functions import call
 
 __all__ = ["add_iterations", "is_recursive"]
@@ -144,7 +145,7 @@ class _IterationRewriter:
                 inner = self.with_iterations(input)
                 return _map_with_iteration(inner, expressions, columns(inner)[-1], plan)
             case Unnest(input):
-                # The list stays the last column; the iteration is moved behind its elements.
+                # The list stays the last column; the iteration is moved after its elements.
                 before = columns(self.with_iterations(input))
                 width = len(input.fields) - 1
                 names = (*(f.name for f in input.fields[:-1]), "iteration", input.fields[-1].name)
@@ -181,6 +182,11 @@ class _IterationRewriter:
                 all_columns = columns(joined)  # the iteration follows the columns of the left
                 others = all_columns[:width] + all_columns[width + 1 :]
                 return _map_with_iteration(joined, others, all_columns[width], plan)
+            case UserCall(name=name):
+                raise CircuitError(
+                    f"the user-defined function {name}() is called for rows of a recursion, which "
+                    "is not supported: call it for the input or for the result of the recursion"
+                )
         raise CircuitError(
             f"a recursion through {type(plan).__name__.lower()} is not monotone: a later "
             "iteration would delete rows of an earlier one; move it out of the recursion"

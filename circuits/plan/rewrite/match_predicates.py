@@ -6,7 +6,7 @@ The left side is a block, the right side a plan. The predicate is a conjunction 
                        rows of the right where its expression is NULL are filtered out
     l.x > 0            reads only the left: the key (l.x > 0, TRUE)
     r.y > 0            reads only the right: filters the right
-    l.x < r.x          reads both sides, but is no equality: the distinct values of all left
+    l.x < r.x          reads both sides, but not by equality: the distinct values of all left
                        columns that the predicate reads are joined with the right, and these
                        columns are the keys
 
@@ -139,7 +139,7 @@ def with_keys(
     width = len(block.outputs)
     joined = SelectBlock.of(
         plan_block(
-            SelectBlock(block.atoms, block.predicates, block.absent, (*block.outputs, *keys))
+            SelectBlock(block.atoms, block.predicates, block.antijoins, (*block.outputs, *keys))
         )
     )
     return joined.select(joined.outputs[:width]), joined.outputs[width:]

@@ -16,7 +16,8 @@ the third step:
 
 An antijoin with a disjunction becomes a sequence of antijoins. A semijoin with a disjunction is a
 semijoin with the union of the key sets. So EXISTS adds an atom to the one N-way join, and NOT
-EXISTS turns the join into a difference of two joins. Counting the rows does not list them.
+EXISTS turns the join into a difference of two joins. A count of the rows is computed without
+enumerating them.
 """
 
 from __future__ import annotations
@@ -70,8 +71,8 @@ def add_antijoin(block: SelectBlock, right: PlanNode, predicate: Expression) -> 
 
 def missing_keys(block: SelectBlock, matching: MatchPredicate) -> SelectBlock:
     """Return the rows of the block whose keys are not among the matching keys."""
-    absent = AntijoinOperand(matching_keys(matching), matching.keys)
-    return replace(block, absent=(*block.absent, absent))
+    operand = AntijoinOperand(matching_keys(matching), matching.keys)
+    return replace(block, antijoins=(*block.antijoins, operand))
 
 
 def matching_keys(matching: MatchPredicate) -> PlanNode:

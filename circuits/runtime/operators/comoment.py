@@ -50,7 +50,7 @@ def comoment_codes(
     """Return the code of the co-moment of each group; NULL where it is not present.
 
     Args:
-        exact: The sums of a float64 column.
+        exact: Converts the digits of sums to floats; for a float64 column.
         x: The digits of Σ x, by group.
         y: The digits of Σ y.
         xy: The digits of Σ x y.

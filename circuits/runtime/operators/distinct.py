@@ -26,6 +26,7 @@ Reference: Budiu, Chajed, McSherry, Ryzhyk, Tannen. DBSP. PVLDB 16(7), 2023, pro
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -50,6 +51,8 @@ class DistinctOperator:
     >>> DistinctOperator(1, to_set).evaluate([zset]), DistinctOperator(1, to_bag).evaluate([zset])
     (ZSet({(7,): 1}), ZSet({(7,): 2}))
     """
+
+    traces_begin_with_partitioning: ClassVar[bool] = True
 
     def __init__(self, arity: int, reweight: WeightFunction) -> None:
         self.trace = Trace(max(arity, 1))

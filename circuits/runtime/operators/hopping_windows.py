@@ -51,7 +51,8 @@ class HoppingWindowsOperator:
         rows = np.flatnonzero(zset.row_array[plan.time] != NULL)
         time = zset.row_array[plan.time, rows]
         last = time - (time - plan.offset) % plan.slide
-        # The number of windows: of the starts last, last - slide, ... those behind time - size.
+        # The number of windows of each row: of the starts last, last - slide, ..., those that are
+        # greater than time - size.
         counts = np.maximum((last - (time - plan.size) + plan.slide - 1) // plan.slide, 0)
         repeated = np.repeat(rows, counts)
         number = np.arange(len(repeated)) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -74,13 +74,15 @@ class MarkedRows:
     def latest(self, rows: Int64Array, step: TraceStep | None) -> Int64Array:
         """Return the mark of each row of the trace's layout; NULL where there is none."""
         marks = NearestRows(self.marks, step)
-        found = marks.before(rows[: self.width], inclusive=True)
+        nearest = marks.before(rows[: self.width], inclusive=True)
         self.rows_read += marks.rows_read
-        return np.where(found.exists, found.values, NULL)
+        return np.where(nearest.exists, nearest.values, NULL)
 
     def marked(self, rows: Int64Array, marks: Int64Array, weights: Int64Array) -> ZSet:
         """Return rows of the trace's layout in the columns of the input, with their marks."""
         result = np.empty((self.arity + 1, rows.shape[1]), np.int64)
+        # The time may be a key, too. Then it is in the layout twice, and the key, which is first,
+        # has the unchanged codes.
         for column, row in reversed(list(zip(self._columns, rows, strict=True))):
             result[column] = row
         if self._sign < 0 or self._shift:
@@ -110,7 +112,8 @@ class MarkedRows:
         marks = self.latest(rows, marks_step)
         if not changed_marks.shape[1]:
             return self.marked(rows, marks, weights)
-        same = np.flatnonzero(marks == self.latest(rows, None))
+        # Rows of the delta whose mark changes are among the rows that are read below.
+        unaffected = np.flatnonzero(marks == self.latest(rows, None))
         start = changed_marks
         old_after = NearestRows(self.marks).after(start)
         new_after = NearestRows(self.marks, marks_step).after(start)
@@ -122,18 +125,18 @@ class MarkedRows:
         ranges = RowRanges(self.rows, rows_step)
         first = ranges.seek(start)
         before_stop = ranges.seek(np.concatenate((start[:-1], stop_time[np.newaxis])))
-        end = ranges.seek(start[:-1], after=True)
-        found = ranges.read(
-            first,
-            KeyPositions(np.where(bounded, before_stop.positions, end.positions), end.old, end.new),
-        )
-        self.rows_read += len(found.ranges)
-        old_marks = self.latest(start, None)[found.ranges]
-        new_marks = self.latest(start, marks_step)[found.ranges]
+        end_of_key = ranges.seek(start[:-1], after=True)
+        stop_positions = np.where(bounded, before_stop.positions, end_of_key.positions)
+        # ``read`` uses the positions only, so ``old`` and ``new`` need not be those of the stops.
+        stop = KeyPositions(stop_positions, end_of_key.old, end_of_key.new)
+        affected = ranges.read(first, stop)
+        self.rows_read += len(affected.ranges)
+        old_marks = self.latest(start, None)[affected.ranges]
+        new_marks = self.latest(start, marks_step)[affected.ranges]
         return self.marked(
-            np.concatenate((rows[:, same], found.rows, found.rows), axis=1),
-            np.concatenate((marks[same], old_marks, new_marks)),
-            np.concatenate((weights[same], -found.old, found.new)),
+            np.concatenate((rows[:, unaffected], affected.rows, affected.rows), axis=1),
+            np.concatenate((marks[unaffected], old_marks, new_marks)),
+            np.concatenate((weights[unaffected], -affected.old, affected.new)),
         )
 
 

@@ -70,12 +70,12 @@ class LatestTimeOperator:
         marks = Trace(self._rows.width)
         marks.update(self._to_marks(inputs[1]))
         rows = stored.row_array
-        found = NearestRows(marks).before(rows[: self._rows.width], inclusive=True)
-        times = np.where(found.exists, found.values, NULL)
+        nearest = NearestRows(marks).before(rows[: self._rows.width], inclusive=True)
+        times = np.where(nearest.exists, nearest.values, NULL)
         return self._rows.marked(rows, times, stored.weight_array)
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
-        """Find the latest times of changed left rows, and of those behind changed right rows.
+        """Find the latest times of changed left rows, and of those after changed right rows.
 
         Raises:
             WeightOverflowError: The total weight of a row would leave int64.

@@ -14,17 +14,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from dbsp_wcoj import RelationsStep, ZSet
 from dbsp_wcoj.limits import Budget, StepLimits
 from dbsp_wcoj.storage.trace import Staged
 
-__all__ = ["Operator", "Result", "StepContext"]
+__all__ = ["Closing", "Operator", "Result", "StepContext"]
 
 
 #: The delta of the output, and the change of the state; None if the state does not change.
 Result = tuple[ZSet, Staged | None]
+
+
+class Closing(NamedTuple):
+    """The rows of an input that are final after a step: those with a column before a limit.
+
+    Attributes:
+        column: The column.
+        passed: The limit after the step before.
+        limit: The limit after this step.
+    """
+
+    column: int
+    passed: int
+    limit: int
 
 
 @dataclass(frozen=True)
@@ -37,6 +51,8 @@ class StepContext:
         budget: The limits of the step.
         now: The time of the step, in microseconds since 1970 in UTC; None if no view reads it.
         previous_now: The time of the step before; None in the first step.
+        closing: The final rows of the input, for a node that reads watermarks; None if there is no
+            frontier yet.
     """
 
     first: bool
@@ -44,6 +60,7 @@ class StepContext:
     budget: Budget = field(default_factory=lambda: Budget(StepLimits.off()))
     now: int | None = None
     previous_now: int | None = None
+    closing: Closing | None = None
 
 
 class Operator(Protocol):
@@ -52,6 +69,10 @@ class Operator(Protocol):
     An operator with state has an attribute ``traces``, its traces in a fixed order. If columns of
     these contain codes of a dictionary, it also has an attribute ``coded_columns``: for each trace,
     the codecs of these columns by their positions.
+
+    If each trace begins with the columns of `PlanNode.partitioning`, in their order, the operator
+    has an attribute ``traces_begin_with_partitioning``, True. Then parts that no later step changes
+    can be dropped (`circuits.runtime.state_bounds`).
     """
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:

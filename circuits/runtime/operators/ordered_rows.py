@@ -38,8 +38,8 @@ class OrderedRows:
         keys: The number of key columns, which identify the group.
         arity: The number of columns. The columns after the keys determine the order.
         limit: Rows are read until their weights add up to this number; None for all rows.
-        decided: Rows that equal the last one in this many columns are read, too; None to read no
-            more rows.
+        decided: With a limit, also read the rows that are tied with the last one: those that equal
+            it in so many columns after the keys. None if there are no ties.
 
     >>> least = OrderedRows(1, 2, limit=1)
     >>> first_rows, steps = least.prepare(ZSet.from_rows([(7, 3), (7, 5)]), np.array([[7]]))

@@ -24,6 +24,7 @@ counts the rows of a key, and slot 256 adds up x::
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -57,6 +58,8 @@ class PartialAggregateOperator:
 
 class FinalAggregateOperator:
     """The results per key, computed from partial aggregates."""
+
+    traces_begin_with_partitioning: ClassVar[bool] = True
 
     def __init__(self, plan: FinalAggregate, codecs: Codecs) -> None:
         self._keys = tuple(range(plan.keys))

@@ -56,7 +56,7 @@ class PrefixTotals:
             for column, is_summed in columns.items()
         }
         self.trace = Trace(order.width + 1)
-        # In the trace, the slot stands behind the key columns, and moves the others by one.
+        # In the trace, the slot follows the key columns and moves the others by one.
         self.coded_columns: Mapping[int, Codec] = {
             column + (column >= order.keys): codec for column, codec in order.coded_columns.items()
         }

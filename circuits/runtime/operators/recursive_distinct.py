@@ -79,6 +79,7 @@ class RecursiveSetOperator:
         row_indices = histories.prefix_index
         starts = change_mask(row_indices)
         old, new = running_sums(histories.old, starts), running_sums(histories.new, starts)
+        # Running sums wrap around silently, so check them unless no sum can be too large.
         largest = staged.run(self.trace.orders[0]).max_abs_weight
         bound = self.trace.arrangements[0].spine.weight_bound + largest
         if len(row_indices) * bound > MAX_INT64 // 2:

@@ -19,7 +19,7 @@ An example stream of one key, as {(value, iteration): weight}::
 State: all candidates, in one trace with the columns (key, value, iteration). So when the best value
 is deleted, the next best one is in the state. A step reads the candidates of the keys of its delta.
 Values are compared by their codes, which have the order of the values. For a maximum the codes are
-complemented, which reverses their order. NULL is no candidate, or it is the worst one.
+complemented, which reverses their order. NULL is either not a candidate or the worst one.
 """
 
 from __future__ import annotations
@@ -135,10 +135,11 @@ class RecursiveMinMaxOperator:
     def _read_histories(self, candidates: ZSet, keys: Int64Array, staged: TraceStep) -> PrefixRows:
         """Return the rows (value, iteration) of each key that can change the best value.
 
-        Suppose that the least value of a key was inserted before all iterations of the delta. From
-        that iteration on, greater values change nothing; before it, the delta changes nothing. Then
-        only the least value and the delta's smaller values are read. So in a recursion whose values
-        keep improving, the last iteration takes as long as the first.
+        A key is *settled* if its least value was inserted before all iterations of the delta. From
+        that iteration on, greater values change nothing, and before it, the delta changes nothing.
+        So of a settled key only the least value and the delta's smaller values are read, and in a
+        recursion whose values keep improving, the last iteration takes as long as the first. Of
+        other keys, all values are read.
         """
         n = len(keys)
         rows = candidates.row_array
@@ -154,21 +155,22 @@ class RecursiveMinMaxOperator:
         is_unsettled[settled_keys] = False
         smaller = np.flatnonzero(rows[-2] < least[key_indices])
         settled = np.flatnonzero(~is_unsettled)
-        # For settled keys: the values (key index, value) whose rows are read.
-        owners = np.concatenate((key_indices[smaller], settled))
+        # For settled keys: the values to read, and the index of the key of each.
+        value_keys = np.concatenate((key_indices[smaller], settled))
         values = np.concatenate((rows[-2, smaller], least[settled]))
-        order = np.lexsort((values, owners))
-        owners, values = owners[order], values[order]
-        distinct = np.flatnonzero(change_mask(owners) | change_mask(values))
-        owners, values = owners[distinct], values[distinct]
-        prefixes = np.concatenate((keys[:, owners], values[np.newaxis]))
+        order = np.lexsort((values, value_keys))
+        value_keys, values = value_keys[order], values[order]
+        distinct = np.flatnonzero(change_mask(value_keys) | change_mask(values))
+        value_keys, values = value_keys[distinct], values[distinct]
+        prefixes = np.concatenate((keys[:, value_keys], values[np.newaxis]))
         partial = prefix_lookup(self.trace, prefixes, signed=True, step=staged)
-        # A value that was deleted before its insertion has no iteration at which it becomes best.
+        # The first change of a least value must be an insertion. A negative weight before it can
+        # come from a deletion at an earlier iteration; then read all values of all keys.
         old_rows = np.flatnonzero(partial.old)
         first_rows = old_rows[change_mask(partial.prefix_index[old_rows])]
         is_least = (
             values[partial.prefix_index[first_rows]]
-            == least[owners[partial.prefix_index[first_rows]]]
+            == least[value_keys[partial.prefix_index[first_rows]]]
         )
         first_rows = first_rows[is_least]
         if (partial.old[first_rows] < 0).any() or not len(settled):
@@ -177,7 +179,7 @@ class RecursiveMinMaxOperator:
         complete = prefix_lookup(self.trace, keys[:, unsettled], signed=True, step=staged)
         partial_rows = np.stack((values[partial.prefix_index], partial.rows[0]))
         return PrefixRows(
-            np.concatenate((owners[partial.prefix_index], unsettled[complete.prefix_index])),
+            np.concatenate((value_keys[partial.prefix_index], unsettled[complete.prefix_index])),
             np.concatenate((partial_rows, complete.rows), axis=1),
             np.concatenate((partial.old, complete.old)),
             np.concatenate((partial.new, complete.new)),

@@ -34,7 +34,9 @@ from circuits.plan.nodes import (
 from circuits.plan.single_row import SingleRow
 from circuits.plan.time_windows import HoppingWindows, LatestTime, SessionBound
 from circuits.plan.unnest import Unnest
+from circuits.plan.user_call import UserCall
 from circuits.plan.window import Window
+from circuits.plan.window_close import WindowClose
 from circuits.runtime.operators.aggregate import AggregateOperator
 from circuits.runtime.operators.distinct import DistinctOperator, to_bag, to_set
 from circuits.runtime.operators.hopping_windows import HoppingWindowsOperator
@@ -59,8 +61,10 @@ from circuits.runtime.operators.single_row import SingleRowOperator
 from circuits.runtime.operators.temporal_filter import TemporalFilterOperator
 from circuits.runtime.operators.top_k import TopKOperator
 from circuits.runtime.operators.unnest import UnnestOperator
+from circuits.runtime.operators.user_call import UserCallOperator
 from circuits.runtime.operators.values import ValuesOperator
 from circuits.runtime.operators.window import WindowOperator
+from circuits.runtime.operators.window_close import WindowCloseOperator
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Relations
 
@@ -204,11 +208,13 @@ _FACTORIES: dict[type[PlanNode], OperatorFactory] = {
     PartialAggregate: lambda plan, context: PartialAggregateOperator(plan, context.codecs),
     FinalAggregate: lambda plan, context: FinalAggregateOperator(plan, context.codecs),
     Unnest: lambda plan, context: UnnestOperator(plan, context.codecs),
+    UserCall: lambda plan, context: UserCallOperator(plan, context.codecs),
     RowIdEncode: _row_id_encode,
     RowIdDecode: _row_id_decode,
     Join: _join,
     HoppingWindows: lambda plan, context: HoppingWindowsOperator(plan),
     SessionBound: lambda plan, context: SessionBoundOperator(plan, context.codecs),
+    WindowClose: lambda plan, context: WindowCloseOperator(len(plan.fields)),
     LatestTime: lambda plan, context: LatestTimeOperator(plan, context.codecs),
 }
 

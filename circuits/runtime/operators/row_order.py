@@ -3,6 +3,9 @@
 The layout is (group columns, sort columns, codes that the sort columns do not determine). All
 columns of a row are in it, once: columns that are not in the order break ties, ascending and NULLs
 last, so that the order is total and does not depend on the history of the input.
+
+The sort columns of a column are *exact* if different codes have different sort columns
+(`circuits.runtime.operators.sort_columns`). Those of strings are not: they are first bytes.
 """
 
 from __future__ import annotations
@@ -25,15 +28,15 @@ class RowOrder:
 
     Args:
         fields: The columns of the rows.
-        keys: The columns that identify a group.
+        keys: The positions of the columns that identify a group.
         order: The order of the rows of a group.
         codecs: The codes of values.
 
     Attributes:
-        keys: The number of group columns.
+        keys: The number of group columns, ``len(keys)``.
         width: The number of columns of the trace.
-        decided: The number of columns behind the keys that have the final order, up to the first
-            sort columns that can tie; None if none can.
+        decided: The number of sort columns up to and including the first that are not exact. Rows
+            that are equal in these are in no final order yet. None if all sort columns are exact.
         coded_columns: The columns of the trace whose codes come from a dictionary.
     """
 
@@ -51,7 +54,7 @@ class RowOrder:
             for part in order
         ]
         sorts += [SortColumn(column, codec) for column, codec in enumerate(columns)]
-        # Only the first sort column of a column can break ties, and a group column never can.
+        # A column that is in the order twice, or is a group column, breaks no further ties.
         first = {sort.column: sort for sort in reversed(sorts)}
         sorted_columns = dict.fromkeys(sort.column for sort in sorts if sort.column not in keys)
         self._sorts = [first[column] for column in sorted_columns]
@@ -100,22 +103,23 @@ class RowOrder:
     def is_exact(self) -> bool:
         """True if rows in the order of the trace are in the order of the values.
 
-        Ties may be broken otherwise than by the values of the other columns.
+        The columns that are not in the order are ignored: they may break ties in another order than
+        that of their values.
         """
         return all(sort.exact for sort in self._sorts[: self._ordered])
 
     def sort_positions(
-        self, places: Int64Array, rows: Int64Array, *, by_order_only: bool = False
+        self, group_indices: Int64Array, rows: Int64Array, *, by_order_only: bool = False
     ) -> Int64Array:
         """The permutation that sorts rows of the trace's layout by group and by values.
 
         Args:
-            places: The number of each row's group.
+            group_indices: The number of each row's group.
             rows: The rows.
             by_order_only: True to sort by the values of the columns in the order only. Rows that
                 are equal in these are in the order of the trace.
         """
-        columns: list[Int64Array] = [places]
+        columns: list[Int64Array] = [group_indices]
         for sort in self._sorts[: self._ordered] if by_order_only else self._sorts:
             start = self._starts[sort.column]
             columns += list(rows[start : start + sort.width])

@@ -17,6 +17,7 @@ checked at the end of a step, so a step may delete its row and insert another on
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -42,6 +43,8 @@ class SingleRowOperator:
     ...
     circuits.errors.EvaluationError: a scalar subquery has 2 rows for key = 7; ...
     """
+
+    traces_begin_with_partitioning: ClassVar[bool] = True
 
     def __init__(self, plan: SingleRow, codecs: Codecs) -> None:
         self._keys = plan.keys

@@ -39,7 +39,7 @@ _NO_CODES: Final[Int64Array] = np.empty(0, np.int64)
 
 @dataclass(frozen=True)
 class SortColumn:
-    """One column of a sort order.
+    """A column of the rows that are sorted, and the sort columns that are computed from it.
 
     Args:
         column: The position of the column in the rows.
@@ -55,7 +55,7 @@ class SortColumn:
 
     @cached_property
     def width(self) -> int:
-        """The number of sort columns of this column."""
+        """The number of sort columns that are computed from the column."""
         return len(self._sort_keys(_NO_CODES)[0])
 
     @cached_property

@@ -35,8 +35,8 @@ import numpy as np
 import pyarrow as pa
 
 from circuits.errors import CircuitError, EvaluationError
-from circuits.inputs.monotone_functions import monotone_argument
 from circuits.plan.expressions import Column, Expression
+from circuits.plan.monotone_functions import monotone_argument
 from circuits.plan.temporal_filter import TemporalFilter
 from circuits.runtime.evaluation import evaluate
 from circuits.runtime.operators.operator import Result, StepContext
@@ -64,7 +64,7 @@ class TemporalFilterOperator:
         self._columns = [codecs.codec(field.type) for field in fields]
         self._value_codec = codecs.codec(plan.value.type)
         assert self._value_codec.ordered
-        # The bound is moved to the next value where equal values are before it.
+        # For ``<=`` and ``>``, the bound has passed the value that equals it, so add 1 to it.
         self._shift = int(plan.comparison in ("le", "gt"))
         self._enters = plan.comparison in ("lt", "le")
         self.trace = Trace(len(fields) + 1)

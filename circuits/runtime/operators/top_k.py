@@ -27,6 +27,7 @@ is smaller, but after enough deletions it cannot supply the next rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -55,6 +56,8 @@ class TopKOperator:
     >>> TopKOperator(least, Codecs()).evaluate([ZSet.from_rows([(3,), (5,), (5,)])])
     ZSet({(3,): 1, (5,): 1})
     """
+
+    traces_begin_with_partitioning: ClassVar[bool] = True
 
     def __init__(self, plan: TopK, codecs: Codecs) -> None:
         self.arity = len(plan.input.fields)

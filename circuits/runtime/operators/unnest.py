@@ -39,7 +39,7 @@ class UnnestOperator:
         assert isinstance(coding, Nested) and not coding.is_struct
         self._coding = coding
         self._arity = len(plan.fields)
-        self._first = plan.first
+        self._first_position = plan.first
         self._outer = plan.outer
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
@@ -57,21 +57,21 @@ class UnnestOperator:
     def _unnest(self, zset: ZSet, budget: Budget | None) -> ZSet:
         if not len(zset):
             return ZSet.empty(self._arity)
-        counts, words = self._coding.words(np.ascontiguousarray(zset.row_array[-1]))
+        counts, elements = self._coding.words(np.ascontiguousarray(zset.row_array[-1]))
         repeats = np.maximum(counts, 1) if self._outer else counts
         total = int(repeats.sum())
         if budget is not None:
             budget.add_bytes(total * (self._arity + 1) * 8)
-        owners = np.repeat(np.arange(len(counts)), repeats)
+        lists = np.repeat(np.arange(len(counts)), repeats)
         kept = len(zset.row_array) - 1
         rows = np.empty((self._arity, total), np.int64)
-        rows[:kept] = zset.row_array[:kept, owners]
-        places = np.arange(total) - np.repeat(np.cumsum(repeats) - repeats, repeats)
-        parts = words.shape[1]
-        filled = counts[owners] > 0
+        rows[:kept] = zset.row_array[:kept, lists]
+        positions = np.arange(total) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+        width = elements.shape[1]  # 2 for the keys and values of a map
+        is_element = counts[lists] > 0  # False for the row that ``outer`` keeps
         if self._outer:
-            rows[kept:, ~filled] = NULL
-        rows[kept : kept + parts, filled] = words.T
-        if self._first is not None:
-            rows[-1, filled] = places[filled] + self._first
-        return consolidated_rows(rows, zset.weight_array[owners])
+            rows[kept:, ~is_element] = NULL
+        rows[kept : kept + width, is_element] = elements.T
+        if self._first_position is not None:
+            rows[-1, is_element] = positions[is_element] + self._first_position
+        return consolidated_rows(rows, zset.weight_array[lists])

@@ -102,7 +102,8 @@ class RangeOrder:
     """The order column of a frame of mode ``range`` with an offset.
 
     Attributes:
-        values: Numbers that ascend within each partition, wherever ``present``; int64 or float64.
+        values: Numbers that ascend within each partition where ``present`` is true; int64 or
+            float64.
         present: A mask of the rows whose value is not NULL.
     """
 
@@ -183,8 +184,8 @@ def _value_bound(
         return bounds
     values = order.values[rows]
     wanted = values + offset if values.dtype.kind == "f" else _add_saturating(values, int(offset))
-    # Sort the rows of all partitions together with the values that are searched, which are before
-    # equal rows if they begin a frame, and behind them if they end it.
+    # Sort the values of the rows and the wanted values together, by partition. Among equal values,
+    # a wanted value is first if it begins a frame (the equal rows are in it), last if it ends one.
     number = partitions.number[rows]
     side = np.repeat([0, 1 if is_end else -1], n)
     order_of = np.lexsort((side, np.concatenate((values, wanted)), np.tile(number, 2)))
@@ -192,7 +193,8 @@ def _value_bound(
     searched = np.flatnonzero(~is_row)
     rows_before = np.empty(n, np.int64)
     rows_before[order_of[searched] - n] = np.cumsum(is_row)[searched]
-    # The bound is behind the last row before it. NULLs are before or behind all values.
+    # A bound is the position after the last row before it. Without such a row in its partition, it
+    # is the first row with a value, because the NULLs of a partition are first or last.
     first_row = rows[np.searchsorted(number, number)]
     bounds[rows] = np.maximum(np.concatenate(([0], rows + 1))[rows_before], first_row)
     return bounds

@@ -51,15 +51,18 @@ _NO_ROW: Final = -1
 
 @dataclass(frozen=True)
 class Totals:
-    """Totals over the rows before the first given row of each partition, which are not given.
+    """Totals over the leading rows of each partition, which the window functions are not given.
+
+    Each array has an entry per partition.
 
     Attributes:
-        rows: The number of these rows, one per partition.
-        counts: By column the number of their values that are not NULL.
-        sums: By column and digit, the amounts of the sums of their values.
-        groups: The number of groups of equal rows among them.
-        first_rows: The codes of the first of them, shape ``(columns, partitions)``; any codes where
-            there is none.
+        rows: The number of leading rows.
+        counts: By column, the number of leading rows in which it is not NULL.
+        sums: By column and digit position, the digit of the sum of the column over the leading rows
+            (`circuits.runtime.operators.exact_sum.Digits.amounts`).
+        groups: The number of groups of equal rows among the leading rows.
+        first_rows: The codes of the first leading row, shape ``(columns, partitions)``; any codes
+            where there is none.
     """
 
     rows: Int64Array
@@ -97,7 +100,7 @@ class _Rows:
         return {}
 
     def counts(self, column: int) -> Int64Array:
-        """The number of values of a column before each row, then of all rows."""
+        """The number of values of a column that are not NULL: before each row, then in all rows."""
         counts = self.prefix_counts.get(column)
         if counts is None:
             present = self.codes[column] != NULL
@@ -144,16 +147,18 @@ class WindowFunctions:
         return np.stack([call(rows) for call in self._calls])
 
     def _range_order(self, codes: Int64Array) -> RangeOrder | None:
-        offsets = [call.frame for call in self._plan.calls if call.frame.mode == "range"]
-        if not any(frame.start or frame.end for frame in offsets):
+        frames = [call.frame for call in self._plan.calls if call.frame.mode == "range"]
+        # The bounds None (of the partition) and 0 (of the group of equal rows) need no values.
+        if not any(frame.start or frame.end for frame in frames):
             return None
         (order,) = self._plan.order
         codec, column = self._columns[order.column], codes[order.column]
         present = column != NULL
-        kind = codec.type.value_type if hasattr(codec.type, "value_type") else codec.type
+        # The type of the values, also of a dictionary-encoded column.
+        value_type = codec.type.value_type if hasattr(codec.type, "value_type") else codec.type
         values: np.ndarray = np.where(present, column, 0)
-        if str(kind) in ("float", "double", "halffloat"):
-            values = values_of(values, np.dtype(f"f{kind.bit_width // 8}")).astype(np.float64)
+        if str(value_type) in ("float", "double", "halffloat"):
+            values = values_of(values, np.dtype(f"f{value_type.bit_width // 8}")).astype(np.float64)
         return RangeOrder(-values if order.descending else values, present)
 
     def _function(self, call: WindowCall) -> Callable[[_Rows], Int64Array]:
@@ -177,7 +182,10 @@ class WindowFunctions:
         return frame_ranges(call.frame, rows.partitions, rows.range_order)
 
     def _lag(self, call: WindowCall, rows: _Rows) -> Int64Array:
-        """The value ``number`` rows before (lead: behind), or else the default, if it is given."""
+        """The value ``number`` rows before each row (lead: after it).
+
+        If the partition has no such row, it is the default, or NULL without a default.
+        """
         value = rows.codes[call.arguments[0]]
         distance = call.number if call.function == "lag" else -call.number
         partitions = rows.partitions
@@ -267,11 +275,9 @@ class WindowFunctions:
             bounds = np.stack([bound for piece in frames for bound in piece])
             distinct, frame_of_row = np.unique(bounds, axis=1, return_inverse=True)
             n = distinct.shape[1]
-            pieces = [_flatten(*distinct[i : i + 2]) for i in range(0, len(distinct), 2)]
-            frame = np.concatenate([piece.start for piece in pieces])
-            row = np.concatenate([piece.stop for piece in pieces])
-            flat = ZSet.from_columns([frame, *rows.codes[:, row]])
-            groups = operator.evaluate([flat])
+            pairs = [_flatten(*distinct[i : i + 2]) for i in range(0, len(distinct), 2)]
+            frame, row = (np.concatenate(column) for column in zip(*pairs, strict=True))
+            groups = operator.evaluate([ZSet.from_columns([frame, *rows.codes[:, row]])])
             results = np.full(n, empty)
             results[groups.row_array[0]] = groups.row_array[1]
             return results[frame_of_row.reshape(-1)]
@@ -394,7 +400,7 @@ def reads_first_row(call: WindowCall) -> bool:
 
 
 def _nth_present(rows: _Rows, column: int, distance: int) -> Int64Array:
-    """The row with the ``distance``-th value before each row (negative: behind), skipping NULLs."""
+    """The row with the ``distance``-th value before each row (negative: after), skipping NULLs."""
     counts = rows.counts(column)
     present = np.flatnonzero(rows.codes[column] != NULL)
     partitions = rows.partitions
@@ -407,7 +413,7 @@ def _nth_present(rows: _Rows, column: int, distance: int) -> Int64Array:
 
 
 def _least(ranks: Int64Array, start: Int64Array, stop: Int64Array) -> Int64Array:
-    """The position of the least rank from ``start`` to before ``stop``; -1 if they are equal.
+    """The position of the least rank from ``start`` to before ``stop``; -1 for an empty range.
 
     >>> _least(np.array([5, 3, 4]), np.array([0, 2, 1]), np.array([3, 3, 1])).tolist()
     [1, 2, -1]
@@ -434,18 +440,22 @@ def _at(values: Int64Array, index: Int64Array) -> Int64Array:
     return values[index] if len(values) else np.zeros(len(index), np.int64)
 
 
-def _flatten(start: Int64Array, stop: Int64Array) -> IndexRange:
-    """All positions of index ranges: the number of each range, and the positions in it."""
+def _flatten(start: Int64Array, stop: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """All positions in index ranges: for each the number of its range, and the position.
+
+    >>> [column.tolist() for column in _flatten(np.array([5, 0]), np.array([7, 1]))]
+    [[0, 0, 1], [5, 6, 0]]
+    """
     length = stop - start
     number = np.repeat(np.arange(len(start)), length)
     first = np.repeat(start - (np.cumsum(length) - length), length)
-    return IndexRange(number, first + np.arange(len(first)))
+    return number, first + np.arange(len(first))
 
 
 def _sorted_digits(parts: Sequence[Digits]) -> Digits:
-    """The digits of all parts, those of one sum side by side."""
+    """The digits of all parts, sorted by sum and digit position."""
     if not parts:
         return Digits(*np.empty((3, 0), np.int64))
-    places, digits, amounts = (np.concatenate(column) for column in zip(*parts, strict=True))
-    order = np.lexsort((digits, places))
-    return Digits(places[order], digits[order], amounts[order])
+    sum_indices, digits, amounts = (np.concatenate(column) for column in zip(*parts, strict=True))
+    order = np.lexsort((digits, sum_indices))
+    return Digits(sum_indices[order], digits[order], amounts[order])

@@ -9,11 +9,11 @@ total of the rows before the segment, which the trace returns without reading th
 =================================== ================================ ============================
 call                                affected rows                    read in addition
 =================================== ================================ ============================
-lag(x, n)                           up to n rows behind the change   n rows before these
-sum(x) ROWS BETWEEN a AND b ...     from b rows before to a behind   a rows before, b behind
+lag(x, n)                           up to n rows after the change    n rows before these
+sum(x) ROWS BETWEEN a AND b ...     from b rows before to a after    a rows before, b after
 sum(x) RANGE BETWEEN a AND b ...    the same, by value               the same, by value
-row_number, rank, dense_rank        all rows behind the change       number of rows before
-sum(x) OVER (ORDER BY t)            all rows behind the change       sum of the rows before
+row_number, rank, dense_rank        all rows after the change        number of rows before
+sum(x) OVER (ORDER BY t)            all rows after the change        sum of the rows before
 first_value(x) OVER (ORDER BY t)    the change; all if it is first   the first row
 last_value(x) OVER (ORDER BY t)     the rows equal to it             nothing
 percent_rank, ntile, all others     the partition                    nothing
@@ -50,19 +50,19 @@ class Reach:
     """How far a window reads around a row.
 
     Attributes:
-        rows_before: Rows before it, beside those of ``from_start``.
-        rows_behind: Rows behind it.
+        rows_before: Rows before it, besides those of ``from_start``.
+        rows_after: Rows after it.
         values_before: Difference of the order column before it; None if no call reads by value.
-        values_behind: The same behind it.
+        values_after: The same after it.
         groups: True if a call reads the rows that are equal to it in the order.
         from_start: True if a call needs a total over all rows before it.
         first_row: True if a call reads the first row of the partition.
     """
 
     rows_before: int = 0
-    rows_behind: int = 0
+    rows_after: int = 0
     values_before: int | None = None
-    values_behind: int | None = None
+    values_after: int | None = None
     groups: bool = False
     from_start: bool = False
     first_row: bool = False
@@ -71,9 +71,9 @@ class Reach:
         """The reach of both."""
         return Reach(
             max(self.rows_before, other.rows_before),
-            max(self.rows_behind, other.rows_behind),
+            max(self.rows_after, other.rows_after),
             _greater(self.values_before, other.values_before),
-            _greater(self.values_behind, other.values_behind),
+            _greater(self.values_after, other.values_after),
             self.groups or other.groups,
             self.from_start or other.from_start,
             self.first_row or other.first_row,
@@ -91,10 +91,10 @@ def reach_of(plan: Window, *, value_order: bool) -> Reach | None:
         return None
     reach = Reach()
     for call in plan.calls:
-        own = _call_reach(call, value_order)
-        if own is None:
+        call_reach = _call_reach(call, value_order)
+        if call_reach is None:
             return None
-        reach = reach.union(own)
+        reach = reach.union(call_reach)
     return reach
 
 
@@ -122,20 +122,21 @@ def _call_reach(call: WindowCall, value_order: bool) -> Reach | None:
             return None
         first_row = reads_first_row(call)
         from_start = function in ("count", "sum", "avg") and not call.distinct
-        # The row before an offset of RANGE can be at any distance.
+        # last_value reads one row near the current row, unless its frame of mode RANGE ends before
+        # that row: the last row that far back can be at any distance.
         is_near = function == "last_value" and (frame.mode == "rows" or frame.end >= 0)
         if not (first_row or from_start or is_near):
             return None
     start = 0 if frame.start is None else frame.start
-    before, behind = max(-start, -frame.end, 0), max(frame.end, start, 0)
+    before, after = max(-start, -frame.end, 0), max(frame.end, start, 0)
     reach = Reach(groups=groups, from_start=from_start, first_row=first_row)
     if frame.mode == "rows":
-        return replace(reach, rows_before=int(before), rows_behind=int(behind))
-    if not before and not behind:
+        return replace(reach, rows_before=int(before), rows_after=int(after))
+    if not before and not after:
         return reach
     if not value_order:
         return None
-    return replace(reach, values_before=int(before), values_behind=int(behind))
+    return replace(reach, values_before=int(before), values_after=int(after))
 
 
 class Segments(NamedTuple):
@@ -146,7 +147,7 @@ class Segments(NamedTuple):
         partition: The number of each segment's partition.
         start: The position of each segment's first row.
         partition_start: The position of the first row of its partition.
-        partition_stop: The position behind its last row.
+        partition_stop: The position after its last row.
         begins_partition: True if the segment begins with its partition.
         ends_partition: True if it ends with its partition.
         low_value: The least value of the order column from which on the segment is complete.
@@ -179,23 +180,25 @@ def find_segments(
         changed: The changed rows, sorted, shape ``(columns, n)``; partition columns are first.
         partition: The number of each changed row's partition.
         prefixes: The partition columns of each changed partition, shape ``(keys, partitions)``.
-        order_columns: The number of sort columns behind the partition columns.
+        order_columns: The number of sort columns after the partition columns.
         reach: What the calls read.
     """
     keys = len(prefixes)
     first, last = ranges.seek(prefixes), ranges.seek(prefixes, after=True)
     low_bound, high_bound = _take(first, partition), _take(last, partition)
-    here, behind = ranges.seek(changed), ranges.seek(changed, after=True)
-    rows = reach.rows_before + reach.rows_behind
-    start, stop = here, behind
+    here, after = ranges.seek(changed), ranges.seek(changed, after=True)
+    # An affected row is up to one reach away from a changed row. It reads rows that are up to the
+    # other reach away from it.
+    rows = reach.rows_before + reach.rows_after
+    start, stop = here, after
     if rows:
         depth = keys + order_columns if reach.groups else None
         start = ranges.neighbour(here, low_bound, rows, depth=depth)
-        stop = ranges.neighbour(behind, high_bound, rows, depth=depth, after=True)
+        stop = ranges.neighbour(after, high_bound, rows, depth=depth, after=True)
     group = changed[: keys + order_columns].copy()
     low_value = high_value = group[-1]
-    if reach.values_before is not None and reach.values_behind is not None:
-        values = reach.values_before + reach.values_behind
+    if reach.values_before is not None and reach.values_after is not None:
+        values = reach.values_before + reach.values_after
         is_null = is_null_key(group[-1])
         low_value = np.where(is_null, low_value, add_saturating(group[-1], -values))
         high_value = np.where(is_null, high_value, add_saturating(group[-1], values))

@@ -12,42 +12,38 @@ from circuits.plan.expressions import Expression
 from circuits.sql.clause import Clause
 from circuits.sql.literals import string_literal
 from circuits.sql.named_functions import (
-    Arguments,
     Builder,
     as_text,
-    count_error,
     fixed,
     named,
 )
 from circuits.sql.spark.operands import (
     INSTANT,
-    is_spark_int,
 )
+from circuits.types.arrow_types import is_nested
 
-__all__ = ["BUILDERS"]
+__all__ = ["BUILDERS", "type_name"]
 
 _NOT_TRUE: Final = string_literal("the condition is not true")
 
 
-def _typeof(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
-    if len(arguments) != 1:
-        raise count_error(clause, node, "1")
-    (value,) = arguments
-    if arrow.is_integer(value.type) and is_spark_int(node.expressions[0], value):
-        return string_literal(
-            _TYPE_NAMES.get(str(value.type), "int") if value.type.bit_width < 64 else "int"
-        )
-    if not isinstance(node.expressions[0], exp.Column | exp.Cast | exp.Literal) and (
-        arrow.is_integer(value.type) or arrow.is_decimal(value.type)
-    ):
-        raise clause.source.unsupported(
-            node, "typeof() of a computation", "take a column, a literal or a CAST"
-        )
-    if arrow.is_decimal(value.type):
-        return string_literal(f"decimal({value.type.precision},{value.type.scale})")
-    if arrow.is_timestamp(value.type):
-        return string_literal("timestamp_ntz" if value.type.tz is None else "timestamp")
-    return string_literal(_TYPE_NAMES.get(str(value.type), str(value.type)))
+def _typeof(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+    return string_literal(type_name(value.type))
+
+
+def type_name(data_type: pa.DataType) -> str:
+    """Return the name data_type a type in Spark, as in ``array<int>``."""
+    if arrow.is_decimal(data_type):
+        return f"decimal({data_type.precision},{data_type.scale})"
+    if arrow.is_timestamp(data_type):
+        return "timestamp_ntz" if data_type.tz is None else "timestamp"
+    if arrow.is_map(data_type):
+        return f"map<{type_name(data_type.key_type)},{type_name(data_type.item_type)}>"
+    if arrow.is_struct(data_type):
+        return f"struct<{','.join(f'{part.name}:{type_name(part.type)}' for part in data_type)}>"
+    if is_nested(data_type):
+        return f"array<{type_name(data_type.value_type)}>"
+    return _TYPE_NAMES.get(str(data_type), str(data_type))
 
 
 _TYPE_NAMES: Final = {
@@ -92,7 +88,7 @@ def _converted(target: pa.DataType) -> Builder:
 
 
 BUILDERS: Final[dict[str, Builder]] = {
-    "typeof": _typeof,
+    "typeof": fixed(1, _typeof),
     "raise_error": named("raise_error"),
     "assert_true": fixed((1, 2), _assert_true),
     "int": _converted(pa.int32()),

@@ -161,9 +161,13 @@ def _date_trunc(clause: Clause, node: exp.Expr, unit: Expression, value: Express
     if name is None:
         return Literal(None, INSTANT)
     (value,) = coerce(clause, node, [value], "m")
-    found = clause.call(node, "date_trunc", string_literal(name), value)
+    truncated = clause.call(node, "date_trunc", string_literal(name), value)
     has_zone = arrow.is_timestamp(value.type) and value.type.tz is None and not is_text(value)
-    return found if has_zone and arrow.is_timestamp(value.type) else _instant(clause, node, found)
+    return (
+        truncated
+        if has_zone and arrow.is_timestamp(value.type)
+        else _instant(clause, node, truncated)
+    )
 
 
 def _truncation(clause: Clause, node: exp.Expr, unit: Expression) -> str | None:
@@ -245,7 +249,7 @@ BUILDERS: Final[dict[str, Builder]] = {
     "date_sub": _date_add("subtract"),
 }
 
-#: Functions with a form that has a unit, which is no value: `circuits.sql.date_units`.
+#: Functions that also have a form with the name of a unit (`circuits.sql.date_units`).
 
 DATE_ADD: Final = _date_add("add")
 

@@ -20,24 +20,25 @@ from circuits.sql.named_functions import (
     fixed,
     named,
 )
+from circuits.sql.spark.arithmetic import promote_texts, read_arithmetic, same_integer
 from circuits.sql.spark.operands import (
-    all_ints,
-    is_spark_int,
+    is_int,
     to_number,
 )
 
-__all__ = ["BUILDERS", "shift"]
+__all__ = ["BUILDERS", "shift", "trying"]
 
 
-def _trying(function: str) -> Builder:
-    """Read ``try_add``...: NULL for an overflow, also of the INT of Spark."""
+def trying(function: str) -> Builder:
+    """Return the reader of ``try_multiply`` and its like: NULL for an overflow."""
 
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         if len(arguments) != 2:
             raise count_error(clause, node, "2")
-        value = clause.call(node, function, *arguments)
-        if all_ints(node, arguments) and arrow.is_integer(value.type):
-            value = clause.call(node, "cast", value, type=pa.int32())
+        if function.endswith("_ansi"):
+            value = clause.call(node, function, *promote_texts(clause, node, *arguments))
+        else:
+            value = read_arithmetic(clause, node, function, *arguments)
         return clause.call(node, "try", value)
 
     return build
@@ -45,8 +46,8 @@ def _trying(function: str) -> Builder:
 
 def _is_nan(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
     """Read ``isnan``, which is false for NULL in Spark."""
-    found = clause.call(node, "is_nan", *coerce(clause, node, [value], "f"))
-    return clause.call(node, "coalesce", found, Literal(False, pa.bool_()))
+    is_nan = clause.call(node, "is_nan", *coerce(clause, node, [value], "f"))
+    return clause.call(node, "coalesce", is_nan, Literal(False, pa.bool_()))
 
 
 def _nanvl(clause: Clause, node: exp.Expr, value: Expression, other: Expression) -> Expression:
@@ -58,8 +59,8 @@ def _logarithm(function: str, domain: str = "null_unless_positive") -> Builder:
     """Read a logarithm, which is NULL outside its domain in Spark."""
 
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
-        made = coerce(clause, node, arguments, "f" * len(arguments))
-        return clause.call(node, function, *(clause.call(node, domain, value) for value in made))
+        numbers = coerce(clause, node, arguments, "f" * len(arguments))
+        return clause.call(node, function, *(clause.call(node, domain, value) for value in numbers))
 
     return build
 
@@ -91,10 +92,10 @@ def _whole(function: str, with_digits: str) -> Builder:
         value = to_number(clause, node, arguments[0])
         if len(arguments) == 2:
             return clause.call(node, with_digits, value, arguments[1])
-        found = clause.call(node, function, value)
-        if arrow.is_floating(found.type):
-            return clause.call(node, "cast", found, type=pa.int64())
-        return found
+        rounded = clause.call(node, function, value)
+        if arrow.is_floating(rounded.type):
+            return clause.call(node, "cast", rounded, type=pa.int64())
+        return rounded
 
     return build
 
@@ -118,27 +119,26 @@ def _shift(function: str) -> Builder:
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         if len(arguments) != 2:
             raise count_error(clause, node, "2")
-        return shift(clause, node, function, node.expressions[0], arguments)
+        return shift(clause, node, function, arguments)
 
     return build
 
 
-def shift(
-    clause: Clause, node: exp.Expr, function: str, first: exp.Expr, arguments: Arguments
-) -> Expression:
+def shift(clause: Clause, node: exp.Expr, function: str, arguments: Arguments) -> Expression:
     """Return a shift of Spark: an INT keeps its 32 bits, and the distance counts modulo 32."""
     value, distance = coerce(clause, node, arguments, "ii")
-    if not is_spark_int(first, value):
+    if not is_int(value):
         return clause.call(node, function, value, distance)
     distance = clause.call(node, "bit_and_of", distance, integer_literal(31))
     if function == "shift_right_unsigned":
         value = clause.call(node, "bit_and_of", value, integer_literal(2**32 - 1))
-    found = clause.call(node, function, value, distance)
+    shifted = clause.call(node, function, value, distance)
     if function == "shift_right":
-        return found
-    low = clause.call(node, "bit_and_of", found, integer_literal(2**32 - 1))
+        return clause.call(node, "cast", shifted, type=pa.int32())
+    low = clause.call(node, "bit_and_of", shifted, integer_literal(2**32 - 1))
     sign = clause.call(node, "bit_xor_of", low, integer_literal(2**31))
-    return clause.call(node, "subtract", sign, integer_literal(2**31))
+    signed = clause.call(node, "subtract", sign, integer_literal(2**31))
+    return clause.call(node, "cast", signed, type=pa.int32())
 
 
 def _bit_count(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
@@ -167,19 +167,16 @@ BUILDERS: Final[dict[str, Builder]] = {
     "log2": _logarithm("log2"),
     "log10": _logarithm("log10"),
     "log1p": _logarithm("log1p", "null_unless_above_minus_one"),
-    "round": _rounded("round", "round_text_half_up"),
-    "bround": _rounded("round_half_even", "round_text_half_even"),
+    "round": same_integer(_rounded("round", "round_text_half_up")),
+    "bround": same_integer(_rounded("round_half_even", "round_text_half_even")),
     "ceil": _whole("ceil", "round_up"),
     "ceiling": _whole("ceil", "round_up"),
     "floor": _whole("floor", "round_down"),
     "mod": _binary("modulo_ansi"),
     "pmod": _binary("positive_modulo"),
     "positive": fixed(1, _positive),
-    "negative": fixed(
-        1,
-        lambda clause, node, value: clause.call(node, "negate", to_number(clause, node, value)),
-    ),
-    "abs": named("abs", kinds="n"),
+    "negative": same_integer(named("negate", kinds="n")),
+    "abs": same_integer(named("abs", kinds="n")),
     "sign": fixed(
         1,
         lambda clause, node, value: clause.call(
@@ -199,11 +196,9 @@ BUILDERS: Final[dict[str, Builder]] = {
     "getbit": fixed(2, _bit_get),
     "nanvl": fixed(2, _nanvl),
     "isnan": fixed(1, _is_nan),
-    "try_add": _trying("add"),
-    "try_subtract": _trying("subtract"),
-    "try_multiply": _trying("multiply"),
-    "try_divide": _trying("divide_ansi"),
-    "try_mod": _trying("modulo_ansi"),
+    "try_multiply": trying("multiply"),
+    "try_divide": trying("divide_ansi"),
+    "try_mod": trying("modulo_ansi"),
     "signum": fixed(
         1,
         lambda clause, node, value: clause.call(

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyarrow import types as arrow
 from sqlglot import exp
 
-from circuits.plan.expressions import Expression, Literal
+from circuits.plan.expressions import Expression
 from circuits.sql.clause import Clause
 from circuits.sql.named_functions import (
     Arguments,
@@ -18,9 +18,8 @@ from circuits.sql.named_functions import (
 
 __all__ = [
     "INSTANT",
-    "all_ints",
     "is_binary",
-    "is_spark_int",
+    "is_int",
     "is_text",
     "refuse_bytes",
     "to_number",
@@ -30,23 +29,9 @@ __all__ = [
 INSTANT: Final = pa.timestamp("us", "UTC")
 
 
-_INT32: Final = range(-(2**31), 2**31)
-
-
-def is_spark_int(node: exp.Expr, value: Expression) -> bool:
-    """Return whether a value is an INT or smaller in Spark; here, integer literals are 64 bits."""
-    while isinstance(node, exp.Paren | exp.Neg):
-        node = node.this
-    if isinstance(node, exp.Literal):
-        return (
-            isinstance(value, Literal) and isinstance(value.value, int) and (value.value in _INT32)
-        )
+def is_int(value: Expression) -> bool:
+    """Return whether a value is an INT or a smaller integer."""
     return bool(arrow.is_integer(value.type) and value.type.bit_width < 64)
-
-
-def all_ints(node: exp.Anonymous, arguments: Arguments) -> bool:
-    """Return whether all arguments of a call are INTs or smaller in Spark."""
-    return all(map(is_spark_int, node.expressions, arguments))
 
 
 def is_binary(value: Expression) -> bool:

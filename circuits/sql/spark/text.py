@@ -1,4 +1,8 @@
-"""Functions of texts and bytes in dialect spark: parts, patterns, encodings, hashes, formats."""
+"""Functions of texts and bytes in dialect spark: parts, patterns, encodings, hashes, formats.
+
+``coerce`` and ``kinds`` take one letter per argument, its kind: ``t`` is a text, ``i`` an integer,
+``y`` a text or bytes (`circuits.types.functions.signatures`).
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,6 @@ from circuits.sql.named_functions import (
 )
 from circuits.sql.spark.operands import (
     is_binary,
-    is_spark_int,
     is_text,
     refuse_bytes,
     to_number,
@@ -34,24 +37,7 @@ from circuits.types.arrow_types import is_nested
 __all__ = ["BUILDERS"]
 
 _HEX: Final = string_literal("hex")
-
-
 _EMPTY: Final = string_literal("")
-
-
-def _hash(function: str) -> Builder:
-    """Read ``hash``: an integer literal is hashed as the INT that it is in Spark."""
-
-    def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
-        typed = [
-            clause.call(node, "cast", value, type=pa.int32())
-            if isinstance(value, Literal) and is_spark_int(part, value)
-            else value
-            for part, value in zip(node.expressions, arguments, strict=True)
-        ]
-        return clause.call(node, function, *typed)
-
-    return build
 
 
 def _hex(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
@@ -116,7 +102,7 @@ def _to_binary(
     return clause.call(node, "from_hex" if name == "hex" else "unbase64", value)
 
 
-def _unordered_replace(
+def _replace(
     clause: Clause,
     node: exp.Expr,
     value: Expression,
@@ -215,6 +201,9 @@ def _unhex_text(clause: Clause, node: exp.Expr, value: Expression) -> Expression
 
 
 BUILDERS: Final[dict[str, Builder]] = {
+    "levenshtein": named("levenshtein"),
+    "url_encode": named("url_encode"),
+    "url_decode": named("url_decode"),
     "ascii": named("code_point"),
     "char": named("latin_character"),
     "chr": named("latin_character"),
@@ -259,7 +248,7 @@ BUILDERS: Final[dict[str, Builder]] = {
     "mask": named("mask"),
     "quote": named("quote"),
     "repeat": named("repeat", kinds="ti"),
-    "replace": fixed((2, 3), _unordered_replace),
+    "replace": fixed((2, 3), _replace),
     "reverse": fixed(1, _reverse),
     "space": named("space"),
     "split_part": named("split_part_checked"),
@@ -274,7 +263,7 @@ BUILDERS: Final[dict[str, Builder]] = {
     "rlike": named("regexp_matches", kinds="tt"),
     "regexp_count": named("regexp_count", kinds="tt"),
     "regexp_extract": named("regexp_extract", defaults=[integer_literal(1)], kinds="tti", least=2),
-    "regexp_instr": named("regexp_position", [0, 1]),
+    "regexp_instr": named("regexp_position", order=[0, 1]),
     "regexp_replace": _regexp_replace,
     "regexp_substr": named("regexp_substring"),
     "try_url_decode": trying(named("url_decode")),
@@ -283,8 +272,8 @@ BUILDERS: Final[dict[str, Builder]] = {
     "sha": named("sha1"),
     "sha2": named("sha2"),
     "crc32": named("crc32"),
-    "hash": _hash("murmur3"),
-    "xxhash64": _hash("xxhash64"),
+    "hash": named("murmur3"),
+    "xxhash64": named("xxhash64"),
     "to_char": fixed(2, _to_char),
     "to_varchar": fixed(2, _to_char),
     "to_number": named("to_number"),

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as arrow
 
-from circuits.plan.expressions import Expression, Literal
+from circuits.types.functions.ansi_arithmetic import adjusted_decimal, ansi_rule, spark_digits
 from circuits.types.functions.argument_rows import fill_rows, row_count
-from circuits.types.functions.arithmetic import arithmetic_rule, as_numbers
+from circuits.types.functions.arithmetic import as_numbers
 from circuits.types.functions.coercion import cast_to
 from circuits.types.functions.division import int_divide, modulo
 from circuits.types.functions.function import (
@@ -29,18 +29,10 @@ from circuits.types.functions.function import (
     TypedArguments,
     Values,
 )
-from circuits.types.functions.type_rules import digits_of
 
 __all__ = ["FUNCTIONS"]
 
-_MAX_DIGITS, _MIN_SCALE = 38, 6
-
-
-def _digits(argument: Expression) -> tuple[int, int]:
-    if isinstance(argument, Literal) and arrow.is_integer(argument.type):
-        return len(str(abs(argument.value or 0))), 0
-    precision, scale = digits_of(argument.type)
-    return (20 if arrow.is_integer(argument.type) and precision == 19 else precision), scale
+_MIN_SCALE = 6
 
 
 def _divide_rule(
@@ -50,18 +42,16 @@ def _divide_rule(
     has_decimals = any(arrow.is_decimal(argument.type) for argument in operands)
     if not has_decimals or any(arrow.is_floating(argument.type) for argument in operands):
         return tuple(cast_to(argument, pa.float64()) for argument in operands), pa.float64()
-    (precision, scale), (other_precision, other_scale) = (_digits(operand) for operand in operands)
+    (precision, scale), (other_precision, other_scale) = (
+        spark_digits(operand) for operand in operands
+    )
     target_scale = max(_MIN_SCALE, scale + other_precision + 1)
     integer_digits = precision - scale + other_scale
-    target_precision = integer_digits + target_scale
-    if target_precision > _MAX_DIGITS:
-        target_scale = max(_MAX_DIGITS - integer_digits, min(target_scale, _MIN_SCALE))
-        target_precision = _MAX_DIGITS
     left, right = operands
     return (
         cast_to(left, pa.decimal128(min(precision, 38), scale)),
         cast_to(right, pa.decimal128(min(other_precision, 38), other_scale)),
-    ), pa.decimal128(target_precision, target_scale)
+    ), adjusted_decimal(integer_digits + target_scale, target_scale)
 
 
 def _zero(data_type: pa.DataType) -> pa.Scalar:
@@ -152,13 +142,13 @@ FUNCTIONS = (
     Function(
         "modulo_ansi",
         "the remainder of a / b with the sign of a; an error where b is 0",
-        arithmetic_rule,
+        ansi_rule,
         _checked(modulo),
     ),
     Function(
         "positive_modulo",
         "the remainder of a / b that is not negative for b > 0; an error where b is 0",
-        arithmetic_rule,
+        ansi_rule,
         _positive_modulo,
     ),
 )

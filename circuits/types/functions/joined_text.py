@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +35,9 @@ def _join(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         lengths.append(len(parts) * byte_lengths(separator, rows))
         check_lengths(np.sum(lengths, axis=0))
     parts = [pc.cast(part, result_type) for part in parts]
+    # Arrow leaves out a row whose parts are all NULL, so such a row gets an empty first part.
+    has_no_part = reduce(pc.and_, map(pc.is_null, parts))
+    parts[0] = pc.if_else(has_no_part, pa.scalar("", result_type), parts[0])
     return pc.binary_join_element_wise(
         *parts, pc.cast(separator, result_type), null_handling="skip"
     )

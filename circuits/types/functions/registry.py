@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from circuits.types.functions import (
+    ansi_arithmetic,
     ansi_division,
     arithmetic,
     bits,
@@ -26,6 +27,7 @@ from circuits.types.functions import (
     json_texts,
     lambdas,
     like_patterns,
+    list_builders,
     lists,
     logic,
     mathematics,
@@ -47,6 +49,7 @@ _FAMILIES = (
     logic,
     comparison,
     like_patterns,
+    ansi_arithmetic,
     ansi_division,
     failures,
     joined_text,
@@ -74,6 +77,7 @@ _FAMILIES = (
     text_search,
     trigonometry,
     time_buckets,
+    list_builders,
     lists,
     lambdas,
     structs_and_maps,

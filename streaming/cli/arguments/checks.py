@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +27,12 @@ from streaming.cli.arguments.sink import (
     check_places,
 )
 from streaming.cli.arguments.source import SourceArgument
-from streaming.cli.arguments.views import compile_query, without_weight
+from streaming.cli.arguments.views import (
+    DUCKDB,
+    compile_query,
+    dialect_of,
+    without_weight,
+)
 from streaming.cli.command import error_message
 from streaming.cli.state_inspection import writer_of
 from streaming.cli.terminal.display import plural
@@ -43,6 +49,7 @@ from streaming.sources.change_feeds.change_order import missing_order_warning
 from streaming.state.directory_identity import read_identity
 from streaming.state.manifest import MANIFESTS, Manifest, parse_manifest_name
 from streaming.state.open_files import open_files
+from streaming.state.view_definitions import check_definition
 from streaming.targets.folder_checks import check_writable
 from streaming.targets.target import CheckedTarget, ViewDelta
 
@@ -124,6 +131,8 @@ def check_views(
     formula: str,
     cells: int | None,
     is_complete: bool = True,
+    dialect: str = DUCKDB,
+    functions: str | None = None,
 ) -> Circuit | None:
     """Check sources, query and sinks, as far as that is possible without Spark.
 
@@ -135,6 +144,8 @@ def check_views(
         formula: The delta formula of the joins.
         cells: The number of cells on Spark's executors; None to run in one process.
         is_complete: True if all sources and sinks could be parsed; else the query is not compiled.
+        dialect: The SQL dialect of the query.
+        functions: The value of ``--functions``.
 
     Returns:
         A circuit of the views without state. None if only Spark knows the columns of a source, or
@@ -177,14 +188,23 @@ def check_views(
         for name, source in sources.items():
             if (input_options := source.input_options()) is not None:
                 options[name] = input_options
-        circuit = compile_query(query, columns, input_options=options, formula=formula)
+        compile_views = partial(
+            compile_query,
+            query,
+            columns,
+            dialect=dialect,
+            functions=functions,
+            input_options=options,
+            formula=formula,
+        )
+        circuit = compile_views()
         views = materialized_views(assign_sinks(sinks, circuit))
         if views:  # compile again, since the state of a circuit depends on its materialized views
-            circuit = compile_query(
-                query, columns, input_options=options, formula=formula, materialize=views
-            )
+            circuit = compile_views(materialize=views)
         names = ", ".join(circuit.outputs)
         checks.passed.append(("query", f"{plural(len(circuit.outputs), 'view')}: {names}"))
+        if dialect_of(circuit) is not None:
+            checks.passed.append(("SQL dialect", dialect))
     if circuit is not None:
         with checks.check():
             _check_outputs(assign_sinks(sinks, circuit), circuit, sources, cells)
@@ -285,11 +305,14 @@ def check_free(state: Path, circuit: Circuit, label: str = "--state") -> str | N
         The id of the directory; None if it has none yet.
 
     Raises:
-        StateMismatchError: The directory belongs to other views.
+        StateMismatchError: The directory belongs to other views, another dialect or other
+            declarations of functions.
         StateDamagedError: The file with the identity of the views is damaged.
         StateLockedError: Another process writes to the directory.
     """
-    identity = read_identity(open_files(str(state)), circuit)
+    files = open_files(str(state))
+    check_definition(files, circuit.spec)
+    identity = read_identity(files, circuit)
     writer = writer_of(state)
     if writer is not None:
         raise StateLockedError(

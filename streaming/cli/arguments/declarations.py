@@ -11,7 +11,9 @@ from streaming.cli.arguments.options import (
     FORMULAS,
     PAGE_PORT,
     Debug,
+    Dialect,
     FormulaName,
+    Functions,
     Host,
     Json,
     MaxSeconds,
@@ -36,6 +38,7 @@ from streaming.cli.command import implemented_in
 __all__ = ["bench", "explain", "inspect", "profile", "replay", "rescale", "run"]
 
 COLLAPSED: Final = "collapsed"
+DUCKDB: Final = "duckdb"
 TRIANGLES: Final = "triangles(a, b, c) :- e(a, b), e(b, c), e(a, c)."
 
 
@@ -102,6 +105,8 @@ def run(
             metavar="N", min=1, help="Run the views in this number of cells on Spark's executors."
         ),
     ] = None,
+    dialect: Dialect = DUCKDB,
+    functions: Functions = None,
     formula: FormulaName = COLLAPSED,
     threads: Threads = 1,
     max_step_rows: MaxStepRows = None,
@@ -172,6 +177,8 @@ def replay(
     pause: Annotated[
         float, typer.Option(metavar="SECONDS", min=0, help="Wait after each step, to watch it.")
     ] = 0.0,
+    dialect: Dialect = DUCKDB,
+    functions: Functions = None,
     formula: FormulaName = COLLAPSED,
     threads: Threads = 1,
     max_step_rows: MaxStepRows = None,
@@ -212,6 +219,8 @@ def explain(
         ),
     ] = False,
     format: Annotated[str, typer.Option(metavar="NAME", help="text or mermaid.")] = "text",
+    dialect: Dialect = DUCKDB,
+    functions: Functions = None,
     formula: FormulaName = COLLAPSED,
     json: Json = False,
     debug: Debug = False,
@@ -256,6 +265,7 @@ def rescale(
     embedded: Annotated[
         bool, typer.Option("--embedded", help="Embed the state in one process.")
     ] = False,
+    functions: Functions = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -270,6 +280,8 @@ def profile(
     skew: Skew = 0.5,
     batch: StepRows = 1_000,
     steps: StepCount = 20,
+    dialect: Dialect = DUCKDB,
+    functions: Functions = None,
     formula: FormulaName = COLLAPSED,
     threads: Threads = 1,
     write: Annotated[
@@ -309,6 +321,8 @@ def bench(
             help=f"One of {', '.join(FORMULAS)}, or a file of terms; repeatable. By default all.",
         ),
     ] = None,
+    dialect: Dialect = DUCKDB,
+    functions: Functions = None,
     steps: StepCount = 20,
     precision: Annotated[
         float,

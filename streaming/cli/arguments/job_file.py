@@ -39,7 +39,8 @@ inputs.NAME     ``path``, ``format``, ``schema``, ``select``, ``feed``, ``keys``
                 ``options``; as the option ``--source``
 outputs         ``view``, ``target``, ``path``, ``dsn``, ``table``, ``mode``, ``keys``,
                 ``retry_attempts``, ``retry_seconds``; as the option ``--sink``
-run             ``once``, ``every``, ``bad_rows``, ``cells``, ``formula``, ``threads``, ``memory``
+run             ``once``, ``every``, ``bad_rows``, ``cells``, ``dialect``, ``functions``,
+                ``formula``, ``threads``, ``memory``
 state           ``path``, ``mode``; as ``--state`` and ``--state-mode``
 limits          ``max_step_rows``, ``max_step_bytes``, ``max_seconds``
 ui              ``enabled``, ``port``, ``host``, ``token_file``
@@ -274,6 +275,12 @@ class _Table:
         text = self.text(key)
         return text if not text or "://" in text else str(self._file.parent / text)
 
+    def functions(self, key: str) -> str | None:
+        """Read the name of functions; a file is relative to the folder of the job file."""
+        text = self.text(key)
+        is_file = text is not None and text.rpartition(":")[0].endswith(".py")
+        return str(self._file.parent / text) if text is not None and is_file else text
+
     def file(self, key: str) -> Path | None:
         """Read the path of a local file or folder."""
         text = self.path(key)
@@ -390,6 +397,8 @@ OPTIONS: Final[Mapping[str, Mapping[str, tuple[str, _Reader]]]] = {
         "every": ("every", _Table.text),
         "bad_rows": ("bad_rows", _Table.text),
         "cells": ("cells", partial(_Table.integer, minimum=1)),
+        "dialect": ("dialect", _Table.text),
+        "functions": ("functions", _Table.functions),
         "formula": ("formula", _Table.text),
         "threads": ("threads", partial(_Table.integer, minimum=1)),
         "memory": ("memory", _Table.text),

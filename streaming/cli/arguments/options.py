@@ -12,7 +12,9 @@ __all__ = [
     "FORMULAS",
     "PAGE_PORT",
     "Debug",
+    "Dialect",
     "FormulaName",
+    "Functions",
     "Host",
     "Json",
     "MaxSeconds",
@@ -54,6 +56,22 @@ QueryText: TypeAlias = Annotated[
 ]
 FormulaName: TypeAlias = Annotated[
     str, typer.Option(metavar="NAME", help=f"Delta formula: {', '.join(FORMULAS)}.")
+]
+Dialect: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="SQL dialect of the query: duckdb, spark, or another one of sqlglot, which then has "
+        "the semantics of DuckDB.",
+    ),
+]
+Functions: TypeAlias = Annotated[
+    str | None,
+    optional(
+        metavar="MODULE:NAME",
+        help="User-defined functions: a module or FILE.py of Python, and the name of a dict of "
+        "functions in it.",
+    ),
 ]
 Threads: TypeAlias = Annotated[
     int, typer.Option(metavar="N", min=1, help="Number of threads of the joins.")

@@ -15,7 +15,7 @@ from streaming.cli.arguments.checks import Checks
 from streaming.cli.arguments.job_file import Job, is_job_file, read_job
 from streaming.cli.arguments.sink import SinkArgument
 from streaming.cli.arguments.source import SourceArgument, parse_sources
-from streaming.cli.arguments.views import declarations_of, with_declarations
+from streaming.cli.arguments.views import DUCKDB, declarations_of, with_declarations
 
 __all__ = ["RunOptions"]
 
@@ -56,6 +56,8 @@ class RunOptions:
     log_format: str
     json: bool
     labels: Mapping[str, str] = field(default_factory=dict)
+    dialect: str = DUCKDB
+    functions: str | None = None
 
     @classmethod
     def of(
@@ -82,13 +84,16 @@ class RunOptions:
             EventsError: The job file cannot be read, or is not TOML.
         """
         job = read_job(Path(query), checks) if is_job_file(query) else Job(query)
+        from_file = {name: value for name, value in job.options.items() if name not in explicit}
+        labels = {name: label for name, label in job.labels.items() if name in from_file}
+        merged = {**other_options, **from_file}
         sources, sinks = dict(job.sources), list(job.sinks)
         if source or not (sources or checks.problems):
             with checks.check():
                 sources |= parse_sources(list(source))
         if job.query and not checks.problems:
             with checks.check():
-                declarations = declarations_of(job.query)
+                declarations = declarations_of(job.query, merged.get("dialect") or DUCKDB)
                 sources = with_declarations(sources, declarations)
                 checks.warnings += declarations.notices
         if sink:
@@ -96,9 +101,7 @@ class RunOptions:
         for text in sink:
             with checks.check():
                 sinks.append(SinkArgument.parse(text))
-        from_file = {name: value for name, value in job.options.items() if name not in explicit}
-        labels = {name: label for name, label in job.labels.items() if name in from_file}
-        return cls(job.query, sources, sinks, **{**other_options, **from_file}, labels=labels)
+        return cls(job.query, sources, sinks, **merged, labels=labels)
 
     def label(self, option: str) -> str:
         """Return the name of an option in messages: its key in the job file, or ``--option``."""

@@ -20,17 +20,21 @@ from circuits.schema import WEIGHT
 from circuits.sql import Declarations, declared_by
 from dbsp_wcoj import Formula
 from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
+from streaming.cli.arguments.functions import load_functions
 from streaming.cli.arguments.query_text import read_query, view_name
 from streaming.cli.arguments.source import SourceArgument
 
 __all__ = [
+    "DUCKDB",
     "compile_query",
     "declarations_of",
+    "dialect_of",
     "view_name",
     "with_declarations",
     "without_weight",
 ]
 
+DUCKDB: Final = "duckdb"
 PARTS_PER_THREAD: Final = 16
 
 
@@ -38,6 +42,8 @@ def compile_query(
     query: str,
     schemas: Mapping[str, pa.Schema],
     *,
+    dialect: str = DUCKDB,
+    functions: str | None = None,
     formula: str = str(Formula.collapsed),
     executor: Executor | None = None,
     threads: int = 1,
@@ -48,8 +54,10 @@ def compile_query(
 ) -> Circuit:
     """Compile a query, or the file that it names; a plain SELECT becomes a view named as the file.
 
+    The options are those of `circuits.compile_sql`; ``functions`` is the value of ``--functions``.
+
     Raises:
-        EventsError: The file cannot be read, or is not a query.
+        EventsError: The file cannot be read or is not a query, or functions cannot be loaded.
         DbspWcojError: The query cannot be compiled.
     """
     parsed = read_query(query)
@@ -62,15 +70,28 @@ def compile_query(
         "input_options": input_options,
         "outputs": outputs,
         "limits": limits,
+        "functions": load_functions(functions),
     }
     if parsed.is_sql:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SqlNotice)  # the commands report `declarations_of`
-            return compile_sql(parsed.text, schemas, name=parsed.name, **options)  # type: ignore[arg-type]
+            return compile_sql(
+                parsed.text,
+                schemas,
+                name=parsed.name,
+                dialect=dialect,
+                **options,  # type: ignore[arg-type]
+            )
     return compile_datalog(parsed.text, schemas, **options)  # type: ignore[arg-type]
 
 
-def declarations_of(query: str) -> Declarations:
+def dialect_of(circuit: Circuit) -> str | None:
+    """Return the SQL dialect of the views; None if they are not in SQL."""
+    source = circuit.spec.source
+    return source.dialect if source is not None and source.language == "sql" else None
+
+
+def declarations_of(query: str, dialect: str = DUCKDB) -> Declarations:
     """Return the tables that a query declares, and the notices about their parts.
 
     Raises:
@@ -78,7 +99,7 @@ def declarations_of(query: str) -> Declarations:
         SqlError: The text is not valid SQL, or a declaration is not.
     """
     parsed = read_query(query)
-    return declared_by(parsed.text) if parsed.is_sql else Declarations()
+    return declared_by(parsed.text, dialect) if parsed.is_sql else Declarations()
 
 
 def with_declarations(
@@ -86,7 +107,7 @@ def with_declarations(
 ) -> dict[str, SourceArgument]:
     """Return the sources with the columns and the primary keys that the query declares."""
     tables = {name.casefold(): table for name, table in declarations.inputs.items()}
-    found = {}
+    declared_sources = {}
     for name, source in sources.items():
         table = tables.get(name.casefold())
         if table is not None:
@@ -100,8 +121,8 @@ def with_declarations(
                 keys=source.keys or table.keys,
                 settings=settings,
             )
-        found[name] = source
-    return found
+        declared_sources[name] = source
+    return declared_sources
 
 
 def without_weight(schema: pa.Schema) -> pa.Schema:

@@ -28,7 +28,7 @@ from circuits import Circuit
 from dbsp_wcoj import CustomFormula, Formula, FormulaError
 from streaming.cli.arguments.query_text import read_query
 from streaming.cli.arguments.source import parse_sources
-from streaming.cli.arguments.views import compile_query
+from streaming.cli.arguments.views import compile_query, dialect_of
 from streaming.cli.benchmark.plot import check_plot, draw
 from streaming.cli.benchmark.repetition import Measurement, RepetitionLimits, Stop, repeat
 from streaming.cli.benchmark.report import (
@@ -77,6 +77,8 @@ def bench(
     skew: float,
     batch: list[int] | None,
     formula: list[str] | None,
+    dialect: str,
+    functions: str | None,
     steps: int,
     precision: float,
     max_repetitions: int,
@@ -96,7 +98,8 @@ def bench(
     step_plan = _plan_steps(tables, batch, steps, seed)
     schemas = {name: table.schema for name, table in tables.items()}
     circuits = {
-        name: compile_query(query, schemas, formula=text) for name, text in formulas.items()
+        name: compile_query(query, schemas, dialect=dialect, functions=functions, formula=text)
+        for name, text in formulas.items()
     }
     for name, circuit in circuits.items():
         if formulas[name] not in ALL_FORMULAS:
@@ -110,6 +113,7 @@ def bench(
     document = add_environment(
         {
             "query": read_query(query).text,
+            "dialect": dialect_of(next(iter(circuits.values()))),
             "inputs": _describe_inputs(source or [], tables, rows, skew),
             "seed": seed,
             "precision": limits.precision,

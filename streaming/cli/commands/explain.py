@@ -14,11 +14,13 @@ from rich.text import Text
 
 from circuits import Circuit, Schema
 from circuits.sql import find_obstacles
+from streaming.cli.arguments.functions import load_functions
 from streaming.cli.arguments.query_text import read_query
 from streaming.cli.arguments.source import SourceArgument, parse_sources, read_rows
 from streaming.cli.arguments.views import (
     compile_query,
     declarations_of,
+    dialect_of,
     with_declarations,
     without_weight,
 )
@@ -44,6 +46,8 @@ def explain(
     analyze: bool,
     check: bool,
     format: str,
+    dialect: str,
+    functions: str | None,
     formula: str,
     json: bool,
 ) -> None:
@@ -52,9 +56,9 @@ def explain(
         raise EventsError(f"--format {format!r} must be one of {', '.join(FORMATS)}")
     sources = parse_sources(source) if source else {}
     if check:
-        _show_obstacles(query, sources, json=json)
+        _show_obstacles(query, sources, dialect, functions, json=json)
         return
-    declarations = declarations_of(query)
+    declarations = declarations_of(query, dialect)
     for notice in declarations.notices:
         console(stderr=True).print(f"note: {notice}", style="note", markup=False, soft_wrap=True)
     sources = with_declarations(sources, declarations)
@@ -63,6 +67,8 @@ def explain(
     circuit = compile_query(
         query,
         schemas,
+        dialect=dialect,
+        functions=functions,
         formula=formula,
         input_options={
             name: options for name, options in input_options.items() if options is not None
@@ -79,9 +85,18 @@ def explain(
     else:
         text = circuit.explain()
         console().print(_style(text if analyze else _UNMEASURED.sub("", text)), soft_wrap=True)
+        if dialect_of(circuit) is not None:
+            console().print(f"\nSQL dialect: {dialect}", style="note")
 
 
-def _show_obstacles(query: str, sources: Mapping[str, SourceArgument], *, json: bool) -> None:
+def _show_obstacles(
+    query: str,
+    sources: Mapping[str, SourceArgument],
+    dialect: str,
+    functions: str | None,
+    *,
+    json: bool,
+) -> None:
     """Print every obstacle of a text in SQL; the exit status is 1 if there is one."""
     parsed = read_query(query)
     if not parsed.is_sql:
@@ -89,9 +104,15 @@ def _show_obstacles(query: str, sources: Mapping[str, SourceArgument], *, json: 
     relations = {
         name: Schema.of(name, _schema(relation)).fields for name, relation in sources.items()
     }
-    obstacles = find_obstacles(parsed.text, relations, name=parsed.name)
+    obstacles = find_obstacles(
+        parsed.text,
+        relations,
+        name=parsed.name,
+        dialect=dialect,
+        functions=load_functions(functions),
+    )
     if json:
-        print_json({"obstacles": [asdict(obstacle) for obstacle in obstacles]})
+        print_json({"dialect": dialect, "obstacles": [asdict(obstacle) for obstacle in obstacles]})
     else:
         for obstacle in obstacles:
             place = f"line {obstacle.line}, column {obstacle.column}, {obstacle.statement}:"
@@ -99,7 +120,9 @@ def _show_obstacles(query: str, sources: Mapping[str, SourceArgument], *, json: 
             text.stylize("name", 0, len(place))
             console().print(text, soft_wrap=True)
         places = plural(len(obstacles), "obstacle") if obstacles else "no obstacle"
-        console().print(places, style="error" if obstacles else "good")
+        console().print(
+            f"{places} in SQL dialect {dialect}", style="error" if obstacles else "good"
+        )
     if obstacles:
         raise typer.Exit(FAILED)
 
@@ -126,7 +149,12 @@ def _to_json(circuit: Circuit) -> dict[str, Any]:
     for number, operator in enumerate(operators):
         operator["reads"] = [boxes[start]["name"] for start, end in lines if end == number]
     views = {box["name"]: boxes[box["operator"]]["name"] for box in boxes if box["kind"] == "view"}
-    return {"operators": operators, "views": views, "text": circuit.explain()}
+    return {
+        "dialect": dialect_of(circuit),
+        "operators": operators,
+        "views": views,
+        "text": circuit.explain(),
+    }
 
 
 def _style(text: str) -> Text:

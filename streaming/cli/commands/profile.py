@@ -13,7 +13,7 @@ from rich.console import Console
 
 from circuits import Circuit
 from streaming.cli.arguments.source import parse_sources, read_plain_rows
-from streaming.cli.arguments.views import compile_query
+from streaming.cli.arguments.views import compile_query, dialect_of
 from streaming.cli.profiling.measure import measure
 from streaming.cli.profiling.rows import generate_graph, split_stream
 from streaming.cli.profiling.tables import as_json, show
@@ -33,6 +33,8 @@ def profile(
     skew: float,
     batch: int,
     steps: int,
+    dialect: str,
+    functions: str | None,
     formula: str,
     threads: int,
     write: bool,
@@ -47,7 +49,17 @@ def profile(
         schemas = {name: table.schema for name, table in tables.items()}
         stream = split_stream(tables, batch=batch, steps=steps, seed=seed)
         executor = stack.enter_context(ThreadPoolExecutor(threads)) if threads > 1 else None
-        circuit = compile_query(query, schemas, formula=formula, executor=executor, threads=threads)
+        circuit = compile_query(
+            query,
+            schemas,
+            dialect=dialect,
+            functions=functions,
+            formula=formula,
+            executor=executor,
+            threads=threads,
+        )
+        if dialect_of(circuit) is not None and not json:
+            progress.print(f"SQL dialect: {dialect}")
         store = None
         if write or state_dir is not None:
             folder = state_dir or Path(stack.enter_context(tempfile.TemporaryDirectory()))

@@ -22,7 +22,7 @@ from dbsp_wcoj import DbspWcojError
 from streaming.cli.arguments.changes_file import RELATION, ChangesFile, relation_of_file
 from streaming.cli.arguments.limits import parse_limits
 from streaming.cli.arguments.source import SourceArgument, read_rows
-from streaming.cli.arguments.views import compile_query, view_name
+from streaming.cli.arguments.views import compile_query, dialect_of, view_name
 from streaming.cli.terminal.display import (
     amount,
     console,
@@ -33,7 +33,7 @@ from streaming.cli.terminal.display import (
     prepare_kernels,
     print_json,
 )
-from streaming.cli.terminal.page import announce
+from streaming.cli.terminal.page import announce, page_title
 from streaming.errors import EventsError, FailedError
 from streaming.sink.metrics import BatchMetrics
 from streaming.sink.observer import Published
@@ -57,6 +57,8 @@ def replay(
     batch: int,
     output: Path | None,
     pause: float,
+    dialect: str,
+    functions: str | None,
     formula: str,
     threads: int,
     max_step_rows: int | None,
@@ -83,6 +85,8 @@ def replay(
             circuit = compile_query(
                 query,
                 changes.relations,
+                dialect=dialect,
+                functions=functions,
                 formula=formula,
                 executor=executor,
                 threads=threads,
@@ -99,7 +103,8 @@ def replay(
             raise
         page = None
         if ui:
-            name, token = view_name(query), find_token(ui_token_file)
+            name = page_title(view_name(query), dialect_of(circuit))
+            token = find_token(ui_token_file)
             secret = None if token is None else token.value
             page = stack.enter_context(
                 Page(circuit, name=name, host=ui_host, port=ui_port, token=secret)
@@ -118,8 +123,10 @@ def replay(
             for view in circuit.outputs:
                 pq.write_table(circuit.views[view], output / f"{view}.parquet")
         if json:
-            print_json(run.to_json())
+            print_json({"dialect": dialect_of(circuit), **run.to_json()})
         else:
+            if dialect_of(circuit) is not None:
+                console().print(f"SQL dialect: {dialect}", style="note")
             _show(run, console())
         if page is not None:
             page.end("all changes are replayed")

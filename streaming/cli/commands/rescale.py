@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from streaming.cli.arguments.functions import load_functions
 from streaming.cli.terminal.display import amount, console, print_json, size
 from streaming.distributed.rescaling import RescaleResult, rescale_state
 from streaming.errors import StreamingError
@@ -16,11 +17,14 @@ from streaming.state.open_files import open_files
 __all__ = ["rescale"]
 
 
-def rescale(*, state_dir: str, cells: int | None, embedded: bool, json: bool) -> None:
+def rescale(
+    *, state_dir: str, cells: int | None, embedded: bool, functions: str | None, json: bool
+) -> None:
     """Convert the state of a stopped query to another number of cells, or to one process."""
     if embedded == (cells is not None):
         raise StreamingError("give either --cells with a number, or --embedded")
-    result = rescale_state(open_files(state_dir), cells=cells)
+    loaded = load_functions(functions)
+    result = rescale_state(open_files(state_dir), cells=cells, functions=loaded)
     if json:
         print_json(asdict(result))
     else:

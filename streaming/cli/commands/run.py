@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,12 +39,12 @@ from streaming.cli.arguments.frames import merge_streams, read_stream, relation_
 from streaming.cli.arguments.limits import parse_limits
 from streaming.cli.arguments.run_options import RunOptions
 from streaming.cli.arguments.sink import assign_sinks, build_outputs
-from streaming.cli.arguments.views import compile_query, view_name
+from streaming.cli.arguments.views import compile_query, dialect_of, view_name
 from streaming.cli.streaming_query import parse_interval, run_query, signals_deferred
 from streaming.cli.terminal.dashboard import Dashboard
 from streaming.cli.terminal.display import console, prepare_kernels, print_json
 from streaming.cli.terminal.logs import Logs, check_format
-from streaming.cli.terminal.page import announce
+from streaming.cli.terminal.page import announce, page_title
 from streaming.errors import StateError
 from streaming.java import find_java
 from streaming.redacted import redacted
@@ -158,6 +159,8 @@ def _check(options: RunOptions, checks: Checks) -> _Settings:
         formula=options.formula,
         cells=options.cells,
         is_complete=is_complete,
+        dialect=options.dialect,
+        functions=options.functions,
     )
     state_id, newest = "", -1
     if options.state is not None:
@@ -199,6 +202,9 @@ def _run(options: RunOptions, settings: _Settings, logs: Logs, stack: ExitStack)
     circuit = _compile(options, settings, schemas, stack)
     if state is not None:
         check_free(state, circuit, options.label("state"))
+    dialect = dialect_of(circuit)
+    if dialect is not None:
+        log.info("SQL dialect: %s", dialect)
     stream, stream_options = merge_streams(options.sources, frames, schemas)
     sinks = assign_sinks(options.sinks, circuit)
     outputs = build_outputs(sinks, json=options.json)
@@ -218,7 +224,7 @@ def _run(options: RunOptions, settings: _Settings, logs: Logs, stack: ExitStack)
     if options.ui:
         page = serve(
             view_sink,
-            name=name,
+            name=page_title(name, dialect),
             host=options.ui_host,
             port=options.ui_port,
             token=settings.secret,
@@ -279,10 +285,15 @@ def _compile(
     threads = options.threads
     executor = stack.enter_context(ThreadPoolExecutor(threads)) if threads > 1 else None
     input_options = {name: source.input_options() for name, source in options.sources.items()}
-    sinks = assign_sinks(options.sinks, compile_query(options.query, schemas))
-    return compile_query(
+    compile_views = partial(
+        compile_query,
         options.query,
         schemas,
+        dialect=options.dialect,
+        functions=options.functions,
+    )
+    sinks = assign_sinks(options.sinks, compile_views())
+    return compile_views(
         formula=options.formula,
         executor=executor,
         threads=threads,

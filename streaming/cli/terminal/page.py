@@ -8,7 +8,7 @@ from rich.text import Text
 from streaming.ui.access import Token
 from streaming.ui.page import Page
 
-__all__ = ["announce"]
+__all__ = ["announce", "page_title"]
 
 
 def announce(console: Console, page: Page, token: Token | None) -> None:
@@ -19,3 +19,12 @@ def announce(console: Console, page: Page, token: Token | None) -> None:
             Text.assemble("Sign in there with the token in ", (token.origin, "name")),
             soft_wrap=True,
         )
+
+
+def page_title(name: str, dialect: str | None) -> str:
+    """Return the title of a page: the name of the views, and the dialect if they are in SQL.
+
+    >>> page_title("rings", "spark"), page_title("rings", None)
+    ('rings (SQL dialect spark)', 'rings')
+    """
+    return name if dialect is None else f"{name} (SQL dialect {dialect})"

@@ -17,7 +17,8 @@ import pyarrow as pa
 import pytest
 
 from circuits import compile_sql
-from circuits.errors import SqlError
+from circuits.errors import EvaluationError, SqlError, UnsupportedSqlError
+from circuits.sql.named_functions import merge_tables
 
 SCHEMA = pa.schema(
     [
@@ -170,3 +171,82 @@ def test_division_by_zero_fails_in_dialect_spark(text):
     circuit = compile_sql(f"SELECT {text} AS n FROM t", {"t": SCHEMA}, dialect="spark")
     with pytest.raises(Exception, match="division by zero"):
         circuit.step({"t": table(ROWS[1:2])})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "CAST(k AS INT) + 2147483647",
+            "CAST(k AS SMALLINT) * 32767S * 2S",
+            "-CAST(k AS TINYINT) - 127Y",
+        ),
+        *("abs(-2147483646 - CAST(k AS INT))", "CAST(k AS BIGINT) + 9223372036854775807"),
+    ],
+)
+def test_an_integer_that_does_not_fit_its_type_fails_in_dialect_spark(text):
+    circuit = compile_sql(f"SELECT {text} AS n FROM t", {"t": SCHEMA}, dialect="spark")
+    circuit.step({"t": table(ROWS[:1])})
+    with pytest.raises(EvaluationError):
+        circuit.step({"t": table(ROWS[2:3])})
+
+
+@pytest.mark.parametrize(
+    ("text", "type_"),
+    [
+        ("1", pa.int32()),
+        ("-2147483648", pa.int32()),
+        ("2147483648", pa.int64()),
+        ("9223372036854775808", pa.decimal128(19, 0)),
+        ("1L + 1", pa.int64()),
+        ("1S + 1Y", pa.int16()),
+        ("length(s)", pa.int32()),
+        ("year(d)", pa.int32()),
+        ("m + 1", pa.decimal128(10, 2)),
+        ("m * m", pa.decimal128(19, 4)),
+        ("m % 7", pa.decimal128(3, 2)),
+        ("i * m", pa.decimal128(30, 2)),
+        ("0.5", pa.decimal128(1, 1)),
+        ("CAST(m AS DECIMAL(38, 10)) * CAST(m AS DECIMAL(38, 10))", pa.decimal128(38, 6)),
+        ("CAST(f AS FLOAT) + CAST(f AS FLOAT)", pa.float32()),
+        ("CAST(f AS FLOAT) + 1", pa.float64()),
+        ("'2' + 1", pa.int64()),
+        ("'2.5' * f", pa.float64()),
+        ("1 << 2", pa.int32()),
+        ("~1S", pa.int16()),
+        ("round(7, -1)", pa.int32()),
+    ],
+)
+def test_a_number_has_the_type_that_spark_gives_it(text, type_):
+    circuit = compile_sql(f"SELECT {text} AS n FROM t", {"t": SCHEMA}, dialect="spark")
+    assert circuit.step({"t": table(ROWS[:1])})["view"].schema.field("n").type == type_
+
+
+def test_a_name_has_one_reader_in_a_dialect():
+    with pytest.raises(ValueError, match=r"two readers of \{'len'\}"):
+        merge_tables({"len": 1, "size": 2}, {"len": 3})
+
+
+@pytest.mark.parametrize("function", ["epoch_ms(1)", "to_hours(i)", "strlen(s)"])
+def test_a_function_of_duckdb_does_not_exist_in_dialect_spark(function):
+    compile_sql(f"SELECT {function} AS x FROM t", {"t": SCHEMA})
+    with pytest.raises(UnsupportedSqlError, match=function.split("(")[0]):
+        compile_sql(f"SELECT {function} AS x FROM t", {"t": SCHEMA}, dialect="spark")
+
+
+@pytest.mark.parametrize(
+    ("query", "call"),
+    [
+        (
+            "SELECT * FROM range(DATE '2020-01-01', DATE '2020-01-05', INTERVAL '1 day')",
+            "range(date",
+        ),
+        ("SELECT * FROM generate_series(1, 'a')", "generate_series(int64, string)"),
+        ("SELECT strpos(i, 1) AS x FROM t", "strpos(int64"),
+    ],
+)
+def test_an_error_has_the_name_of_the_function_in_the_text(query, call):
+    with pytest.raises(SqlError) as caught:
+        compile_sql(query, {"t": SCHEMA})
+    assert f": {call}" in str(caught.value)
+    assert "series_before" not in str(caught.value)

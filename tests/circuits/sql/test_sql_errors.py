@@ -128,7 +128,11 @@ UNSUPPORTED = [
     ("SELECT skewness(DISTINCT a) AS n FROM t", "skewness", "DISTINCT in skewness()"),
     ("SELECT max(a, 2) AS n FROM t", "2)", "COUNT in max()"),
     ("SELECT quantile_cont(a, [0.1, 0.2]) AS n FROM t", "0.1", "several fractions"),
-    ("SELECT string_agg(c, c) AS n FROM t", "c)", "separator of string_agg() that is no constant"),
+    (
+        "SELECT string_agg(c, c) AS n FROM t",
+        "c)",
+        "separator of string_agg() that is not a constant",
+    ),
     ("SELECT histogram_exact(a, [1]) AS n FROM t", "histogram", "function histogram_exact()"),
     ("SELECT a FROM t FETCH FIRST 3 ROWS WITH TIES", "FETCH", "use LIMIT"),
     ("SELECT a FROM t LIMIT 10%", "10", "PERCENT"),

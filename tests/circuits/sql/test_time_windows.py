@@ -276,7 +276,7 @@ def test_views_of_windows_are_what_duckdb_answers_after_every_step(seed):
         ("SELECT * FROM CUMULATE(e, ts, INTERVAL '1' HOUR, INTERVAL '2' HOUR)", "CUMU", "CUMULATE"),
         ("SELECT * FROM TUMBLE(x, ts, INTERVAL '1' HOUR)", "x,", "unknown table 'x'"),
         ("SELECT * FROM TUMBLE(e, tt, INTERVAL '1' HOUR)", "tt", "unknown column 'tt'"),
-        ("SELECT count(*) FROM e GROUP BY SESSION(ts, v)", "v)", "no constant"),
+        ("SELECT count(*) FROM e GROUP BY SESSION(ts, v)", "v)", "not a constant"),
         (
             "SELECT count(*) FROM e GROUP BY SESSION(ts, '1 hour'), TUMBLE(ts, '1 hour')",
             "TUMBLE",

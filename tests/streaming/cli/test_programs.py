@@ -100,7 +100,7 @@ def test_a_check_lists_every_obstacle_with_its_place(tmp_path: Path) -> None:
 
 
 def test_a_check_of_a_file_that_compiles_finds_nothing(program: Path) -> None:
-    assert explain(program, "--check")[:2] == (0, "no obstacle\n")
+    assert explain(program, "--check")[:2] == (0, "no obstacle in SQL dialect duckdb\n")
     assert explain(program, "--check", "--json")[0] == 0
 
 

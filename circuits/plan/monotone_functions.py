@@ -2,8 +2,8 @@
 
 ``date_trunc('hour', at)`` never decreases when ``at`` increases; ``month(at)`` does, in January.
 Only a non-decreasing function of the event time divides the rows of an input into groups whose rows
-expire together (`circuits.inputs.finality`). A function that is not in the table below is treated
-as if it could decrease.
+expire together (`circuits.inputs.finality`), and has a frontier (`circuits.plan.frontier`). A
+function that is not in the table below is treated as if it could decrease.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from pyarrow import types
 from circuits.plan.expressions import Call, Column, Expression, Literal
 from circuits.types.arrow_types import NUMBERS, Family, family_of
 
-__all__ = ["adds_months_to_times", "monotone_argument"]
+__all__ = ["adds_months_to_times", "constant_shift", "monotone_argument"]
+
+_TICKS_PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def monotone_argument(expression: Expression) -> Column | None:
@@ -36,6 +38,37 @@ def monotone_argument(expression: Expression) -> Column | None:
             column = None if argument is None else monotone_argument(argument)
             if column is not None:
                 return column
+    return None
+
+
+def constant_shift(expression: Expression) -> tuple[Column, int] | None:
+    """Return the column and the number for an expression ``column + number``, in codes.
+
+    None for other expressions. The codes of a timestamp are its ticks.
+
+    >>> us = Column(0, pa.timestamp("us"))
+    >>> amounts = (Literal(part, pa.int64()) for part in (0, 1, 5))
+    >>> constant_shift(Call("date_add", (us, *amounts), us.type))[1]
+    86400000005
+    """
+    match expression:
+        case Column():
+            return expression, 0
+        case Call("add" | "subtract" as function, (inner, Literal(int() as number))):
+            if not types.is_integer(expression.type) or inner.type != expression.type:
+                return None
+            shift = constant_shift(inner)
+            signed = number if function == "add" else -number
+            return None if shift is None else (shift[0], shift[1] + signed)
+        case Call("date_add", (inner, Literal(0), Literal(int() as days), Literal(int() as us))):
+            data_type = expression.type
+            if not types.is_timestamp(data_type) or inner.type != data_type or _is_local(data_type):
+                return None
+            amount = (days * 86_400_000_000 + us) * _TICKS_PER_SECOND[data_type.unit]
+            shift = constant_shift(inner)
+            if shift is None or amount % 10**6:
+                return None
+            return shift[0], shift[1] + amount // 10**6
     return None
 
 

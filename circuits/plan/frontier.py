@@ -1,0 +1,230 @@
+"""Frontiers: lower bounds of the times in all rows that later steps insert or delete.
+
+An input with lateness has a watermark, which never decreases, and no later step inserts or deletes
+a row before it. So has every column that is computed from the event time by a function that never
+decreases. A frontier says how such a bound follows from the watermarks::
+
+    WatermarkOf("clicks")                        no later row has ts < watermark of clicks
+    FunctionOf(..., date_trunc('hour', #0))      nor an hour before the hour of the watermark
+    Shifted(..., ticks)                          nor ts + 10 before the watermark + 10
+    Least((..., ...))                            a row of either of two inputs
+    OldestSession(...)                           the start of the oldest session that is open
+    NEVER                                        no later row at all
+
+Values are codes (`circuits.types.codecs.codec`). NULL is before every bound: a frontier says
+nothing about rows in which the column is NULL, so they are kept.
+
+Each plan node computes the frontiers of its columns from those of its inputs
+(`circuits.plan.node.PlanNode.bounds_of_changes`), and which stored rows it still needs
+(`circuits.plan.node.PlanNode.needed_rows`). `circuits.runtime.state_bounds` drops all others.
+
+Reference: Feldera's LATENESS and the monotonicity analysis of its compiler
+(https://docs.feldera.com/sql/streaming).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+from pyarrow import types
+
+from circuits.plan.expressions import Column, Expression, label, substitute
+from circuits.plan.monotone_functions import constant_shift
+
+__all__ = [
+    "NEVER",
+    "ColumnBounds",
+    "Frontier",
+    "FrontierSource",
+    "FunctionOf",
+    "Least",
+    "OldestSession",
+    "Shifted",
+    "WatermarkOf",
+    "apply_function",
+    "least",
+    "shifted",
+]
+
+_MAX_CODE: Final = 2**63 - 1
+_SECONDS_PER_UNIT: Final = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+
+
+class FrontierSource(Protocol):
+    """The values that frontiers are computed from, at the end of a step."""
+
+    def watermark(self, input: str) -> int | None:
+        """Return the bound of the event times of an input; None if there is none yet."""
+        ...
+
+    def apply(self, function: Expression, code: int) -> int | None:
+        """Return the code of a function of the value with a code; None if it has no value."""
+        ...
+
+    def oldest_session(self, node: int) -> int | None:
+        """Return the start of the oldest open session of a node; None if no session is open."""
+        ...
+
+
+class Frontier(ABC):
+    """A lower bound that never decreases. Frontiers are frozen dataclasses."""
+
+    @abstractmethod
+    def value(self, source: FrontierSource) -> int | None:
+        """Return the bound as a code; None if there is none yet."""
+
+    @abstractmethod
+    def label(self) -> str:
+        """Return the bound as a text for explain."""
+
+
+#: Bounds of the columns of a node, by position; a column that is not listed has none.
+ColumnBounds = Mapping[int, Frontier]
+
+
+@dataclass(frozen=True)
+class WatermarkOf(Frontier):
+    """The watermark of an input, less the time that its rows are retained after it."""
+
+    input: str
+    retained: str = ""
+
+    def value(self, source: FrontierSource) -> int | None:
+        return source.watermark(self.input)
+
+    def label(self) -> str:
+        return f"watermark of {self.input}{self.retained}"
+
+
+@dataclass(frozen=True)
+class FunctionOf(Frontier):
+    """A non-decreasing function of another frontier, which is its column 0."""
+
+    base: Frontier
+    function: Expression
+
+    def value(self, source: FrontierSource) -> int | None:
+        value = self.base.value(source)
+        return None if value is None else source.apply(self.function, value)
+
+    def label(self) -> str:
+        return label(self.function, [self.base.label()])
+
+
+@dataclass(frozen=True)
+class Shifted(Frontier):
+    """Another frontier plus a number of ticks of its type."""
+
+    base: Frontier
+    ticks: int
+    type: pa.DataType
+
+    def value(self, source: FrontierSource) -> int | None:
+        value = self.base.value(source)
+        return None if value is None else max(-_MAX_CODE, min(value + self.ticks, _MAX_CODE))
+
+    def label(self) -> str:
+        sign = "-" if self.ticks < 0 else "+"
+        return f"{self.base.label()} {sign} {_duration(abs(self.ticks), self.type)}"
+
+
+@dataclass(frozen=True)
+class Least(Frontier):
+    """The least of several frontiers; None as long as one of them has no value."""
+
+    parts: tuple[Frontier, ...]
+
+    def value(self, source: FrontierSource) -> int | None:
+        values = [part.value(source) for part in self.parts]
+        known = [value for value in values if value is not None]
+        return min(known) if len(known) == len(values) else None
+
+    def label(self) -> str:
+        return f"least({', '.join(part.label() for part in self.parts)})"
+
+
+@dataclass(frozen=True)
+class OldestSession(Frontier):
+    """The start of the oldest session that a later row can change.
+
+    Attributes:
+        time: The frontier of the times in the sessions.
+        node: The position of the operator that finds the sessions.
+    """
+
+    time: Frontier
+    node: int
+
+    def value(self, source: FrontierSource) -> int | None:
+        time = self.time.value(source)
+        oldest = source.oldest_session(self.node)
+        return time if time is None or oldest is None else min(time, oldest)
+
+    def label(self) -> str:
+        return f"start of the oldest open session of #{self.node}"
+
+
+@dataclass(frozen=True)
+class _Never(Frontier):
+    """The bound of a column that never changes, such as a constant."""
+
+    def value(self, source: FrontierSource) -> int | None:
+        return _MAX_CODE
+
+    def label(self) -> str:
+        return "never"
+
+
+NEVER: Final = _Never()
+
+
+def least(frontiers: Iterable[Frontier]) -> Frontier:
+    """Return the least of some frontiers, without repeating one.
+
+    >>> least([WatermarkOf("a"), NEVER, WatermarkOf("b"), WatermarkOf("a")]).label()
+    'least(watermark of a, watermark of b)'
+    """
+    parts: dict[Frontier, None] = {}
+    for frontier in frontiers:
+        for part in frontier.parts if isinstance(frontier, Least) else (frontier,):
+            parts.setdefault(part)
+    parts.pop(NEVER, None)
+    if not parts:
+        return NEVER
+    return next(iter(parts)) if len(parts) == 1 else Least(tuple(parts))
+
+
+def shifted(frontier: Frontier, ticks: int, type: pa.DataType) -> Frontier:
+    """Return the frontier of a bounded column of a type plus a number of its ticks."""
+    if frontier is NEVER:
+        return frontier
+    if isinstance(frontier, Shifted):
+        return shifted(frontier.base, frontier.ticks + ticks, type)
+    return Shifted(frontier, ticks, type) if ticks else frontier
+
+
+def apply_function(frontier: Frontier, function: Expression) -> Frontier:
+    """Return the frontier of a non-decreasing function (of column 0) of a bounded column."""
+    if frontier is NEVER or isinstance(function, Column):
+        return frontier
+    shift = constant_shift(function)
+    if shift is not None:
+        return shifted(frontier, shift[1], function.type)
+    if isinstance(frontier, FunctionOf):
+        return FunctionOf(frontier.base, substitute(function, [frontier.function]))
+    return FunctionOf(frontier, function)
+
+
+def _duration(ticks: int, type: pa.DataType) -> str:
+    if types.is_timestamp(type):
+        return _as_text(timedelta(seconds=ticks * _SECONDS_PER_UNIT[type.unit]))
+    return _as_text(timedelta(days=ticks)) if types.is_date32(type) else str(ticks)
+
+
+def _as_text(duration: Any) -> str:
+    return str(duration).removesuffix(", 0:00:00")

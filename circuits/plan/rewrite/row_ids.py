@@ -1,0 +1,57 @@
+"""Row ids removed: the columns of the rows themselves instead of one code for all of them.
+
+::
+
+    RowIdDecode(Join(RowIdEncode(A | x, y), B))   becomes   Join(A | x, y; B)
+
+The dictionary of row ids keeps every row that was ever encoded. A view whose state is to stay small
+for ever, because its rows are dropped when they are old, can therefore have none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import count
+
+from circuits.plan.nodes import Join, PlanNode, RowIdDecode, RowIdEncode
+
+__all__ = ["remove_row_ids"]
+
+
+def remove_row_ids(plan: PlanNode) -> PlanNode:
+    """Return a physical plan with the same rows and without row ids; O(nodes)."""
+    return _remove(plan, {})
+
+
+def _remove(plan: PlanNode, visited: dict[int, tuple[PlanNode, PlanNode]]) -> PlanNode:
+    # By the ``id`` of a node, which stays unique as long as the node is referenced here.
+    if id(plan) not in visited:
+        match plan:
+            case RowIdDecode(input):
+                result = _remove(input, visited)
+            case Join(inputs):
+                plain = tuple(
+                    _remove(input.input if isinstance(input, RowIdEncode) else input, visited)
+                    for input in inputs
+                )
+                result = replace(_with_columns(plan), inputs=plain)
+            case _ if plan.inputs:
+                result = plan.with_inputs([_remove(input, visited) for input in plan.inputs])
+            case _:
+                result = plan
+        visited[id(plan)] = result, plan
+    return visited[id(plan)][0]
+
+
+def _with_columns(join: Join) -> Join:
+    """Return a join that binds a variable to each column of a row id, instead of one to all."""
+    unused = count(1 + max((v for row in join.variables for v in row), default=-1))
+    columns: dict[int, tuple[int, ...]] = {}
+    for input, variables in zip(join.inputs, join.variables, strict=True):
+        if isinstance(input, RowIdEncode):
+            columns[variables[input.kept]] = tuple(next(unused) for _ in input.encoded)
+
+    def expand(variables: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(new for v in variables for new in columns.get(v, (v,)))
+
+    return replace(join, variables=tuple(map(expand, join.variables)), head=expand(join.head))

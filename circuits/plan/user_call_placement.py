@@ -1,0 +1,559 @@
+"""Placement of user-defined functions: make a plan node of each call in the expressions of a plan.
+
+::
+
+    Map(t, score(x) + 1)                      Map(UserCall(t, score(x)), #result + 1)
+    Filter(a x b, a.k = b.k AND score(a.x))   Filter(a' x b, a.k = b.k)
+                                              with a' = Filter(UserCall(a, score(x)), #result)
+
+A call is computed as early as its columns are together, but after the conditions that need no call:
+
+- A call in a condition that reads columns of one item of FROM is computed for the rows of that
+  item, after the conditions without calls on that item alone. So the joins stay one N-way join.
+- A call that reads several items is computed for the rows of their join.
+- A call in the SELECT list is computed for the rows that pass all conditions. If a condition has
+  the same call, it is computed once.
+
+A call inside CASE or OR is computed for every row, as in Spark, because its result is a column.
+
+Invariant: a call of the text is one node, however often a plan uses its rows. Otherwise the results
+of a function that is not deterministic could differ between the uses. So this pass runs before the
+rewrite rules, which treat the node as an atom, and it never moves a call or condition across a node
+that has several readers.
+
+Columns that nobody reads are dropped below each call (`drop_unread_columns`), because its operator
+stores its rows.
+
+Cost: O(size of the plan).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+
+from circuits.errors import CircuitError
+from circuits.plan.expressions import (
+    Call,
+    Column,
+    Expression,
+    Literal,
+    columns_of,
+    conjuncts,
+    label,
+    substitute,
+)
+from circuits.plan.nodes import (
+    CrossJoin,
+    Filter,
+    Map,
+    OuterJoin,
+    PlanNode,
+    Semijoin,
+    TemporalFilter,
+    Union,
+    columns,
+)
+from circuits.plan.structural_hash import PlanHasher
+from circuits.plan.user_call import UserCall
+from circuits.user_functions import UserFunction, user_function_name
+
+__all__ = ["drop_unread_columns", "place_user_calls"]
+
+
+def place_user_calls(
+    plans: Mapping[str, PlanNode], functions: Mapping[str, UserFunction]
+) -> dict[str, PlanNode]:
+    """Return the plans of views with a node for each call of a user-defined function.
+
+    Args:
+        plans: The logical plan of each view.
+        functions: The functions by lower-case name.
+
+    Raises:
+        CircuitError: A call reads both sides of an outer join, or of EXISTS, IN or NOT IN.
+    """
+    if not functions:
+        return dict(plans)
+    placed = {name: _Placement(plan, functions, name).plan(plan) for name, plan in plans.items()}
+    return {name: drop_unread_columns(plan) for name, plan in placed.items()}
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """A plan with the rows of an original plan, and further columns.
+
+    Attributes:
+        plan: The plan.
+        columns: For each column of the original plan, the column of ``plan``.
+        results: The columns of ``plan`` with the results of calls, by the call over the columns of
+            the original plan.
+    """
+
+    plan: PlanNode
+    columns: tuple[Column, ...]
+    results: Mapping[Expression, Column] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, plan: PlanNode) -> _Rows:
+        return cls(plan, columns(plan))
+
+    def rewrite(self, expression: Expression) -> Expression:
+        """Return an expression over the original plan, over this one."""
+        if isinstance(expression, Column):
+            return self.columns[expression.index]
+        if isinstance(expression, Literal):
+            return expression
+        if expression in self.results:
+            return self.results[expression]
+        arguments = tuple(map(self.rewrite, expression.arguments))
+        return Call(expression.function, arguments, expression.type)
+
+    def where(self, predicate: Expression) -> _Rows:
+        """Return the rows for which a condition over the original plan is true."""
+        return replace(self, plan=Filter(self.plan, self.rewrite(predicate)))
+
+    def restore(self, original: PlanNode) -> PlanNode:
+        """Return a plan with the columns of the original one only."""
+        if self.columns == columns(self.plan):
+            return self.plan
+        return Map(self.plan, self.columns, tuple(field.name for field in original.fields))
+
+
+def _calls_of(expressions: Iterable[Expression]) -> Iterator[Call]:
+    """Yield the calls of user-defined functions; each after the calls in its arguments."""
+    for expression in expressions:
+        if isinstance(expression, Call):
+            yield from _calls_of(expression.arguments)
+            if user_function_name(expression) is not None:
+                yield expression
+
+
+def _has_call(expression: Expression) -> bool:
+    return any(True for _ in _calls_of([expression]))
+
+
+def _shift(expression: Expression, offset: int) -> Expression:
+    return substitute(expression, lambda c: Column(c.index + offset, c.type))
+
+
+def _shift_call(expression: Call, offset: int) -> Call:
+    arguments = tuple(_shift(argument, offset) for argument in expression.arguments)
+    return replace(expression, arguments=arguments)
+
+
+def _expressions_of(plan: PlanNode) -> tuple[Expression, ...]:
+    match plan:
+        case Filter(_, predicate) | Semijoin(_, _, predicate) | OuterJoin(_, _, predicate):
+            return (predicate,)
+        case Map(_, expressions):
+            return expressions
+        case TemporalFilter(_, value):
+            return (value,)
+    return ()
+
+
+class _Placement:
+    """Places the calls of one view; visits each node of the DAG once.
+
+    Args:
+        plan: The plan of the view.
+        functions: The functions by name.
+        view: The name of the view.
+    """
+
+    def __init__(self, plan: PlanNode, functions: Mapping[str, UserFunction], view: str) -> None:
+        self._functions = functions
+        self._view = view
+        # By the ``id`` of a node, which stays unique as long as the plan is referenced here.
+        self._root = plan
+        self._readers: Counter[int] = Counter()
+        self._calls_below: dict[int, bool] = {}
+        self._rows: dict[int, _Rows] = {}
+        self._count_readers(plan)
+
+    def _count_readers(self, root: PlanNode) -> None:
+        visited = {id(root)}
+        pending = [root]
+        while pending:
+            plan = pending.pop()
+            for input in plan.inputs:
+                self._readers[id(input)] += 1
+                if id(input) not in visited:
+                    visited.add(id(input))
+                    pending.append(input)
+
+    def plan(self, plan: PlanNode) -> PlanNode:
+        """Return a plan with the same columns, whose expressions have no calls."""
+        return self.rows(plan).restore(plan)
+
+    def rows(self, plan: PlanNode) -> _Rows:
+        if id(plan) not in self._rows:
+            self._rows[id(plan)] = self._place(plan) if self._is_caller(plan) else _Rows.of(plan)
+        return self._rows[id(plan)]
+
+    def _is_caller(self, plan: PlanNode) -> bool:
+        """Return whether there is a call in the node or below it."""
+        known = self._calls_below.get(id(plan))
+        if known is None:
+            known = any(map(_has_call, _expressions_of(plan)))
+            known = known or any([self._is_caller(input) for input in plan.inputs])
+            self._calls_below[id(plan)] = known
+        return known
+
+    def _place(self, plan: PlanNode) -> _Rows:
+        match plan:
+            case Map(input, expressions, names):
+                rows = self._add_calls(self.rows(input), _calls_of(expressions))
+                return _Rows.of(Map(rows.plan, tuple(map(rows.rewrite, expressions)), names))
+            case Filter() | CrossJoin() | Semijoin():
+                return self._place_block(plan)
+            case OuterJoin():
+                return self._place_outer_join(plan)
+            case Union():
+                return self._place_union(plan)
+            case TemporalFilter(input, value):
+                rows = self._add_calls(self.rows(input), _calls_of([value]))
+                return replace(rows, plan=replace(plan, input=rows.plan, value=rows.rewrite(value)))
+        return _Rows.of(plan.with_inputs([self.plan(input) for input in plan.inputs]))
+
+    def _add_calls(self, rows: _Rows, calls: Iterable[Call]) -> _Rows:
+        """Return the rows with the results of calls; a call follows those in its arguments."""
+        for expression in calls:
+            if expression in rows.results:
+                continue
+            name = user_function_name(expression)
+            assert name is not None
+            arguments = [rows.rewrite(argument) for argument in expression.arguments]
+            plan = rows.plan
+            values: list[Expression] = list(columns(plan))
+            values += [value for value in dict.fromkeys(arguments) if value not in values]
+            if len(values) > len(plan.fields):
+                names = [field.name for field in plan.fields]
+                names += [f"argument_{number}" for number in range(len(values) - len(names))]
+                plan = Map(plan, tuple(values), tuple(names))
+            places = tuple(map(values.index, arguments))
+            plan = UserCall(plan, name, self._functions[name], places, self._view)
+            result = Column(len(plan.fields) - 1, expression.type)
+            rows = _Rows(plan, rows.columns, {**rows.results, expression: result})
+        return rows
+
+    def _place_union(self, plan: Union) -> _Rows:
+        """Return the union, with the results that all its inputs have."""
+        parts = [self.rows(input) for input in plan.inputs]
+        shared = [c for c in parts[0].results if all(c in part.results for part in parts)]
+        names = [field.name for field in plan.fields]
+        names += [f"result_{number}" for number in range(len(shared))]
+        inputs = [
+            Map(part.plan, (*part.columns, *(part.results[c] for c in shared)), tuple(names))
+            for part in parts
+        ]
+        union = Union(tuple(inputs))
+        own = columns(union)
+        width = len(plan.fields)
+        return _Rows(union, own[:width], dict(zip(shared, own[width:], strict=True)))
+
+    def _place_outer_join(self, plan: OuterJoin) -> _Rows:
+        width = len(plan.left.fields)
+        left_calls, right_calls = self._split(plan, [plan.predicate], width, "an outer join")
+        left = self._add_calls(self.rows(plan.left), left_calls)
+        right = self._add_calls(self.rows(plan.right), right_calls)
+        both = _product([left, right], (left.plan, right.plan))
+        joined = OuterJoin(left.plan, right.plan, both.rewrite(plan.predicate), plan.kind)
+        # A row without a partner has NULL in place of results, also where a call of NULL has none.
+        results = left.results if plan.kind == "left" else {}
+        return _Rows(joined, both.columns, results)
+
+    def _split(
+        self, plan: PlanNode, predicates: Sequence[Expression], width: int, operator: str
+    ) -> tuple[list[Call], list[Call]]:
+        """Return the calls of the left columns, and those of the right columns, over these."""
+        left, right = [], []
+        for expression in _calls_of(predicates):
+            used = columns_of(expression)
+            if all(column < width for column in used):
+                left.append(expression)
+            elif all(column >= width for column in used):
+                right.append(_shift_call(expression, -width))
+            else:
+                names = [f.name for input in plan.inputs for f in input.fields]
+                shown = label(expression, names).replace("user:", "")
+                raise CircuitError(
+                    f"view {self._view!r}: the call {shown} in the condition of {operator} reads "
+                    "both of its sides, which is not supported: join the rows in a query in FROM, "
+                    "and call the function there"
+                )
+        return left, right
+
+    def _place_block(self, plan: PlanNode) -> _Rows:
+        """Place the calls in conditions over the items of FROM, joined or not."""
+        block = _Block()
+        self._flatten(plan, block)
+        atoms = [self.rows(atom) for atom in block.atoms]
+        local: list[list[Expression]] = [[] for _ in atoms]
+        rest: list[Expression] = []
+        with_calls: list[Expression] = []
+        for predicate in block.predicates:
+            owners = block.owners([predicate])
+            if _has_call(predicate):
+                with_calls.append(predicate)
+            elif len(owners) == 1:
+                local[min(owners)].append(predicate)
+            else:
+                rest.append(predicate)
+        semijoins = [self._place_semijoin(semijoin) for semijoin in block.semijoins]
+        for number, predicates in enumerate(local):
+            start = block.starts[number]
+            for predicate in predicates:
+                atoms[number] = atoms[number].where(_shift(predicate, -start))
+        joining: list[Expression] = []
+        last: list[Expression] = []
+        for predicate in with_calls:
+            self._call_for_atoms(block, atoms, [predicate])
+            owners = block.owners([predicate])
+            if self._needs_join(block, [predicate]):
+                last.append(predicate)
+            elif len(owners) == 1:
+                number = min(owners)
+                atoms[number] = atoms[number].where(_shift(predicate, -block.starts[number]))
+            else:
+                joining.append(predicate)
+        for semijoin in semijoins:
+            self._call_for_atoms(block, atoms, semijoin.left_calls)
+        plan = atoms[0].plan if len(atoms) == 1 else CrossJoin(tuple(a.plan for a in atoms))
+        rows = _product(atoms, tuple(atom.plan for atom in atoms))
+        rows = replace(rows, plan=plan)
+        rows = reduce(_Rows.where, [*rest, *joining], rows)
+        for semijoin in sorted(
+            semijoins, key=lambda item: self._needs_join(block, item.left_calls)
+        ):
+            rows = self._add_calls(rows, semijoin.left_calls)
+            rows = semijoin.apply(rows)
+        for predicate in last:
+            rows = self._add_calls(rows, _calls_of([predicate])).where(predicate)
+        return rows
+
+    def _call_for_atoms(
+        self, block: _Block, atoms: list[_Rows], expressions: Sequence[Expression]
+    ) -> None:
+        """Compute the calls that read one item of FROM for the rows of that item."""
+        for expression in _calls_of(expressions):
+            owners = block.owners([expression])
+            if len(owners) == 1:
+                number = min(owners)
+                local = _shift_call(expression, -block.starts[number])
+                atoms[number] = self._add_calls(atoms[number], [local])
+
+    @staticmethod
+    def _needs_join(block: _Block, expressions: Sequence[Expression]) -> bool:
+        """Return whether a call reads several items of FROM, or none."""
+        return any(len(block.owners([c])) != 1 for c in _calls_of(expressions))
+
+    def _flatten(self, plan: PlanNode, block: _Block) -> None:
+        """Add a plan to a block: its items, and its conditions over them.
+
+        Columns of the conditions are numbered from the first column of the plan in the block.
+        """
+        start = block.width
+        match plan:
+            case Filter(input, predicate):
+                self._flatten_input(input, block)
+                block.predicates += [_shift(part, start) for part in conjuncts([predicate])]
+            case CrossJoin(inputs):
+                for input in inputs:
+                    self._flatten_input(input, block)
+            case Semijoin(left):
+                self._flatten_input(left, block)
+                block.semijoins.append((plan, start))
+            case _:
+                block.add(plan)
+
+    def _flatten_input(self, plan: PlanNode, block: _Block) -> None:
+        if self._readers[id(plan)] > 1:
+            block.add(plan)
+        else:
+            self._flatten(plan, block)
+
+    def _place_semijoin(self, semijoin: tuple[Semijoin, int]) -> _PlacedSemijoin:
+        plan, start = semijoin
+        width = len(plan.left.fields)
+        left_calls, right_calls = self._split(plan, [plan.predicate], width, "EXISTS or IN")
+        right = self._add_calls(self.rows(plan.right), right_calls)
+        shifted = [_shift_call(expression, start) for expression in left_calls]
+        return _PlacedSemijoin(plan, start, shifted, right)
+
+
+@dataclass
+class _Block:
+    """The items of FROM and the conditions over them; columns are numbered in order of the items.
+
+    Attributes:
+        atoms: The items.
+        starts: The first column of each.
+        width: The number of columns.
+        predicates: The conditions.
+        semijoins: The semijoins, with the number of the first column of their left side.
+    """
+
+    atoms: list[PlanNode] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)
+    width: int = 0
+    predicates: list[Expression] = field(default_factory=list)
+    semijoins: list[tuple[Semijoin, int]] = field(default_factory=list)
+
+    def add(self, plan: PlanNode) -> None:
+        self.atoms.append(plan)
+        self.starts.append(self.width)
+        self.width += len(plan.fields)
+
+    def owners(self, expressions: Iterable[Expression]) -> set[int]:
+        """Return the numbers of the items whose columns the expressions read."""
+        return {
+            max(number for number, start in enumerate(self.starts) if start <= column)
+            for expression in expressions
+            for column in columns_of(expression)
+        }
+
+
+@dataclass(frozen=True)
+class _PlacedSemijoin:
+    """A semijoin whose right side has the results of the calls of right columns."""
+
+    plan: Semijoin
+    start: int
+    left_calls: list[Call]
+    right: _Rows
+
+    def apply(self, left: _Rows) -> _Rows:
+        """Return the rows of a block, which have the results of the calls, that match."""
+        width, start = len(self.plan.left.fields), self.start
+        own_results = {
+            _shift(call, -start): column
+            for call, column in left.results.items()
+            if all(start <= column < start + width for column in columns_of(call))
+        }
+        own = _Rows(left.plan, left.columns[start : start + width], own_results)
+        both = _product([own, self.right], (left.plan, self.right.plan), width)
+        predicate = both.rewrite(self.plan.predicate)
+        return replace(left, plan=Semijoin(left.plan, self.right.plan, predicate, self.plan.anti))
+
+
+def _product(
+    parts: Sequence[_Rows], plans: Sequence[PlanNode], first_width: int | None = None
+) -> _Rows:
+    """Return the columns of several rows side by side; ``plan`` is that of the first ones.
+
+    Args:
+        parts: The rows.
+        plans: Their plans, whose columns are side by side.
+        first_width: The number of columns of the first original plan, if it is not all columns.
+    """
+    every: list[Column] = []
+    results: dict[Expression, Column] = {}
+    offset = original = 0
+    for number, (part, plan) in enumerate(zip(parts, plans, strict=True)):
+        every += [Column(c.index + offset, c.type) for c in part.columns]
+        for expression, column in part.results.items():
+            shifted = _shift(expression, original)
+            results[shifted] = Column(column.index + offset, column.type)
+        offset += len(plan.fields)
+        is_first = number == 0 and first_width is not None
+        original += first_width if is_first and first_width is not None else len(part.columns)
+    return _Rows(parts[0].plan, tuple(every), results)
+
+
+def drop_unread_columns(plan: PlanNode) -> PlanNode:
+    """Return the plan with calls over the columns that some node above them reads.
+
+    All equal calls keep the same columns, so that they remain equal.
+    """
+    hasher = PlanHasher()
+    order = _inputs_first(plan)
+    if not any(isinstance(node, UserCall) for node in order):
+        return plan
+    read: dict[str, set[int]] = {hasher.hash(plan): set(range(len(plan.fields)))}
+    for node in reversed(order):
+        own = read.setdefault(hasher.hash(node), set())
+        for input, used in zip(node.inputs, _columns_read(node, own), strict=True):
+            read.setdefault(hasher.hash(input), set()).update(used)
+    rebuilt: dict[int, PlanNode] = {}
+    for node in order:
+        inputs = [rebuilt[id(input)] for input in node.inputs]
+        is_same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
+        result = node if is_same else node.with_inputs(inputs)
+        if isinstance(result, UserCall):
+            result = _narrow(result, read[hasher.hash(node)])
+        rebuilt[id(node)] = result
+    return rebuilt[id(plan)]
+
+
+def _inputs_first(root: PlanNode) -> list[PlanNode]:
+    """Return the nodes of a plan, each once and after its inputs."""
+    order: list[PlanNode] = []
+    visited: set[int] = set()
+    pending: list[tuple[PlanNode, bool]] = [(root, False)]
+    while pending:
+        node, is_done = pending.pop()
+        if is_done:
+            order.append(node)
+        elif id(node) not in visited:
+            visited.add(id(node))
+            pending.append((node, True))
+            pending += [(input, False) for input in node.inputs]
+    return order
+
+
+def _columns_read(node: PlanNode, own: set[int]) -> list[set[int]]:
+    """Return the columns of each input that a node reads, if ``own`` of its columns are read."""
+    widths = [len(input.fields) for input in node.inputs]
+    match node:
+        case Map(_, expressions):
+            return [
+                {
+                    column
+                    for place, expression in enumerate(expressions)
+                    if place in own or not isinstance(expression, Column)
+                    for column in columns_of(expression)
+                }
+            ]
+        case Filter(_, predicate):
+            return [own | columns_of(predicate)]
+        case TemporalFilter(_, value):
+            return [own | columns_of(value)]
+        case UserCall(arguments=arguments):
+            return [(own | set(arguments)) - {widths[0]}]
+        case CrossJoin():
+            used = own
+        case Semijoin(_, _, predicate):
+            used = {c for c in own if c < widths[0]} | columns_of(predicate)
+        case OuterJoin(_, _, predicate):
+            used = own | columns_of(predicate)
+        case Union():
+            return [set(own) for _ in widths]
+        case _:
+            return [set(range(width)) for width in widths]
+    starts = [sum(widths[:number]) for number in range(len(widths))]
+    return [
+        {column - start for column in used if start <= column < start + width}
+        for start, width in zip(starts, widths, strict=True)
+    ]
+
+
+def _narrow(node: UserCall, read: set[int]) -> PlanNode:
+    """Return a call over the columns that are read, with NULL in place of the others."""
+    width = len(node.input.fields)
+    kept = sorted({column for column in read if column < width} | set(node.arguments))
+    if len(kept) == width:
+        return node
+    fields = node.input.fields
+    names = tuple(fields[column].name for column in kept)
+    input = Map(node.input, tuple(columns(node.input)[c] for c in kept), names)
+    narrow = replace(node, input=input, arguments=tuple(map(kept.index, node.arguments)))
+    values: list[Expression] = [
+        Column(kept.index(column), field.type) if column in kept else Literal(None, field.type)
+        for column, field in enumerate(fields)
+    ]
+    values.append(Column(len(kept), node.function.returns))
+    return Map(narrow, tuple(values), tuple(field.name for field in node.fields))

@@ -1,0 +1,183 @@
+"""User call: adds the result of a user-defined function to each row, and remembers it.
+
+::
+
+    call(Z)[x, f(x)]  =  Z[x],   so   call^Δ(d)[x, r(x)] = d[x]
+
+r(x) is the result that the state has for the arguments of x. If it has none, the function is called
+once for these arguments. An example stream of rows (id, x), for a random function::
+
+    input     {(1, a): +1, (2, a): +1}                {(1, a): -1}           {(2, a): -1}
+    called    a -> 0.7
+    output    {(1, a, 0.7): +1, (2, a, 0.7): +1}      {(1, a, 0.7): -1}      {(2, a, 0.7): -1}
+
+After the last step the result is forgotten: a later row with ``a`` calls the function again.
+
+State: one trace of the rows, as (arguments, result, other columns). So a result stays as long as
+a row of a weight that is not zero has its arguments, whatever the weights of these rows add up to.
+Rows with a NULL among the arguments are not stored if the function is not called for them.
+
+Cost: for a delta of |d| rows, O(|d| log N) and one call for each combination of arguments that is
+new. Alternative considered: a trace of arguments and results only, with the sum of the weights. It
+is smaller, but forgets a result whose rows have weights that cancel out, such as an insertion and
+the deletion of a row that has yet to arrive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from circuits.errors import SchemaError, UserFunctionError
+from circuits.plan.user_call import UserCall
+from circuits.runtime.operators.operator import Result, StepContext
+from circuits.types.codecs.codec import NULL, Codecs, dictionary_columns
+from circuits.user_functions import FailedCall
+from dbsp_wcoj import Trace, ZSet
+from dbsp_wcoj.limits import Budget
+from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
+from dbsp_wcoj.zset import Int64Array, consolidated_rows
+
+__all__ = ["UserCallOperator"]
+
+
+class UserCallOperator:
+    """Adds the results of a function, and stores the rows that it was called for."""
+
+    def __init__(self, plan: UserCall, codecs: Codecs) -> None:
+        fields = plan.input.fields
+        self.plan = plan
+        self._columns = [codecs.codec(field.type) for field in fields]
+        self._result = codecs.codec(plan.function.returns)
+        self._keys = list(dict.fromkeys(plan.arguments))
+        self._others = [column for column in range(len(fields)) if column not in self._keys]
+        self.trace = Trace(len(fields) + 1)
+        self.traces = (self.trace,)
+        stored = [self._columns[column] for column in self._keys]
+        stored += [self._result, *(self._columns[column] for column in self._others)]
+        self.coded_columns = (dictionary_columns(stored),)
+
+    def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
+        """Call the function for a whole Z-set, without remembered results.
+
+        Raises:
+            UserFunctionError: A call failed.
+        """
+        (zset,) = inputs
+        if not len(zset):
+            return ZSet.empty(len(self._columns) + 1)
+        called, groups, group_of_row = self._group(zset)
+        results = np.full(len(zset), NULL)
+        results[called] = self._call(groups, zset, None)[group_of_row]
+        return _with_results(zset, results)
+
+    def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
+        """Return the delta with results, and stage its rows.
+
+        Raises:
+            UserFunctionError: A call failed.
+            WeightOverflowError: The total weight of a row would leave int64.
+        """
+        (delta,) = deltas
+        if not len(delta):
+            return ZSet.empty(len(self._columns) + 1), None
+        called, groups, group_of_row = self._group(delta)
+        results = np.full(len(delta), NULL)
+        if not len(called):
+            return _with_results(delta, results), None
+        codes, is_known = self._remembered(groups)
+        if not is_known.all():
+            codes[~is_known] = self._call(groups[:, ~is_known], delta, context.budget)
+        results[called] = codes[group_of_row]
+        rows = delta.row_array
+        stored = np.concatenate((rows[self._keys], results[None], rows[self._others]))
+        stored = np.ascontiguousarray(stored[:, called])
+        staged = self.trace.prepare(consolidated_rows(stored, delta.weight_array[called].copy()))
+        return _with_results(delta, results), staged
+
+    def _group(self, zset: ZSet) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """Return the rows to call the function for, their distinct arguments, and the place of each
+        row's arguments among these.
+        """
+        keys = zset.row_array[self._keys]
+        called = np.arange(len(zset))
+        if not self.plan.function.call_on_null:
+            called = np.flatnonzero((keys != NULL).all(axis=0))
+        keys = keys[:, called]
+        order = np.lexsort(keys[::-1])
+        ordered = keys[:, order]
+        is_first = np.ones(len(order), bool)
+        is_first[1:] = (ordered[:, 1:] != ordered[:, :-1]).any(axis=0)
+        group_of_row = np.empty(len(order), np.int64)
+        group_of_row[order] = np.cumsum(is_first) - 1
+        return called, np.ascontiguousarray(ordered[:, is_first]), group_of_row
+
+    def _remembered(self, groups: Int64Array) -> tuple[Int64Array, np.ndarray]:
+        """Return the stored result of each combination of arguments, and which have one."""
+        codes = np.empty(groups.shape[1], np.int64)
+        is_known = np.zeros(groups.shape[1], bool)
+        first = prefix_lookup(self.trace, groups, limit=1)
+        codes[first.prefix_index], is_known[first.prefix_index] = first.rows[0], True
+        if is_known.all() or self.trace.is_empty:
+            return codes, is_known
+        # Arguments whose rows all have negative weights: deletions of rows that have yet to arrive.
+        missing = np.flatnonzero(~is_known)
+        negative = prefix_lookup(self.trace, np.ascontiguousarray(groups[:, missing]), signed=True)
+        places = missing[negative.prefix_index[negative.old != 0]]
+        codes[places], is_known[places] = negative.rows[0][negative.old != 0], True
+        return codes, is_known
+
+    def _call(self, groups: Int64Array, zset: ZSet, budget: Budget | None) -> Int64Array:
+        """Return the codes of the results for distinct arguments; ``zset`` has rows with them."""
+        plan = self.plan
+        arguments = [
+            self._columns[column].decode(groups[self._keys.index(column)])
+            for column in plan.arguments
+        ]
+        try:
+            results = plan.function.compute(arguments)
+            if budget is not None:
+                budget.add_bytes(results.nbytes)
+            return self._result.encode(results)
+        except FailedCall as failure:
+            raise self._error(failure, arguments, groups, zset) from failure.__cause__
+        except SchemaError as error:
+            raise self._error(FailedCall(str(error), None), arguments, groups, zset) from error
+
+    def _error(
+        self, failure: FailedCall, arguments: Sequence[pa.Array], groups: Int64Array, zset: ZSet
+    ) -> UserFunctionError:
+        plan = self.plan
+        call, row = f"{plan.name}()", ""
+        if failure.row is not None:
+            call = f"{plan.name}({', '.join(_show(array, failure.row) for array in arguments)})"
+            wanted = groups[:, failure.row : failure.row + 1]
+            place = int(np.flatnonzero((zset.row_array[self._keys] == wanted).all(axis=0))[0])
+            values = [
+                _show(codec.decode(codes), 0)
+                for codec, codes in zip(
+                    self._columns, zset.row_array[:, place : place + 1], strict=True
+                )
+            ]
+            pairs = zip(plan.input.fields, values, strict=True)
+            row = f"; the row: {', '.join(f'{field.name} = {value}' for field, value in pairs)}"
+        return UserFunctionError(
+            f"view {plan.view!r}: the user-defined function {call} failed: {failure.reason}{row}; "
+            "exclude such rows, or catch the error in the function"
+        )
+
+
+def _show(array: pa.Array, row: int) -> str:
+    try:
+        text = repr(array[row].as_py())
+    except (ValueError, OverflowError):
+        text = str(array[row])
+    return text if len(text) <= 100 else f"{text[:100]}..."
+
+
+def _with_results(zset: ZSet, results: Int64Array) -> ZSet:
+    """Return the rows with one more column, which keeps them sorted and distinct."""
+    rows = np.concatenate((zset.row_array, results[None]))
+    return ZSet(rows, zset.weight_array)

@@ -1,0 +1,336 @@
+"""State bounds: drop the rows of the state that no later step needs, by the frontiers of the plan.
+
+::
+
+    T'  =  (T + d)[column >= bound]      T: a trace, d: its delta, bound: a frontier after the step
+
+A frontier is a lower bound of a column in all rows that later steps insert or delete
+(`circuits.plan.frontier`). Each plan node says which rows of its inputs it still needs
+(`PlanNode.needed_rows`), for example for ``a JOIN b ON b.ts BETWEEN a.ts AND a.ts + 10``::
+
+    rows of a     ts + 10 >= watermark of b         earlier ones meet no later row of b
+    rows of b     ts >= watermark of a
+
+Dropped rows change no output: a group that can no longer change leaves the state, and its published
+result stays. The law, which tests check with random plans and streams: the outputs are those of the
+same circuit that drops nothing.
+
+A trace that several joins read keeps the rows that any of them needs. So does the trace of an input
+whose options read it. A row that arrives before the bound does not enter the trace. The bound is a
+function of the watermarks and the state, so nothing else is stored; after a restart the first step
+looks at all rows before the bound once.
+
+Cost: per step and trace O(runs log N), and O(log N) per dropped row. Each trace that drops rows is
+arranged by the bounded column, too (`dbsp_wcoj.storage.range_scan`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from circuits.errors import EvaluationError
+from circuits.inputs.checked_input import CheckedInput
+from circuits.plan.expressions import Expression
+from circuits.plan.frontier import ColumnBounds, Frontier, WatermarkOf, least
+from circuits.plan.monotone_functions import monotone_argument
+from circuits.plan.nodes import PlanNode, Scan
+from circuits.plan.window_close import closing_column
+from circuits.runtime.evaluation import evaluate
+from circuits.runtime.operators.integrate import Integrate
+from circuits.runtime.operators.operator import Closing, Operator
+from circuits.runtime.operators.session_bound import SessionBoundOperator
+from circuits.runtime.trace_limits import MIN_CODE, kept_delta, order_by
+from circuits.types.codecs.arrow_buffers import NULL
+from circuits.types.codecs.codec import Codecs
+from dbsp_wcoj import Relations, RelationsStep, Trace, ZSet
+from dbsp_wcoj.storage.trace import ColumnOrder, Staged, StagedGroup, TraceStep
+
+__all__ = ["BoundedStep", "StateBounds", "TraceBound"]
+
+
+class Node(Protocol):
+    """The attributes of `circuits.runtime.graph_node.Node` that this module reads."""
+
+    name: str
+    plan: PlanNode
+    inputs: tuple[int, ...]
+    operator: Operator | None
+    is_arranged: bool
+    is_nested: bool
+
+
+@dataclass(frozen=True)
+class TraceBound:
+    """The rows of a trace that are kept: those with ``column >= frontier``.
+
+    Attributes:
+        trace: The trace.
+        column: A column of the trace.
+        frontier: The bound.
+        name: The name of the column.
+    """
+
+    trace: Trace
+    column: int
+    frontier: Frontier
+    name: str
+
+    def label(self) -> str:
+        """Return the condition of the rows that are kept, for explain."""
+        return f"{self.name} >= {self.frontier.label()}"
+
+    @property
+    def order(self) -> ColumnOrder:
+        """A column order that begins with the column."""
+        return order_by(self.trace, self.column)
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """An operator that drops closed sessions.
+
+    Attributes:
+        operator: The operator.
+        frontier: The bound of the times that a later row can be in one session with.
+        start: The frontier of the starts of sessions.
+    """
+
+    operator: SessionBoundOperator
+    frontier: Frontier
+    start: Frontier
+
+
+class StateBounds:
+    """The frontiers of the nodes of a graph, and the bounds of their state.
+
+    Args:
+        nodes: The nodes, in order.
+        joins: The node classes that read the relations of their inputs.
+        relations: The traces that joins share.
+        inputs: The inputs with options.
+        codecs: The codes of values.
+
+    Attributes:
+        frontiers: The frontiers of the columns of each node.
+        closing: The nodes that emit final rows, by position, each with the column of its input that
+            decides when a row is final, and the frontier of this column.
+        relations: The bound of the rows of each node that joins read, by position.
+        operators: The bounds of the traces of each operator that has some, by position.
+        sessions: The operators that drop closed sessions, by position, each with its node's
+            frontier of the times and the position of the start.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        joins: Collection[type[PlanNode]],
+        relations: Relations,
+        inputs: Mapping[str, CheckedInput],
+        codecs: Codecs,
+    ) -> None:
+        self.inputs = inputs
+        self.codecs = codecs
+        self.frontiers: list[ColumnBounds] = []
+        self.relations: dict[int, TraceBound] = {}
+        self.operators: dict[int, tuple[TraceBound, ...]] = {}
+        self.sessions: dict[int, Sessions] = {}
+        self.closing: dict[int, tuple[int, Frontier]] = {}
+        # What each reader of a relation needs of it. The trace keeps what any of them needs.
+        needed: dict[int, list[ColumnBounds]] = {}
+        for position, node in enumerate(nodes):
+            self.frontiers.append(self._frontiers_of(position, node))
+            if node.operator is None and self._reads_rows(node):
+                by_time = self._input_bounds(node.name) if inputs[node.name].reads_by_time else {}
+                needed.setdefault(position, []).append(by_time)
+            if node.operator is None or isinstance(node.operator, Integrate):
+                continue
+            below = [{} if node.is_nested else self.frontiers[i] for i in node.inputs]
+            needs = node.plan.needed_rows(below)
+            if node.plan.reads_watermarks:
+                column = closing_column(below[0])
+                if column is not None:
+                    self.closing[position] = column, below[0][column]
+            if type(node.plan) in joins:
+                for i, bounds in zip(node.inputs, needs, strict=True):
+                    needed.setdefault(i, []).append(bounds)
+            elif isinstance(node.operator, SessionBoundOperator):
+                if node.operator.time in needs[0] and not node.operator.is_reversed:
+                    start = self.frontiers[position][len(node.plan.fields) - 1]
+                    self.sessions[position] = Sessions(
+                        node.operator, needs[0][node.operator.time], start
+                    )
+            elif getattr(node.operator, "traces_begin_with_partitioning", False):
+                self._bound_operator(position, node, needs[0])
+        for position, readers in needed.items():
+            self._bound_relation(position, nodes[position], readers, relations)
+
+    def _reads_rows(self, node: Node) -> bool:
+        return node.name in self.inputs and self.inputs[node.name].reads_rows
+
+    def _frontiers_of(self, position: int, node: Node) -> ColumnBounds:
+        if node.is_nested or isinstance(node.operator, Integrate):
+            return {}
+        if node.operator is None and isinstance(node.plan, Scan):
+            return self._input_bounds(node.name)
+        return node.plan.bounds_of_changes([self.frontiers[i] for i in node.inputs], position)
+
+    def _input_bounds(self, name: str) -> ColumnBounds:
+        checked = self.inputs.get(name)
+        if checked is None or checked.bounded_column is None:
+            return {}
+        return {checked.bounded_column: WatermarkOf(name, checked.expiry_text)}
+
+    def _bound_operator(self, position: int, node: Node, needed: ColumnBounds) -> None:
+        for place, column in enumerate(node.plan.partitioning or ()):
+            if column in needed:
+                name = node.plan.inputs[0].fields[column].name
+                traces: Sequence[Trace] = getattr(node.operator, "traces", ())
+                self.operators[position] = tuple(
+                    TraceBound(trace, place, needed[column], name) for trace in traces
+                )
+                return
+
+    def _bound_relation(
+        self, position: int, node: Node, readers: Sequence[ColumnBounds], relations: Relations
+    ) -> None:
+        trace = relations.traces.get(node.name)
+        common = set(readers[0]).intersection(*readers[1:])
+        if trace is None or node.is_nested or not common:
+            return
+        column = min(common)
+        frontier = least(bounds[column] for bounds in readers)
+        bound = TraceBound(trace, column, frontier, node.plan.fields[column].name)
+        self.relations[position] = bound
+        relations.add_reader(_reader_of(node.name, bound))
+
+
+class BoundedStep:
+    """The rows that one step drops. It is the `FrontierSource` of the step.
+
+    Args:
+        bounds: The bounds of the graph.
+        watermarks: The watermark after the step of each input that has one, by name. The first
+            drop reads them.
+        passed: ``limits`` of the step before.
+
+    Attributes:
+        limits: The value of each bound after the step.
+    """
+
+    def __init__(
+        self,
+        bounds: StateBounds,
+        watermarks: Callable[[str], int | None],
+        passed: Mapping[object, int],
+    ) -> None:
+        self._bounds = bounds
+        self._watermarks = watermarks
+        self._passed = passed
+        self._values: dict[Frontier, int | None] = {}
+        self._oldest: dict[int, int | None] = {}
+        self.limits: dict[object, int] = dict(passed)
+
+    def value(self, frontier: Frontier) -> int | None:
+        """Return the value of a frontier after the step."""
+        if frontier not in self._values:
+            self._values[frontier] = frontier.value(self)
+        return self._values[frontier]
+
+    def watermark(self, input: str) -> int | None:
+        """Return the time before which no later step changes a row of an input."""
+        watermark = self._watermarks(input)
+        return None if watermark is None else self._bounds.inputs[input].frontier(watermark)
+
+    def apply(self, function: Expression, code: int) -> int | None:
+        """Return the code of a function of the value with a code; None if it has no value."""
+        codecs = self._bounds.codecs
+        argument = monotone_argument(function)
+        assert argument is not None
+        try:
+            time = codecs.codec(argument.type).decode(np.array([code]))
+            result = codecs.codec(function.type).encode(evaluate(function, [time], 1))
+        except EvaluationError:
+            return None
+        return None if result[0] == NULL else int(result[0])
+
+    def oldest_session(self, node: int) -> int | None:
+        """Return the start of the oldest open session that a node has found."""
+        return self._oldest.get(node)
+
+    def closing(self, position: int) -> Closing | None:
+        """Return which rows of the input of a node are final after the step; None for none."""
+        closing = self._bounds.closing.get(position)
+        if closing is None:
+            return None
+        column, frontier = closing
+        limit = self.value(frontier)
+        if limit is None:
+            return None
+        return Closing(column, self._advance((position, frontier), limit), limit)
+
+    def drop_operator_rows(self, position: int, staged: Staged | None) -> Staged | None:
+        """Return the change of an operator's state, less the rows that are no longer needed.
+
+        Args:
+            position: The node; those that it reads come first.
+            staged: The change by the delta; None for none.
+        """
+        sessions = self._bounds.sessions.get(position)
+        traces = self._bounds.operators.get(position, ())
+        if sessions is None and not traces:
+            return staged
+        steps = {id(step.trace): step for step in (() if staged is None else staged.changes)}
+        if sessions is not None:
+            limit = self.value(sessions.frontier)
+            if limit is None:
+                return staged
+            low = self._passed.get(sessions.start, MIN_CODE)
+            passed = self._advance(sessions.frontier, limit)
+            oldest = sessions.operator.drop_closed_sessions(steps, passed, limit, low)
+            self._oldest[position] = oldest
+            self._advance(sessions.start, self.value(sessions.start) or low)
+            return StagedGroup(steps.values())
+        for bound in traces:
+            step = self._drop(bound, steps.get(id(bound.trace)))
+            if step is not None:
+                steps[id(bound.trace)] = step
+            else:
+                steps.pop(id(bound.trace), None)
+        return StagedGroup(steps.values())
+
+    def drop_relation_rows(self, shared: RelationsStep, names: Sequence[str]) -> None:
+        """Drop the rows of relations that no later join needs; call this after all joins.
+
+        Args:
+            shared: The staged deltas of the relations.
+            names: The names of the nodes, by position.
+        """
+        for position, bound in self._bounds.relations.items():
+            name = names[position]
+            shared.replace(name, self._drop(bound, shared.by_name.get(name)))
+
+    def _drop(self, bound: TraceBound, step: TraceStep | None) -> TraceStep | None:
+        """Return the step of a trace without the rows before its bound."""
+        limit = self.value(bound.frontier)
+        if limit is None or not bound.trace.orders:
+            return step
+        passed = self._advance((id(bound.trace), bound.frontier), limit)
+        delta = ZSet.empty(bound.trace.arity) if step is None else step.delta
+        kept = kept_delta(bound.trace, bound.column, delta, passed, limit)
+        if kept is delta:
+            return step
+        return bound.trace.prepare(kept) if len(kept) else None
+
+    def _advance(self, key: object, limit: int) -> int:
+        """Record the value of a bound, and return the one before."""
+        passed = self._passed.get(key, MIN_CODE)
+        self.limits[key] = max(limit, passed)
+        return passed
+
+
+def _reader_of(name: str, bound: TraceBound) -> Callable[[], Mapping[str, Collection[ColumnOrder]]]:
+    return lambda: {name: [bound.order] if bound.trace.orders else []}

@@ -1,0 +1,99 @@
+"""State sizes: the rows that each operator keeps, and which bound keeps them from growing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from circuits.inputs.checked_input import CheckedInput
+from circuits.runtime.circuit_version import CircuitVersion
+from circuits.runtime.graph import Graph
+from circuits.runtime.graph_node import Node
+from circuits.runtime.operators.integrate import Integrate
+from circuits.state.registry import operator_trace, relation_trace
+
+__all__ = ["UNBOUNDED", "StateSize", "describe_state", "state_sizes"]
+
+#: The bound of state that grows as long as rows are inserted.
+UNBOUNDED = "nothing bounds it: it grows with its input"
+
+
+class StateSize(NamedTuple):
+    """The state of one operator, or of the rows that joins read from it.
+
+    Attributes:
+        operator: The name of the input, or ``#`` and a number, as in `Circuit.explain`.
+        kind: The kind of the operator, and what the state is.
+        bound: The rows that it keeps; `UNBOUNDED` if it grows for ever.
+        rows: Their number. Rows that are deleted and not merged away yet count as well.
+    """
+
+    operator: str
+    kind: str
+    bound: str
+    rows: int
+
+
+def state_sizes(state: CircuitVersion) -> list[StateSize]:
+    """Return the state of all operators, in the order in which they run; O(runs)."""
+    graph = state.graph
+    return [
+        size
+        for position, node in enumerate(graph.nodes)
+        for size in (*_relation_size(state, position, node), *_own_size(state, position, node))
+    ]
+
+
+def describe_state(state: CircuitVersion) -> list[str]:
+    """Return a line per operator with state; no lines if no input has an event time."""
+    inputs = state.graph.checked_inputs.values()
+    if not any(checked.options.time_column is not None for checked in inputs):
+        return []
+    return [
+        f"{size.operator} {size.kind}: {size.bound}  [{size.rows:,} rows]"
+        for size in state_sizes(state)
+    ]
+
+
+def _relation_size(state: CircuitVersion, position: int, node: Node) -> Iterator[StateSize]:
+    trace = state.traces.get(relation_trace(node.state_name))
+    if trace is None or not trace.trace.orders:
+        return
+    graph = state.graph
+    bounds = graph.state_bounds
+    bound = None if bounds is None else bounds.relations.get(position)
+    checked = graph.checked_inputs.get(node.name) if node.operator is None else None
+    text = UNBOUNDED
+    if bound is not None:
+        text = f"rows with {bound.label()}"
+    elif checked is not None and checked.options.retain is not None:
+        text = _retained(checked)
+    yield StateSize(node.name, "rows that joins read", text, trace.trace.rows)
+
+
+def _own_size(state: CircuitVersion, position: int, node: Node) -> Iterator[StateSize]:
+    traces = getattr(node.operator, "traces", ())
+    if not traces:
+        return
+    rows = sum(state.trace(operator_trace(node.state_name, i)).rows for i in range(len(traces)))
+    if isinstance(node.operator, Integrate):
+        yield StateSize(node.name, "materialized", "all rows, as requested", rows)
+        return
+    kind = type(node.plan).__name__.lower()
+    yield StateSize(node.name, kind, _own_bound(state.graph, position, node), rows)
+
+
+def _own_bound(graph: Graph, position: int, node: Node) -> str:
+    bounds = graph.state_bounds
+    if bounds is not None and position in bounds.operators:
+        return f"{node.plan.state_unit} with {bounds.operators[position][0].label()}"
+    if bounds is not None and position in bounds.closing:
+        column, frontier = bounds.closing[position]
+        return f"rows with {node.plan.fields[column].name} >= {frontier.label()}"
+    if bounds is not None and position in bounds.sessions:
+        return f"sessions that end at or after {bounds.sessions[position].frontier.label()}"
+    return node.plan.state_limit or UNBOUNDED
+
+
+def _retained(checked: CheckedInput) -> str:
+    return f"retained rows, {checked.options.retain}"

@@ -1,0 +1,109 @@
+"""Trace limits: the change of a trace without the rows before a limit in one of its columns.
+
+::
+
+    T'  =  (T + d)[column >= limit]         kept_delta  =  T' - T
+
+The limit never decreases, and T has no rows before the limit of the step before (``passed``). So
+only the rows between the two limits are read. NULL is before no limit.
+
+Cost: O(runs log N), and O(columns) per row that is dropped (`dbsp_wcoj.storage.range_scan`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from circuits.types.codecs.arrow_buffers import NULL
+from dbsp_wcoj import Trace, ZSet
+from dbsp_wcoj.storage.range_scan import range_scan
+from dbsp_wcoj.storage.trace import ColumnOrder
+
+__all__ = ["MIN_CODE", "first_value", "kept_delta", "order_by", "split_at"]
+
+#: The least code of a value.
+MIN_CODE: Final = NULL + 1
+
+
+def order_by(trace: Trace, column: int) -> ColumnOrder:
+    """Return a column order that begins with a column, of an arrangement if there is one.
+
+    >>> order_by(Trace(3, [(2, 1, 0)]), 2), order_by(Trace(3), 2)
+    ((2, 1, 0), (2, 0, 1))
+    """
+    for order in trace.orders:
+        if order[0] == column:
+            return order
+    return column, *(other for other in range(trace.arity) if other != column)
+
+
+def split_at(zset: ZSet, column: int, limit: int) -> tuple[ZSet, ZSet]:
+    """Return the rows before a limit, and all others.
+
+    >>> split_at(ZSet.from_rows([(1,), (2,), (3,)]), 0, 3)
+    (ZSet({(1,): 1, (2,): 1}), ZSet({(3,): 1}))
+    """
+    codes = zset.row_array[column]
+    is_before = (codes < limit) & (codes != NULL)
+    if not is_before.any():
+        return ZSet.empty(zset.arity), zset
+    rows, weights = zset.row_array, zset.weight_array
+    before = ZSet(np.ascontiguousarray(rows[:, is_before]), weights[is_before])
+    return before, ZSet(np.ascontiguousarray(rows[:, ~is_before]), weights[~is_before])
+
+
+def kept_delta(trace: Trace, column: int, delta: ZSet, passed: int, limit: int) -> ZSet:
+    """Return the change of a trace that has no rows before the limit afterwards.
+
+    Args:
+        trace: The rows.
+        column: The column with the limit.
+        delta: The change by the step.
+        passed: The limit of the step before.
+        limit: The limit.
+
+    >>> trace = Trace(1)
+    >>> trace.update(ZSet.from_rows([(1,), (5,)]))
+    >>> kept_delta(trace, 0, ZSet.from_rows([(2,), (6,)]), 0, 3)
+    ZSet({(1,): -1, (6,): 1})
+    """
+    _, kept = split_at(delta, column, limit)
+    if limit > passed and not trace.is_empty:
+        old = range_scan(trace, order_by(trace, column), passed, limit - 1)
+        kept = kept - old if len(old) else kept
+    return kept
+
+
+def first_value(trace: Trace, column: int, delta: ZSet, low: int, limit: int) -> int | None:
+    """Return the least value of a column before a limit, in a trace plus a delta.
+
+    Args:
+        trace: The rows.
+        column: The column.
+        delta: A change of the rows.
+        low: No value is before it.
+        limit: Values from here on are ignored.
+
+    Returns:
+        The value; None if there is none.
+
+    Complexity:
+        O(runs log N log (limit - low)), and O(1) per row near the value.
+
+    >>> trace = Trace(2)
+    >>> trace.update(ZSet.from_rows([(7, 40), (8, 30), (9, 90)]))
+    >>> first_value(trace, 1, ZSet.from_rows([(8, 30)], [-1]), 0, 100)
+    40
+    """
+    order, width = order_by(trace, column), 1
+    while low < limit:
+        high = min(low + width, limit)
+        rows = range_scan(trace, order, low, high - 1)
+        changed, _ = split_at(split_at(delta, column, low)[1], column, high)
+        total = rows + changed
+        if len(total):
+            return int(total.row_array[column].min())
+        low, width = high, width * 2
+    return None

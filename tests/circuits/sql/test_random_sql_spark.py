@@ -1,0 +1,73 @@
+"""Random SQL in dialect spark, maintained, against Spark after every step.
+
+All queries share one sequence of rows, so that Spark reads the tables once per step.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pyarrow.parquet as parquet
+import pytest
+
+from circuits import compile_sql
+from tests.generators.sql.rows import SCHEMAS, START, random_steps
+from tests.support.random_sql import (
+    Database,
+    Rows,
+    add_delta,
+    at,
+    deltas,
+    differ,
+    draw_case,
+    last_view,
+    rows_of,
+)
+
+
+def check_queries(spark, folder, seeds: range, steps: int) -> int:
+    """Compare the views of these seeds with Spark after each step; return how many there are."""
+    errors = pytest.importorskip("pyspark.errors")
+    changes = random_steps(random.Random(seeds.start), steps)
+    database = Database(draw_case(0).program)
+    circuits, totals = {}, {seed: Counter() for seed in seeds}
+    for number, change in enumerate(changes):
+        database.change(change)
+        for name in SCHEMAS:
+            path = f"{folder}/{name}{number}.parquet"
+            table = database.connection.sql(f"SELECT * FROM {name}").to_arrow_table()
+            parquet.write_table(table.cast(SCHEMAS[name]), path)
+            spark.read.parquet(path).createOrReplaceTempView(name)
+        for seed in seeds:
+            program = draw_case(seed, "spark").program
+            try:
+                for name, text in program.views:
+                    spark.sql(f"CREATE OR REPLACE TEMP VIEW {name} AS {at(text, START)}")
+                expected: Rows = Counter(rows_of(spark.sql(at(program.query, START)).toArrow()))
+            except errors.PySparkException:
+                circuits.pop(seed, None)  # Spark does not have all combinations
+                continue
+            if number == 0:
+                circuits[seed] = compile_sql(program.text, SCHEMAS, dialect="spark")
+            if seed in circuits:
+                circuit = circuits[seed]
+                add_delta(totals[seed], circuit.step(deltas(change), now=START)[last_view(circuit)])
+                found = totals[seed]
+                assert not differ(found, expected), (
+                    f"seed {seed}: {program}\nstep {number}, rows {changes[: number + 1]}\n"
+                    f"only here {found - expected}, only Spark {expected - found}"
+                )
+    return len(circuits)
+
+
+@pytest.mark.spark
+def test_random_sql_in_dialect_spark_is_what_spark_answers(spark, tmp_path):
+    assert check_queries(spark, tmp_path, range(12), steps=2) > 9
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.parametrize("start", range(1000, 2000, 100))
+def test_much_random_sql_in_dialect_spark_is_what_spark_answers(spark, tmp_path, start):
+    assert check_queries(spark, tmp_path, range(start, start + 100), steps=3) > 80
