@@ -54,6 +54,10 @@ MENDED = [
     "SELECT t.a FROM t WHERE NOT EXISTS (SELECT 1 FROM u WHERE u.a = t.a GROUP BY CUBE (u.s))",
     "SELECT t.a FROM t WHERE t.b IN (SELECT count(*) FROM u WHERE u.a = t.a GROUP BY ROLLUP (s))",
     "SELECT u.s, count(*) AS n FROM u WHERE u.a > 7 GROUP BY ROLLUP (u.s)",
+    (
+        "SELECT (SELECT sum(u.a) FROM u WHERE u.a <> t.b) AS x, k, count(*) AS n FROM t GROUP BY "
+        "ROLLUP ((SELECT sum(u.a) FROM u WHERE u.a <> t.b), k)"
+    ),
     "SELECT t.ts + INTERVAL (2) MONTH, t.ts - INTERVAL (-2) DAY, INTERVAL (3) HOUR FROM t",
     "SELECT [(SELECT max(u.a) FROM u WHERE u.s = t.s), t.b] AS l, [(SELECT max(a) FROM u)] FROM t",
 ]
