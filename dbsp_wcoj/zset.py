@@ -99,7 +99,7 @@ class ZSet:
             ArityError: The rows have different lengths, or both rows and ``arity`` are missing.
             ColumnTypeError: A value is not a 64-bit integer.
             WeightError: A weight is not an integer, or there is not one weight per row.
-            WeightOverflowError: The sum of the weights of a row leaves int64.
+            WeightOverflowError: The sum of the weights of a row does not fit in int64.
 
         >>> ZSet.from_rows([(5,), (3,), (5,)], [1, 2, -1])
         ZSet({(3,): 2})
@@ -144,7 +144,7 @@ class ZSet:
             ArityError: ``columns`` is empty, or the columns have different lengths.
             ColumnTypeError: A column does not hold integers that fit in int64.
             WeightError: The weights have another length or type.
-            WeightOverflowError: The sum of the weights of a row leaves int64.
+            WeightOverflowError: The sum of the weights of a row does not fit in int64.
 
         Complexity:
             O(n) if the rows are sorted, else O(n) for each byte in which they differ.
@@ -199,7 +199,7 @@ class ZSet:
         """The Z-set of arity 0 with this weight of the empty row.
 
         Raises:
-            WeightOverflowError: The weight leaves int64.
+            WeightOverflowError: The weight does not fit in int64.
 
         >>> ZSet.scalar(3).to_dict(), ZSet.scalar(0).to_dict()
         ({(): 3}, {})
@@ -298,7 +298,7 @@ class ZSet:
 
 
 def accumulate(pieces: Iterable[ZSet], arity: int) -> ZSet:
-    """Sum Z-sets. Sums of similar size are added to each other, so it takes O(rows log pieces)."""
+    """Sum Z-sets in O(rows log pieces): sums of similar size are added to each other."""
     stack: list[ZSet] = []
     for piece in pieces:
         stack.append(piece)
@@ -332,29 +332,29 @@ def _to_int64(values: Any, column: int) -> Int64Array:
     """Return the values of a column as a one-dimensional int64 array."""
     if type(values) is np.ndarray and values.dtype == _INT64 and values.ndim == 1:
         return values
-    what = f"column {column}"
+    name = f"column {column}"
     if np.ma.isMaskedArray(values):
         raise ColumnTypeError(
-            f"{what} is a masked array, and a Z-set has no NULL; drop the masked rows, "
+            f"{name} is a masked array, and a Z-set has no NULL; drop the masked rows, "
             f"or give NULL an integer code"
         )
     try:
         array = np.asarray(values)
     except ValueError as error:
-        raise ColumnTypeError(f"{what} does not hold integers ({error}); encode it") from None
+        raise ColumnTypeError(f"{name} does not hold integers ({error}); encode it") from None
     if array.ndim != 1:
         raise ColumnTypeError(
-            f"{what} has shape {array.shape}; give one one-dimensional array per column"
+            f"{name} has shape {array.shape}; give one one-dimensional array per column"
         )
     if array.dtype.kind == "u":
         if len(array) and int(array.max()) > MAX_INT64:
             raise ColumnTypeError(
-                f"{what} holds {array.max()}, beyond int64 ({MAX_INT64}); encode it"
+                f"{name} holds {array.max()}, beyond int64 ({MAX_INT64}); encode it"
             )
     elif array.dtype.kind != "i" and len(array):
         kind = "integers beyond int64" if _all_to_int64(array) else f"dtype {array.dtype}"
         raise ColumnTypeError(
-            f"{what} has {kind} (first value {array[0]!r}); columns are int64, "
+            f"{name} has {kind} (first value {array[0]!r}); columns are int64, "
             f"encode other values as integers, or use circuits, which encodes Arrow columns"
         )
     return array.astype(np.int64)

@@ -61,28 +61,29 @@ SCALAR: Final = (
 INTRODUCTION: Final = """\
 # Functions
 
-This page is generated from the function table of the engine by `python -m docs.functions`, and the
-engine computed the results. NULL as an argument gives NULL, unless the table says otherwise. If a
-function has no value for a row, the step raises `EvaluationError`, which names the function and its
-arguments. With `bad_rows="dead_letter"` a sink keeps such rows aside instead.
+This page lists the scalar functions. `python -m docs.functions` generates it from the table of
+functions; the engine computes the results. If an argument is NULL, the result is NULL, unless the
+description says otherwise. If a function has no value for a row, the step raises `EvaluationError`,
+which names the function and its arguments. With `bad_rows="dead_letter"`, a sink stores such a row
+as a dead letter instead.
 
-In SQL, write the expression of the column *example*; one that begins with `spark:` is for
-`dialect="spark"`. The names there are those of the dialect: `ascii` is `code_point` here. In
-Datalog, call the function by its name:
-`y = lower(x)`. The letters `a`, `b`, `c` in the descriptions are the first, second and third
-argument.
+The letters `a`, `b` and `c` in the descriptions are the first, second and third argument. In
+Datalog, call a function by its name in the first column: `y = lower(x)`. In SQL, write it as in the
+column *example*: the name in the dialect may differ (`ascii` for `code_point`). An example that
+begins with `spark:` is for `dialect="spark"`.
 
-[Functions of lists, structs, maps and JSON](nested-functions.md) are on a page of their own. How
-casts round, and which strings they accept: [Types, values and casts](values.md). How long the
-strings that functions return may be: [Bad rows](../how-to/bad-rows.md#maximum-lengths).
+See also [Functions of lists, structs, maps and JSON](nested-functions.md);
+[Types, values and casts](values.md) for the rounding of casts and the strings that they accept; and
+[Bad rows](../how-to/bad-rows.md#maximum-lengths) for the maximum length of strings.
 """
 
 NESTED_INTRODUCTION: Final = """\
 # Functions of lists, structs, maps and JSON
 
-This page is generated as the page [Functions](functions.md), which says how to read it. How columns
-of these types are declared, and how one row becomes several:
-[Lists, structs, maps and JSON](sql.md#lists-structs-maps-and-json).
+This page lists the functions of lists, structs, maps and JSON texts. It is generated, and has the
+same columns as the page [Functions](functions.md).
+[Lists, structs, maps and JSON](sql.md#lists-structs-maps-and-json) says how to declare columns of
+these types, and how to make one row per element of a list.
 """
 
 #: The sections of the pages, each with an example in SQL for each of its functions.

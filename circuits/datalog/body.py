@@ -87,7 +87,7 @@ class _JoinInput:
     Args:
         plan: The plan.
         terms: A term for each column.
-        position: The offset in the text.
+        offset: The offset in the text.
         is_context: True if it has the outer bindings, see the module.
     """
 
@@ -139,12 +139,15 @@ class BodyPlanner:
             of ``left``, then those of the bindings.
         """
         # Until the plan is made, all expressions are numbered with the columns of ``left`` first.
+        # ``inner`` has the variables that this conjunction binds, ``local`` those over its plan.
         left_width = 0 if left is None else len(left.fields)
         inputs, other_items = self._join_inputs(items, outer)
         if left is not None:
             inputs += self._outer_bindings(items, inputs, outer, left)
-        own, conditions, other_items = self._bind_variables(inputs, other_items, outer, left_width)
-        scope = {**outer, **own}
+        inner, conditions, other_items = self._bind_variables(
+            inputs, other_items, outer, left_width
+        )
+        scope = {**outer, **inner}
         negations: list[Not] = []
         for item in other_items:
             if is_condition(item, scope):
@@ -158,7 +161,7 @@ class BodyPlanner:
             plan = Filter(plan, conjoin([_shift_columns(c, -left_width) for c in own_conditions]))
         local = {
             name: _shift_columns(value, -left_width)
-            for name, value in own.items()
+            for name, value in inner.items()
             if _reads_own_columns(value, left_width)
         }
         for negation in negations:
@@ -224,7 +227,7 @@ class BodyPlanner:
         first_column: int,
     ) -> tuple[dict[str, Expression], list[Expression], list[Item]]:
         """Return the variables of inputs and assignments, the equalities, and the other items."""
-        own: dict[str, Expression] = {}
+        inner: dict[str, Expression] = {}
         conditions: list[Expression] = []
         computed: list[tuple[Column, FunctionCall]] = []
         index = first_column
@@ -233,7 +236,7 @@ class BodyPlanner:
                 column = Column(index, field.type)
                 index += 1
                 if isinstance(term, Variable):
-                    value = own.setdefault(term.name, column)
+                    value = inner.setdefault(term.name, column)
                     if value is not column:
                         conditions.append(self._equate(value, column, term.offset))
                     elif term.name in outer:
@@ -245,26 +248,26 @@ class BodyPlanner:
                     conditions.append(self._equate(column, literal, term.offset))
                 elif isinstance(term, FunctionCall):
                     computed.append((column, term))
-        other_items = self._bind_assignments(items, own, outer)
-        scope = {**outer, **own}
+        other_items = self._bind_assignments(items, inner, outer)
+        scope = {**outer, **inner}
         for column, term in computed:
             value = build_expression(term, scope, self.source)
             conditions.append(self._equate(column, value, term.offset))
-        return own, conditions, other_items
+        return inner, conditions, other_items
 
     def _bind_assignments(
-        self, items: Sequence[Item], own: dict[str, Expression], outer: Scope
+        self, items: Sequence[Item], inner: dict[str, Expression], outer: Scope
     ) -> list[Item]:
-        """Add the variables of ``x = term`` to ``own``, in any order; return the other items."""
+        """Add the variables of ``x = term`` to ``inner``, in any order; return the other items."""
         other_items = list(items)
         size = -1
-        while size < len(own):
-            size = len(own)
+        while size < len(inner):
+            size = len(inner)
             for item in other_items.copy():
-                assignment = find_assignment(item, {*own, *outer})
+                assignment = find_assignment(item, {*inner, *outer})
                 if assignment is not None:
                     variable, term = assignment
-                    own[variable.name] = build_expression(term, {**outer, **own}, self.source)
+                    inner[variable.name] = build_expression(term, {**outer, **inner}, self.source)
                     other_items.remove(item)
         return other_items
 
@@ -312,7 +315,12 @@ class BodyPlanner:
         return left
 
     def _can_invert(self, inner: Not, scope: Scope, anti: bool) -> bool:
-        """Return whether ``not not items`` is a semijoin; an or would make it several."""
+        """Return whether a ``not`` of ``not items`` can be planned without the two negations.
+
+        The rows for which ``items`` are true are one semijoin. With an ``or`` in them they would be
+        a union of several, so then the negations are kept. Antijoins are applied one after another,
+        so their number does not matter.
+        """
         return not anti or len(split_alternatives(inner.items, (), scope, self.source)) == 1
 
 

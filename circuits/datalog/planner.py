@@ -270,8 +270,8 @@ def _rewrite_over_groups(
             return call_function(term.function, arguments, source, term.offset)
         case Variable():
             raise source.error(
-                f"variable {term.name!r} in a rule of {rule.head!r} is beside an aggregate, "
-                f"but is not a separate column to group by; make it one, or aggregate it",
+                f"variable {term.name!r} in a rule of {rule.head!r} is in a term with an "
+                f"aggregate, but is not a column to group by; make it one, or aggregate it",
                 term.offset,
             )
         case _:

@@ -61,10 +61,10 @@ def constant_shift(expression: Expression) -> tuple[Column, int] | None:
             signed = number if function == "add" else -number
             return None if shift is None else (shift[0], shift[1] + signed)
         case Call("date_add", (inner, Literal(0), Literal(int() as days), Literal(int() as us))):
-            of = expression.type
-            if not types.is_timestamp(of) or inner.type != of or _is_local(of):
+            data_type = expression.type
+            if not types.is_timestamp(data_type) or inner.type != data_type or _is_local(data_type):
                 return None
-            amount = (days * 86_400_000_000 + us) * _TICKS_PER_SECOND[of.unit]
+            amount = (days * 86_400_000_000 + us) * _TICKS_PER_SECOND[data_type.unit]
             shift = constant_shift(inner)
             if shift is None or amount % 10**6:
                 return None

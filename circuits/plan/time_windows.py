@@ -28,7 +28,7 @@ class TimeNode(PlanNode):
     """A node that appends one column to the rows of its first input.
 
     Attributes:
-        keys: Columns of the first input that it reads, beside the time.
+        keys: Columns of the first input that it reads, in addition to the time.
         time: The column of the first input with the time.
     """
 
@@ -40,17 +40,17 @@ class TimeNode(PlanNode):
         """The columns of the first input that decide the new column."""
         return frozenset((*self.keys, self.time))
 
-    def over_columns(self, input: PlanNode, places: Mapping[int, int]) -> Self:
+    def over_columns(self, input: PlanNode, positions: Mapping[int, int]) -> Self:
         """The same node over some columns of its first input.
 
         Args:
-            input: The columns.
-            places: Where each column of the first input is among them.
+            input: A plan with these columns of the first input.
+            positions: The new position of each of these columns, by its old position.
         """
         moved: Any = self.with_inputs([input, *self.inputs[1:]])
-        changes: dict[str, Any] = {"time": places[self.time]}
+        changes: dict[str, Any] = {"time": positions[self.time]}
         if self.keys:
-            changes["keys"] = tuple(places[key] for key in self.keys)
+            changes["keys"] = tuple(positions[key] for key in self.keys)
         result: Self = replace(moved, **changes)
         return result
 
@@ -101,10 +101,12 @@ class HoppingWindows(UnaryNode, TimeNode):
 class SessionBound(UnaryNode, TimeNode):
     """Each row with the least time of its session; with ``last`` with the greatest one.
 
-    A session of a key is a longest sequence of times of which each is at most ``gap`` after the one
-    before. Rows without a time are left out. If rows have negative weights, a time counts if the
-    weights of its rows do not add up to 0; the start of a row is the last one at or before its
-    time, and NULL if there is none.
+    A session of a key is a maximal sequence of times, each at most ``gap`` after the one before it.
+    Rows without a time are left out.
+
+    A time is present if the weights of its rows do not add up to 0. Weights that cancel can leave a
+    row at an absent time. Its start is the latest start at or before its time, or NULL if there is
+    none.
     """
 
     keys: tuple[int, ...]
@@ -136,7 +138,7 @@ class SessionBound(UnaryNode, TimeNode):
         kept = {column: bounds[column] for column in self.keys if column in bounds}
         if self.last or self.time not in bounds:
             return kept  # a row that extends a session changes all rows of the session
-        # A changed time changes the starts of rows behind it, and no rows before it.
+        # A changed time changes the starts of rows after it, and no rows before it.
         time = bounds[self.time]
         start = OldestSession(time, position)
         return {**kept, self.time: time, len(self.input.fields): start}
@@ -159,8 +161,8 @@ class SessionBound(UnaryNode, TimeNode):
 class LatestTime(BinaryNode, TimeNode):
     """Each left row with the latest time of a right row of its key, at or before its time.
 
-    The right columns are the keys, then the time. NULL if there is no such row. A NULL in a key is
-    the same as a NULL; a right row without a time is left out.
+    The right columns are the keys, then the time. NULL if there is no such row. NULLs in keys are
+    equal; a right row without a time is left out.
 
     Attributes:
         keys: The columns of the left input that the keys of the right rows are compared with.

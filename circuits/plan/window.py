@@ -175,7 +175,7 @@ class Window(UnaryNode):
         (bounds,) = inputs
         kept = {column: bounds[column] for column in self.partition if column in bounds}
         if self.order and all(map(_looks_back, self.calls)):
-            # A row changes the results of rows behind it, and of rows equal to it in the order.
+            # A row changes the results of rows after it, and of rows equal to it in the order.
             first = self.order[0]
             # A row without a value in the order is in front of all others with NULLS FIRST.
             has_null = first.nulls_first and self.input.is_nullable(first.column)
@@ -195,7 +195,7 @@ class Window(UnaryNode):
 
 
 def _looks_back(call: WindowCall) -> bool:
-    """Return whether a call reads no row behind the current one, except rows equal to it."""
+    """Return whether a call reads no row after the current one, except rows equal to it."""
     if call.function in ("row_number", "rank", "dense_rank"):
         return True
     if call.function in ("lag", "lead"):

@@ -385,6 +385,7 @@ class Graph:
         seconds = []
         recursions: dict[int, NestedCircuitStep] = {}
         integrals: dict[int, Staged] = {}
+        # By input: its delta without the deletions of expired rows, if it has such rows.
         unexpired: dict[int, ZSet] = {}
         for position, node in enumerate(self.nodes):
             start = self.clock()
@@ -434,9 +435,10 @@ class Graph:
             deltas.append(delta)
             seconds.append(self.clock() - start)
         if unexpired:
-            second_context = replace(context, shared=self.relations.stage({}))
+            # Views publish deltas as if no row had expired, which is a second computation.
+            publish_context = replace(context, shared=self.relations.stage({}))
             publication = publish(
-                self.nodes, self.retained, deltas, unexpired, second_context, self.clock
+                self.nodes, self.retained, deltas, unexpired, publish_context, self.clock
             )
             deltas = list(publication.deltas)
             seconds = [a + b for a, b in zip(seconds, publication.seconds, strict=True)]
@@ -493,7 +495,10 @@ class Graph:
 
     @property
     def _witnesses(self) -> DeletionWitnesses:
-        """The traces that show deletions of absent rows; searched once per size of the graph."""
+        """The traces that show which deleted rows were never inserted.
+
+        They are searched once per size of the graph.
+        """
         if self._cached_witnesses is None or self._cached_witnesses.size != len(self.nodes):
             keyed = [name for name, input in self.checked_inputs.items() if input.options.keys]
             traces = dict(self.relations.traces)

@@ -47,7 +47,7 @@ class PostStepView:
         return self._schema.to_table(self._integral.total + self._delta, self._codecs)
 
     def rows_of(self, keys: pa.Table) -> pa.Table:
-        """Return the rows with one of some keys, with the column ``weight``.
+        """Return the rows whose key is among ``keys``, with the column ``weight``.
 
         Args:
             keys: Distinct rows of some columns of the view. NULL equals NULL.
@@ -68,6 +68,7 @@ class PostStepView:
         if len(columns) == self._schema.arity:
             rows[list(order)] = prefixes
             requested = consolidated_rows(rows, np.ones(rows.shape[1], np.int64))
+            # The key is the whole row, so its weight is looked up.
             change = Trace(self._schema.arity)
             change.update(self._delta)
             weights = trace.weights_of(requested) + change.weights_of(requested)

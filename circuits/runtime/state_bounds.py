@@ -16,7 +16,7 @@ result stays. The law, which tests check with random plans and streams: the outp
 same circuit that drops nothing.
 
 A trace that several joins read keeps the rows that any of them needs. So does the trace of an input
-whose options read it. A row that arrives behind the bound does not enter the trace. The bound is a
+whose options read it. A row that arrives before the bound does not enter the trace. The bound is a
 function of the watermarks and the state, so nothing else is stored; after a restart the first step
 looks at all rows before the bound once.
 

@@ -42,7 +42,7 @@ __all__ = ["AggregateTerm", "read_aggregate"]
 
 _FLOAT: Final = pa.float64()
 _NAN: Final = Literal(float("nan"), _FLOAT)
-# The arguments of the trees of sqlglot that hold the arguments of the call, in order.
+# The names under which sqlglot keeps the arguments of a call, in their order.
 _PARTS: Final = ("this", "expression", "quantile", "separator", "expressions")
 _WRAPPERS: Final = exp.Filter | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls
 _WINDOW_FUNCTIONS: Final = (
@@ -57,7 +57,7 @@ class AggregateTerm:
 
     Attributes:
         function: The name of the primitive aggregate.
-        arguments: None for ``count(*)``.
+        arguments: Its arguments; empty for ``count(*)``.
         type: The type of the result.
         distinct: True to read each combination of the arguments once.
         order: The order of the rows, for functions that depend on it.
@@ -165,31 +165,33 @@ class AggregateReader:
         node, source = self.function, self.source
         flags = ("big_int", "nulls_excluded", "accuracy", "error_tolerance")
         source.allow_arguments(node, *_PARTS, *flags)
-        todo: list[exp.Expr] = []
+        pending: list[exp.Expr] = []
         for name in ("expressions",) if isinstance(node, exp.Anonymous) else _PARTS:
             value = node.args.get(name)
             if value is not None and not isinstance(value, str):
-                todo += value if isinstance(value, list) else [value]
-        found: list[exp.Expr] = []
-        while todo:
-            part = todo.pop(0)
+                pending += value if isinstance(value, list) else [value]
+        arguments: list[exp.Expr] = []
+        while pending:
+            part = pending.pop(0)
             if isinstance(part, exp.Distinct):
                 source.allow_arguments(part, "expressions")
                 self.distinct = True
-                todo = [*part.expressions, *todo]
+                pending = [*part.expressions, *pending]
             elif isinstance(part, exp.Order) and part.this is not None:
                 source.allow_arguments(part, "this", "expressions")
                 self._read_order(part)
-                todo.insert(0, part.this)
+                pending.insert(0, part.this)
             elif isinstance(node, exp.Any) and isinstance(part, exp.Paren):
                 source.allow_arguments(part, "this")
-                todo.insert(0, part.this)
+                pending.insert(0, part.this)
             else:
-                found.append(part)
-        return found
+                arguments.append(part)
+        return arguments
 
     def _read_order(self, node: exp.Expr) -> None:
         assert isinstance(node, exp.Order)
+        # In sqlglot, an ORDER BY in a call contains the argument before it. Read a copy without it,
+        # and restore the parents of the keys, which the copy has changed.
         bare = exp.Order(expressions=node.expressions)
         for key in node.expressions:
             key.parent = node
@@ -297,7 +299,10 @@ class AggregateReader:
         return self.call("case", condition, value, NULL)
 
     def required(self, *values: Expression) -> tuple[Expression, ...]:
-        """Return expressions that are not NULL where FILTER holds and no value is NULL."""
+        """Return arguments that restrict an aggregate to the rows where none of them is NULL.
+
+        These are the rows that FILTER selects and in which no value is NULL.
+        """
         if self._condition is None:
             return values
         return (*values, self.where(integer_literal(1)))
@@ -407,10 +412,10 @@ def _read_bool(is_and: bool) -> Read:
         condition = _condition(reader)
         decisive = reader.call("not", condition) if is_and else condition
         counted = reader.term("count", reader.where(condition))
-        found = reader.term(
+        decisive_count = reader.term(
             "count", reader.where(reader.call("case", decisive, integer_literal(1), NULL))
         )
-        result = reader.call("eq" if is_and else "gt", found, integer_literal(0))
+        result = reader.call("eq" if is_and else "gt", decisive_count, integer_literal(0))
         return reader.call("case", reader.call("gt", counted, integer_literal(0)), result, NULL)
 
     return read
@@ -431,7 +436,7 @@ def _over(
     count: Expression,
     value: Callable[[Expression], Expression],
 ) -> Expression:
-    """Return a value of the count as a float, NULL for a count below ``least``."""
+    """Return ``value(count)``, with the count as a float; NULL for a count below ``least``."""
     n = reader.number(count)
     enough = reader.call("ge", count, integer_literal(least))
     return reader.call("case", enough, value(n), NULL)

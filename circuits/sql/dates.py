@@ -91,16 +91,16 @@ def _extract_field(clause: Clause, node: exp.Expr, field: str, source: exp.Expr)
             raise clause.source.unsupported(
                 node, f"field {field!r} of an interval", f"there are: {known}"
             )
-        found = clause.call(node, INTERVAL_FIELDS[field], value)
+        part = clause.call(node, INTERVAL_FIELDS[field], value)
         if not spark and INTERVAL_FIELDS[field] == "interval_seconds":
-            found = clause.call(node, "cast", clause.call(node, "trunc", found), type=pa.int64())
-        return found
+            part = clause.call(node, "cast", clause.call(node, "trunc", part), type=pa.int64())
+        return part
     if spark:
         (value,) = coerce(clause, node, [value], "m")
-    found = clause.call(node, fields[field], value)
+    part = clause.call(node, fields[field], value)
     if spark and fields[field] == "day_of_week":
-        found = clause.call(node, "add", found, integer_literal(1))
-    return found
+        part = clause.call(node, "add", part, integer_literal(1))
+    return part
 
 
 def _read_truncation(clause: Clause, node: exp.Expr) -> Expression:

@@ -97,7 +97,7 @@ def _candidates(scope: Scope, query: exp.Expr) -> tuple[Expression, ...]:
         try:
             value = scope.find(node)
         except SqlError:
-            continue  # ambiguous out here; an error only if the name has no meaning in the query
+            continue  # ambiguous here, which is an error only if the query has no such column
         if value is not None and not is_correlated(value):
             values.setdefault(value)
     return tuple(values)

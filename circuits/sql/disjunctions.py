@@ -159,7 +159,7 @@ class _RowSplitter:
         if is_correlated(condition):
             raise builder.source.correlated(
                 node,
-                "a condition on an enclosing query beside EXISTS or IN below OR",
+                "an OR of EXISTS or IN with a condition on an enclosing query",
                 "make it a separate condition, joined to the others by AND",
             )
         if complement:

@@ -78,7 +78,7 @@ class QueryPlanner(Protocol):
         """Return the plan of a WITH query that names itself."""
 
     def plan_mutual(self, common: CommonTable) -> DerivedTable:
-        """Return the plan of a WITH query that names others that name it."""
+        """Return the plan of one of several WITH queries that name each other."""
 
     def plan_query(
         self, environment: Environment, node: exp.Expr, ranks: RankRanges = NO_RANKS
@@ -95,7 +95,7 @@ class CommonTable:
         environment: The names that it can use.
         recursive: True if it names itself.
         plans: Its plans so far, by the ranks that the query that refers to it keeps.
-        mutual: The WITH queries that it names and that name it, and itself; empty for none.
+        mutual: If it and other WITH queries name each other, all of these queries; else empty.
     """
 
     node: exp.CTE
@@ -115,8 +115,8 @@ class Environment:
         queries: The planner of the queries in it.
         readers: The readers of expressions.
         common_tables: The WITH queries around it, by lower-case name.
-        unsupported_scope: The scope of an enclosing query whose columns SQL allows to name here,
-            but this package does not. It serves the error message only.
+        unsupported_scope: The scope of an enclosing query whose columns can be named here only if
+            the query is planned for a domain. Naming one raises a CorrelatedSqlError.
         domain: The values of the enclosing query for which the query is planned, if it is
             correlated (`circuits.sql.decorrelation`).
     """
@@ -242,7 +242,7 @@ class Environment:
 
 
 def _mutual_ctes(clause: exp.With, name: str) -> list[exp.CTE]:
-    """Return the WITH queries that a recursive one and it name, if there are others."""
+    """Return the WITH queries that name each other, one of which has this name; empty for one."""
     if not clause.args.get("recursive"):
         return []
     ctes = {cte.alias.casefold(): cte for cte in clause.expressions}
@@ -259,8 +259,12 @@ def _mutual_ctes(clause: exp.With, name: str) -> list[exp.CTE]:
                 stack.append(other)
         return found
 
-    own = {other for other in reach(name) if name in reach(other)} if name in reach(name) else set()
-    return [cte for key, cte in ctes.items() if key in own] if len(own) > 1 else []
+    mutual_names = (
+        {other for other in reach(name) if name in reach(other)} if name in reach(name) else set()
+    )
+    return (
+        [cte for key, cte in ctes.items() if key in mutual_names] if len(mutual_names) > 1 else []
+    )
 
 
 def names_table(query: exp.Expr, name: str) -> bool:

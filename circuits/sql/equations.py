@@ -246,17 +246,17 @@ def _check_monotone(
     source: SqlSource, equation: Equation, plan: PlanNode, names: Sequence[str]
 ) -> None:
     """Refuse an operator that would delete rows of an earlier iteration."""
-    found = _find_forbidden(plan, frozenset(names), {})
-    if found is None:
+    forbidden = _find_forbidden(plan, frozenset(names), {})
+    if forbidden is None:
         return
     for table in equation.query.find_all(exp.Table):
         if table.name.casefold() in {name.casefold() for name in names}:
             raise source.unsupported(
                 table,
-                f"{_DESCRIPTIONS.get(found, found)} the recursive {table.name!r}",
+                f"{_DESCRIPTIONS.get(forbidden, forbidden)} the recursive {table.name!r}",
                 "a recursion may only join, filter, compute and unite its rows; do it outside",
             )
-    raise SqlError(f"{found} of a recursive view")
+    raise SqlError(f"{forbidden} of a recursive view")
 
 
 _DESCRIPTIONS: Final = {
@@ -294,9 +294,9 @@ def _find_forbidden(
             return False, None  # the names below it are its own
         below = [visit(child) for child in node.inputs]
         is_recursive = any(recursive for recursive, _ in below)
-        found = next((forbidden for _, forbidden in below if forbidden), None)
-        if found or not is_recursive:
-            return is_recursive, found
+        forbidden_below = next((forbidden for _, forbidden in below if forbidden), None)
+        if forbidden_below or not is_recursive:
+            return is_recursive, forbidden_below
         match node:
             case CrossJoin() | Union() | Map() | Filter() | Distinct():
                 return True, None

@@ -59,6 +59,7 @@ def _parse_number(clause: Clause, node: exp.Expr, digits: str) -> Literal:
         return integer_literal(int(value))
     parts = value.as_tuple()
     scale = -int(parts.exponent)
+    # 0.05 is DECIMAL(2, 2) in Spark. In DuckDB the 0 before the dot is a digit: DECIMAL(3, 2).
     precision = max(len(parts.digits), scale if clause.source.is_spark else scale + 1)
     if precision > MAX_DECIMAL_DIGITS:
         return Literal(float(digits), pa.float64())

@@ -139,6 +139,7 @@ def coerce(clause: Clause, node: exp.Expr, arguments: Arguments, kinds: str) -> 
 
 
 def _coerce_one(clause: Clause, node: exp.Expr, value: Expression, kind: str) -> Expression:
+    """Return a value cast to a kind, a letter of `circuits.types.functions.signatures`."""
     data_type = value.type
     if arrow.is_null(data_type):
         return value

@@ -32,7 +32,7 @@ from circuits.sql.literals import NULL, integer_literal, string_literal
 from circuits.types import functions
 from circuits.types.ddl import field_of, schema_of_ddl
 from circuits.types.functions.lambdas import lambda_call
-from circuits.types.functions.lists import is_list
+from circuits.types.functions.list_rules import is_list
 
 __all__ = ["READERS", "READERS_BY_NAME"]
 
@@ -324,8 +324,8 @@ def _read_lambda(
         )
     level = len({c.index // PARAMETERS_OF_LEVEL for c in clause.parameters.values()})
     first = FIRST_PARAMETER + level * PARAMETERS_OF_LEVEL
-    own = {name: Column(first + k, types[k]) for k, name in enumerate(names)}
-    inner = replace(clause, parameters={**clause.parameters, **own})
+    parameters = {name: Column(first + k, types[k]) for k, name in enumerate(names)}
+    inner = replace(clause, parameters={**clause.parameters, **parameters})
     return inner.read(body.this), tuple(range(first, first + len(types)))
 
 

@@ -10,9 +10,9 @@ an item of ORDER BY                is left out
 a column or constraint of a table  is left out
 ================================== ===============================================
 
-An error elsewhere, such as in GROUP BY, ends the search in its statement. An error that may be the
-effect of a replacement is not reported: after the first one in a statement, and in a statement that
-reads its view, only unsupported constructs and unknown names are.
+An error elsewhere, such as in GROUP BY, ends the search in its statement. After a replacement, an
+error may be the effect of it. So from then on, in this statement and in those that read its view,
+only unsupported constructs and unknown names are reported.
 
 Invariant: a text has no obstacle if and only if `circuits.sql.plan_sql` plans it; the first
 obstacle of a text is the error that it raises, if no statement has an error of syntax.
@@ -143,20 +143,21 @@ def find_obstacles(
     if not statements and not obstacles:
         report(source.error_at(0, "the text has no statement; write a SELECT"), "statement 1")
     planner = StatementPlanner(relations, name, with_user_functions(READERS, functions, dialect))
+    # The lower-case names of tables and views whose columns may be wrong, because of an error.
     damaged = _declare(planner, statements, report)
     trees = [statement.tree for statement in statements]
     recursive_views = {name for part in statements for name in part.source.recursive_views}
     for numbers in order_statements(recursive_views, trees):
-        own = [statements[number] for number in numbers]
-        for statement in own:
+        component = [statements[number] for number in numbers]
+        for statement in component:
             tables = {table.name.casefold() for table in statement.tree.find_all(exp.Table)}
             statement.is_replaced = bool(tables & damaged)
-        if len(own) > 1 or names_itself(own[0].source, own[0].tree):
-            is_planned = _plan_cycle(planner, own, report)
+        if len(component) > 1 or names_itself(component[0].source, component[0].tree):
+            is_planned = _plan_cycle(planner, component, report)
         else:
-            is_planned = _plan(planner, own[0], report, is_last=numbers[0] + 1 == len(trees))
-        if not is_planned or any(statement.is_replaced for statement in own):
-            damaged.update(statement.name.casefold() for statement in own)
+            is_planned = _plan(planner, component[0], report, is_last=numbers[0] + 1 == len(trees))
+        if not is_planned or any(statement.is_replaced for statement in component):
+            damaged.update(statement.name.casefold() for statement in component)
     if not obstacles and not planner.plans:
         report(source.error_at(0, "the text has no view; add a SELECT or a CREATE VIEW"), name)
     return sorted(obstacles.values(), key=lambda obstacle: (obstacle.line, obstacle.column))
@@ -207,7 +208,7 @@ def _declare(planner: StatementPlanner, statements: list[_Statement], report: Re
 
 
 def _plan_cycle(planner: StatementPlanner, statements: list[_Statement], report: Report) -> bool:
-    """Plan views that name each other, and report the first obstacle; return if it has a plan."""
+    """Plan views that name each other, and report the first obstacle; return True without one."""
     try:
         planner.plan_cycle(statements[0].source, [statement.tree for statement in statements])
     except SqlError as error:
@@ -332,7 +333,7 @@ def _is_replaceable(node: exp.Expr) -> bool:
 
 def _extent(node: exp.Expr) -> tuple[int, int] | None:
     """Return the first and the last offset that sqlglot has kept of a tree."""
-    found = [part.meta for part in node.walk() if part.meta.get("start") is not None]
-    if not found:
+    positions = [part.meta for part in node.walk() if part.meta.get("start") is not None]
+    if not positions:
         return None
-    return min(meta["start"] for meta in found), max(meta["end"] for meta in found)
+    return min(meta["start"] for meta in positions), max(meta["end"] for meta in positions)

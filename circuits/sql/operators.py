@@ -107,8 +107,8 @@ def _read_zone(clause: Clause, node: exp.AtTimeZone) -> Expression:
             node, f"AT TIME ZONE of {data_type}", "cast it to a timestamp"
         )
     if data_type.tz is None:
-        found = clause.call(node, "from_zone", value, zone)
-        return clause.call(node, "cast", found, type=pa.timestamp("us", "UTC"))
+        moment = clause.call(node, "from_zone", value, zone)
+        return clause.call(node, "cast", moment, type=pa.timestamp("us", "UTC"))
     return clause.call(node, "to_zone", value, zone)
 
 

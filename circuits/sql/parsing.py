@@ -178,9 +178,9 @@ def _with_emit(tokens: list[Token]) -> list[Token]:
     """
     result = list(tokens)
     for index, token in enumerate(tokens):
-        behind = tokens[index + len(_EMIT) : index + len(_EMIT) + 1]
+        following = tokens[index + len(_EMIT) : index + len(_EMIT) + 1]
         words = [part.text.upper() for part in tokens[index : index + len(_EMIT)]]
-        if words == _EMIT and all(part.token_type == TokenType.SEMICOLON for part in behind):
+        if words == _EMIT and all(part.token_type == TokenType.SEMICOLON for part in following):
             result[index] = Token(
                 _EMIT_TOKEN, token.text, token.line, token.col, token.start, token.end
             )

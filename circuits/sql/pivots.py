@@ -182,19 +182,19 @@ def _unpivot_query(source: SqlSource, pivot: exp.Pivot, names: Sequence[str]) ->
             raise source.unsupported(item, "an expression in UNPIVOT", "name columns")
         if len(columns) != len(value_names):
             raise source.error(item, f"UNPIVOT needs {len(value_names)} columns per name")
-        own = [column.name for column in columns]
-        groups.append((alias or "_".join(own), own))
+        column_names = [column.name for column in columns]
+        groups.append((alias or "_".join(column_names), column_names))
     known = {name.casefold() for name in names}
-    used = {column.casefold() for _, own in groups for column in own}
+    used = {column.casefold() for _, column_names in groups for column in column_names}
     for column in sorted(used - known):
         raise source.error(pivot, f"unknown column {column!r} in UNPIVOT", "unpivot")
-    kept = [column for column in names if column.casefold() not in used]
+    other_names = [column for column in names if column.casefold() not in used]
     query: exp.Expr | None = None
-    for label, own in groups:
-        pairs = zip(own, value_names, strict=True)
+    for label, column_names in groups:
+        pairs = zip(column_names, value_names, strict=True)
         select = exp.Select(
             expressions=[
-                *(_column(column) for column in kept),
+                *(_column(column) for column in other_names),
                 _alias(exp.Literal.string(label), name),
                 *(_alias(_column(column), new) for column, new in pairs),
             ],
@@ -202,7 +202,7 @@ def _unpivot_query(source: SqlSource, pivot: exp.Pivot, names: Sequence[str]) ->
         )
         if not pivot.args.get("include_nulls"):
             condition: exp.Expr | None = None
-            for column in own:
+            for column in column_names:
                 present = exp.Not(this=exp.Is(this=_column(column), expression=exp.Null()))
                 condition = exp.Or(this=condition, expression=present) if condition else present
             select.set("where", exp.Where(this=condition))

@@ -135,13 +135,13 @@ def _read_like_any(
         )
     clause.source.allow_arguments(patterns, "this", "expressions")
     parts = patterns.expressions if isinstance(patterns, exp.Tuple) else [patterns.this]
-    found = [_like(clause, node, function, value, clause.read(part)) for part in parts]
-    if len(found) == 1:
-        return found[0]
+    conditions = [_like(clause, node, function, value, clause.read(part)) for part in parts]
+    if len(conditions) == 1:
+        return conditions[0]
     is_any = isinstance(right, exp.Any)
     if node.args.get("negate"):  # the reader negates the result
         is_any = not is_any
-    return clause.call(node, "or" if is_any else "and", *found)
+    return clause.call(node, "or" if is_any else "and", *conditions)
 
 
 def _read_escape(clause: Clause, node: exp.Escape) -> Expression:

@@ -63,7 +63,7 @@ def plan_query(
 
 
 def plan_mutual(common: CommonTable) -> DerivedTable:
-    """Return the plan of a WITH query that names others that name it."""
+    """Return the plan of one of several WITH queries that name each other."""
     environment = replace(common.environment, domain=None)
     equations = [
         Equation(cte.alias, cte, cte.this, cte.args["alias"].args.get("columns") or [], environment)

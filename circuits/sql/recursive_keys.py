@@ -53,7 +53,7 @@ __all__ = ["check_monotone", "read_mode"]
 Direction = int | None
 BETTER_DIRECTION: Final = {"min": -1, "max": 1}
 LIMITING_FUNCTIONS: Final = {-1: "least", 1: "greatest"}
-#: Comparisons by the sign of the side that has to be smaller: left, or right.
+#: Comparisons that are true if the left side is small enough, and those for the right side.
 SMALLER_LEFT: Final = frozenset({"lt", "le"})
 SMALLER_RIGHT: Final = frozenset({"gt", "ge"})
 ADVICE: Final = "write USING KEY (k, min(v)) or (k, max(v)), with all columns but one as keys"

@@ -79,7 +79,7 @@ READ_BY_PARENT: Final[dict[type[exp.Expr], tuple[str, ...]]] = {
     exp.Var: ("this",),
 }
 
-# Advice for CREATE with another object.
+# Advice for a CREATE of an object that is neither a table nor a view.
 REFUSED_OBJECTS: Final = {
     **dict.fromkeys(
         ("SOURCE", "STREAM"), "write CREATE TABLE with its columns; the caller passes the rows"
@@ -94,7 +94,7 @@ NO_COMMA_AFTER: Final = (
     *(TokenType.ALIAS, TokenType.FROM, TokenType.WHERE),
 )
 
-# The longest operator is IS NOT DISTINCT FROM, which has a name of its own in sqlglot.
+# No operator has more words, except for IS NOT DISTINCT FROM, which sqlglot has as a class.
 MAX_OPERATOR_WORDS: Final = 3
 
 # The keyword that sets an argument in the text; without an entry, the name of the argument.
@@ -458,7 +458,10 @@ class SqlSource:
         return min((start for start in starts if start is not None), default=None)
 
     def _offset_of(self, node: exp.Expr, word: str) -> int:
-        """Return the offset of a node or its nearest ancestor, or of the last ``word`` before."""
+        """Return the first offset in a node, or in its nearest ancestor that has one.
+
+        With ``word``, return the offset of the last ``word`` before it, or else of the next.
+        """
         ancestor: exp.Expr | None = node
         start = None
         while ancestor is not None and start is None:

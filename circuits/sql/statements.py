@@ -266,6 +266,7 @@ def order_statements(
         recursive_views: The views that may name themselves.
         trees: The statements.
     """
+    # By the name of the view; other statements, and a second view of a name, have a made-up name.
     numbers: dict[str, int] = {}
     for number, tree in enumerate(trees):
         name = _view_name(tree)
@@ -302,8 +303,8 @@ def _plan_cycle(environment: Environment, trees: list[exp.Expr]) -> list[_View]:
             others = ", ".join(repr(_view_name(other)) for other in trees)
             raise source.error(
                 tree.this,
-                f"the views {others} name each other; write CREATE RECURSIVE VIEW if they are to "
-                "be a recursion",
+                f"the views {others} name each other; write CREATE RECURSIVE VIEW to make "
+                "them a recursion",
             )
     equations = []
     for tree in trees:
@@ -427,8 +428,8 @@ def _to_sink(
     if sorted(targets) != sorted(columns) or len(fields) != len(columns):
         raise source.error(
             tree.expression,
-            f"INSERT INTO {table.name!r} has {len(fields)} values for {len(targets)} columns of "
-            f"the {len(columns)} of the table: {', '.join(c.name for c in table.fields)}; "
+            f"INSERT INTO {table.name!r} has {len(fields)} values for {len(targets)} columns, and "
+            f"the table has {len(columns)}: {', '.join(c.name for c in table.fields)}; "
             "give each column one value",
         )
     values: list[Expression] = []

@@ -86,8 +86,8 @@ def is_table_function(node: exp.Expr) -> bool:
     if isinstance(node, exp.Unnest):
         return True
     if isinstance(node, exp.Lateral):
-        found = _kind(node.this) is not None or isinstance(node.this, exp.Unnest)
-        return found or _generators_of_lateral(node) is not None
+        is_function = _kind(node.this) is not None or isinstance(node.this, exp.Unnest)
+        return is_function or _generators_of_lateral(node) is not None
     if isinstance(node, exp.Table):
         return _kind(node.this) is not None
     return _kind(node) is not None
@@ -126,7 +126,7 @@ def read_table_function(builder: SelectBuilder, node: exp.Expr, *, outer: bool =
         if outer:
             raise source.unsupported(node, "LEFT JOIN LATERAL of a SELECT", "join UNNEST(a) itself")
         columns_of = read_generator(builder, items[0]) or []
-        made = _Generated([name for name, _ in columns_of], [value for _, value in columns_of])
+        generated = _Generated([name for name, _ in columns_of], [value for _, value in columns_of])
     elif isinstance(function, exp.Unnest):
         source.allow_arguments(function, "expressions", "alias", "offset")
         if len(function.expressions) != 1:
@@ -136,10 +136,10 @@ def read_table_function(builder: SelectBuilder, node: exp.Expr, *, outer: bool =
         value = clause.read(function.expressions[0])
         first = 1 if ordinality else None
         default = ["unnest", "ordinality"] if ordinality else ["unnest"]
-        made = _unnest(builder, node, value, default, first, outer, position_first=False)
+        generated = _unnest(builder, node, value, default, first, outer, position_first=False)
     else:
-        made = _apply(builder, clause, function, outer, ordinality)
-    names = made.names
+        generated = _apply(builder, clause, function, outer, ordinality)
+    names = generated.names
     table = "unnest"
     if alias is not None:
         source.allow_arguments(alias, "this", "columns")
@@ -161,7 +161,7 @@ def read_table_function(builder: SelectBuilder, node: exp.Expr, *, outer: bool =
     ):
         raise source.error(node, f"two tables in FROM are called {table!r}; give one an alias")
     builder.scope_columns += tuple(
-        ScopeColumn(table, name, value) for name, value in zip(names, made.values, strict=True)
+        ScopeColumn(table, name, value) for name, value in zip(names, generated.values, strict=True)
     )
 
 
@@ -187,14 +187,15 @@ def read_generator(builder: SelectBuilder, node: exp.Expr) -> list[tuple[str, Ex
         source.allow_arguments(node, "this", "expressions")
     elif isinstance(node, exp.Alias):
         source.allow_arguments(node, "this", "alias")
-    made = _apply(builder, builder.clause("SELECT"), function, False, False)
-    if names and len(names) != len(made.names):
+    generated = _apply(builder, builder.clause("SELECT"), function, False, False)
+    if names and len(names) != len(generated.names):
         raise source.error(
-            node, f"{len(names)} names for {len(made.names)} columns: {', '.join(made.names)}"
+            node,
+            f"{len(names)} names for {len(generated.names)} columns: {', '.join(generated.names)}",
         )
-    if not names and len(made.names) == 1 and not source.is_spark:
+    if not names and len(generated.names) == 1 and not source.is_spark:
         names = [function.sql(dialect=source.dialect)]
-    return list(zip(names or made.names, made.values, strict=True))
+    return list(zip(names or generated.names, generated.values, strict=True))
 
 
 def zip_generators(builder: SelectBuilder, select: exp.Select) -> None:
@@ -240,9 +241,9 @@ def zip_generators(builder: SelectBuilder, select: exp.Select) -> None:
 def _apply(
     builder: SelectBuilder, clause: Clause, node: exp.Expr, outer: bool, ordinality: bool
 ) -> _Generated:
-    source, found = builder.source, _kind(node)
-    assert found is not None
-    kind, is_outer = found
+    source, kind_of_node = builder.source, _kind(node)
+    assert kind_of_node is not None
+    kind, is_outer = kind_of_node
     outer = outer or is_outer
     if kind == "json_tuple":
         return _json_tuple(builder, clause, node)

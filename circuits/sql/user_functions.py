@@ -1,4 +1,4 @@
-"""User-defined functions in SQL: calls by name, beside the built-in functions."""
+"""User-defined functions in SQL: calls by name, like those of built-in functions."""
 
 from __future__ import annotations
 

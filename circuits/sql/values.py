@@ -25,8 +25,8 @@ def read_values(environment: Environment, node: exp.Values) -> DerivedTable:
 
     def read_column(clause: Clause, name: exp.Column) -> Expression:
         parent = None if domain is None else domain.scope
-        own = () if domain is None else columns(domain.plan)
-        scope = Scope(source, (), parent, environment.unsupported_scope, domain, own)
+        domain_columns = () if domain is None else columns(domain.plan)
+        scope = Scope(source, (), parent, environment.unsupported_scope, domain, domain_columns)
         value = scope.find(name)
         if value is None:
             raise source.error(name, f"column {name.sql()!r} in VALUES; write constants")
@@ -44,7 +44,7 @@ def read_values(environment: Environment, node: exp.Values) -> DerivedTable:
     fields: list[Field] = []
     for number, column in enumerate(zip(*rows, strict=True)):
         with source.errors_at(node):
-            # coalesce casts a string literal beside dates to a date.
+            # coalesce casts a string literal to a date if other arguments are dates.
             type_ = functions.call("coalesce", *column).type
             for row_values in rows:
                 if row_values[number].type != type_:

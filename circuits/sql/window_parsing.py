@@ -26,6 +26,7 @@ def with_window_names(tokens: list[Token]) -> list[Token]:
     result = list(tokens)
     for index, token in enumerate(tokens):
         after = [following.token_type for following in tokens[index + 1 : index + 3]]
+        # The keyword SESSION is not before a parenthesis, and WINDOW is before a name and AS.
         is_name = (token.token_type == TokenType.SESSION and after[:1] == [TokenType.L_PAREN]) or (
             token.token_type == TokenType.WINDOW and after[1:] != [TokenType.ALIAS]
         )
@@ -112,8 +113,8 @@ def _is_key_after_comma(parser: Any) -> bool:
     """
     if parser._curr.token_type != TokenType.COMMA or parser._next is None:
         return False
-    second_token = parser._tokens[parser._index + 2 : parser._index + 3]
-    is_named = bool(second_token) and second_token[0].token_type == TokenType.FARROW
+    tokens_after_next = parser._tokens[parser._index + 2 :]
+    is_named = bool(tokens_after_next) and tokens_after_next[0].token_type == TokenType.FARROW
     if is_named or parser._next.text.upper() == "DESCRIPTOR":
         return False
     return _count_arguments(parser._tokens[parser._index + 1 :]) > 2

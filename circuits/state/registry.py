@@ -83,8 +83,8 @@ class StateRegistry:
         self._relations = relations
         self._codecs = codecs
         self._formula = formula
-        # The plans of the joins at the last read of `plans`, and the value that it returned.
-        self._planned: Sequence[object] = [None] * len(self._queries)
+        # A cache of `plans`: the plan of each query when it was last read, and the value returned.
+        self._plans_at_last_read: Sequence[object] = [None] * len(self._queries)
         self._plans: dict[str, Any] = {"formula": str(formula), "joins": {}}
 
     @property
@@ -110,8 +110,10 @@ class StateRegistry:
     def plans(self) -> dict[str, Any]:
         """The plans of the joins, for `resume`; the same object until a join is planned again."""
         planned = [query.plans for query in self._queries.values()]
-        if any(now is not before for now, before in zip(planned, self._planned, strict=True)):
-            self._planned = planned
+        if any(
+            now is not before for now, before in zip(planned, self._plans_at_last_read, strict=True)
+        ):
+            self._plans_at_last_read = planned
             plans_by_join = zip(self._queries, planned, strict=True)
             joins = {name: plans for name, plans in plans_by_join if plans is not None}
             self._plans = {"formula": str(self._formula), "joins": joins}

@@ -4,19 +4,24 @@ A term is one product of a delta formula (`dbsp_wcoj.formulas`), such as ``Δr(a
 t(a, c)``. Each factor is one atom of the query, read as its old relation, its delta or its new
 relation. `plan_term` returns a `TermPlan`, which has
 
-- the variable order: the join binds one variable after the other. First come the variables that
-  equal a constant, then those of the delta, so that the work is in proportion to the change. Each
-  later variable shares a factor with a bound one, if possible, which avoids cross products. Among
-  several such variables the planner takes one that bound variables limit from below and from
-  above, as the time in an interval join; then the one with the fewest expected extensions, if it
-  has statistics; then the one in the most factors that have a bound variable; then one of the head.
-  In a ring (see `is_ring`) the join could follow the ring in both directions from the delta. It
-  follows first the direction of the new relations: their rows of this step are read from separate
-  lists, and this costs least where there are few prefixes;
+- the variable order: the join binds one variable after the other. The variables that equal a
+  constant are first, then those of the delta, so that the work is in proportion to the change. Each
+  later variable shares a factor with a bound one, if possible, which avoids cross products;
 - the column order of each factor: its bound variables in the order in which they are bound, then
-  the columns that the join does not read. Among equally good variable orders, the planner takes the
-  one that needs the fewest new arrangements (sorted copies of a relation), so that terms share
-  them.
+  the columns that the join does not read.
+
+If several variables could be next, the planner prefers, in this order,
+
+1. one that bound variables limit from below and from above, as the time in an interval join;
+2. the one with the fewest expected extensions, if the planner has statistics;
+3. the one in the most factors that have a bound variable;
+4. one of the head.
+
+In a ring (see `is_ring`), the join could follow the ring in two directions from the delta. It first
+follows the direction of the new relations: their rows of this step are read from separate lists,
+which costs least while there are few prefixes. Among equally good variable orders, the planner
+takes the one that needs the fewest new arrangements (sorted copies of a relation), so that terms
+share them.
 
 `dbsp_wcoj.execution.program_compiler` compiles the plan into the program that runs; `explain`
 prints the same plan.
@@ -244,7 +249,7 @@ def plan_term(
         delta_factors: The indexes of the factors that are deltas. The variables of the first one
             are bound first.
         new_factors: In a ring (`is_ring`), the indexes of the factors that are new relations.
-        is_arranged: Whether a factor is already arranged in a column order.
+        is_arranged: Returns True if a factor is already arranged in a column order.
         order: The variable order, if the caller prescribes it. It may leave out the variables that
             `normalize_body` adds: they follow the variables that they are compared with.
         count_distinct: The statistics, if there are any.

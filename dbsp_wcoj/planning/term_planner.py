@@ -77,7 +77,7 @@ class TermPlanner:
 
         Args:
             term: The term.
-            is_arranged: Whether a relation or a partial delta is already arranged in an order.
+            is_arranged: Returns True if a relation or partial delta is arranged in a column order.
             order: The variable order, if it is prescribed.
             statistics: Statistics of the relations, if known.
         """

@@ -1,10 +1,10 @@
 """Nearest rows: the row before or after a given row, among the rows with the same prefix.
 
-All columns but the last one are the prefix; the last one is ordered, as the time of an event. The
-rows are those of a trace, without or with a staged step.
+The prefix is all columns but the last one. The last column is the position within the prefix, for
+example the time of an event. The rows are those of a trace, without or with a staged step.
 
-Cost: O(log N) per row and run, and one read per run for each row in between whose weights in the
-runs cancel out.
+Cost: O(log N) per given row and run. A stored row whose weights in the runs add up to zero is
+skipped, at one read per run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,12 @@ __all__ = ["NearestRows", "NearestValues"]
 
 
 class NearestValues(NamedTuple):
-    """The last columns of the rows that were found, and a mask of the searches that found one."""
+    """The result of a search, one element per given row.
+
+    Attributes:
+        values: The last column of the nearest row; 0 if there is none.
+        exists: True if there is such a row.
+    """
 
     values: Int64Array
     exists: npt.NDArray[np.bool_]
@@ -57,11 +62,16 @@ class NearestRows:
         self.rows_read = 0
 
     def before(self, rows: Int64Array, *, inclusive: bool = False) -> NearestValues:
-        """Return the greatest value less than the last column; with ``inclusive`` or equal."""
+        """Find the nearest rows before the given rows.
+
+        Args:
+            rows: The given rows, shape ``(arity, n)``.
+            inclusive: True to accept the given row itself.
+        """
         return self._find(rows, True, inclusive)
 
     def after(self, rows: Int64Array, *, inclusive: bool = False) -> NearestValues:
-        """Return the least value greater than the last column; with ``inclusive`` or equal."""
+        """Find the nearest rows after the given rows; the arguments are those of `before`."""
         return self._find(rows, False, inclusive)
 
     def _find(self, rows: Int64Array, backwards: bool, inclusive: bool) -> NearestValues:

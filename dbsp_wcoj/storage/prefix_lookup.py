@@ -10,7 +10,7 @@ Some columns determine the sort order only up to ties, such as the first eight b
 A caller that sorts by these passes their number as ``decided`` and gets all rows that are tied with
 the last one.
 
-Cost: O(log N) per prefix and run to find it, O(runs) per row that is read. Alternatives considered:
+Cost: O(log N) per prefix and run to find it, O(runs) per row that is read. Alternative considered:
 an ordered multiset per group. It would be a second copy of the rows, in separate objects.
 """
 
@@ -55,21 +55,21 @@ def prefix_lookup(
     starts: Int64Array | None = None,
     order: ColumnOrder | None = None,
 ) -> PrefixRows:
-    """The first rows of positive weight of each prefix, before and after a step.
+    """Return the first rows of positive weight of each prefix, before and after a step.
 
     Args:
-        trace: The trace; it is arranged in the order, unless it already is.
+        trace: The trace; an arrangement in ``order`` is built if it has none.
         prefixes: Values of the first k columns of the order, shape ``(k, n)``; fastest when sorted.
         limit: Return rows until their weights add up to this; at least 1, or None for all rows.
-        decided: Also return the rows that equal the last one in this many columns after the prefix;
-            by default in all of them, so no other row does.
+        decided: Also return the rows that equal the last one in this many columns after the prefix
+            (ties). By default no two rows are tied.
         signed: Return rows of negative weight as well; only without a limit.
         step: The staged step of the trace; without it the new weights are the old ones.
-        starts: For each prefix the values of the other columns from which on to read, shape
-            ``(arity - k, n)``. Smaller rows of the prefix must not have positive weight before the
-            step. Saves the time to read these rows.
-        order: A permutation of the columns, in which rows are read and returned; by default
-            the order of the columns.
+        starts: For each prefix, the row at which to start: values of the columns after the prefix,
+            shape ``(arity - k, n)``. It saves the time to read smaller rows, none of which may have
+            a positive weight before the step.
+        order: The column order in which rows are read and returned; by default the order of the
+            columns.
 
     Raises:
         ArityError: The prefixes have as many columns as the trace, or more.
@@ -107,7 +107,7 @@ def prefix_lookup(
     prefixes = np.ascontiguousarray(prefixes)
     bounds = np.empty((depth, 0), np.int64) if starts is None else np.ascontiguousarray(starts)
     ties = depth if decided is None else decided
-    pieces: list[PrefixRows] = []
+    parts: list[PrefixRows] = []
     capacity = max(256, 4 * n)
     start = 0
     while True:
@@ -128,13 +128,13 @@ def prefix_lookup(
             old,
             new,
         )
-        pieces.append(
+        parts.append(
             PrefixRows(prefix_index[:written], rows[:, :written], old[:written], new[:written])
         )
         if start == n:
             break
         # A prefix whose rows did not fit is read again from its first row.
         capacity *= 2
-    if len(pieces) == 1:
-        return pieces[0]
-    return PrefixRows(*(np.concatenate(part, axis=-1) for part in zip(*pieces, strict=True)))
+    if len(parts) == 1:
+        return parts[0]
+    return PrefixRows(*(np.concatenate(arrays, axis=-1) for arrays in zip(*parts, strict=True)))

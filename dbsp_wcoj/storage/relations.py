@@ -102,11 +102,11 @@ class Relations:
         for orders in self._readers:
             for name, column_orders in orders().items():
                 needed.setdefault(name, set()).update(column_orders)
-        for name, wanted in needed.items():
+        for name, needed_orders in needed.items():
             trace = self.traces[name]
             if name in self._kept_names:
-                wanted.add(tuple(range(trace.arity)))
-            trace.keep_arrangements(wanted)
+                needed_orders.add(tuple(range(trace.arity)))
+            trace.keep_arrangements(needed_orders)
         self.arrangement_drops += 1
 
     def stage(self, deltas: Mapping[str, ZSet]) -> RelationsStep:

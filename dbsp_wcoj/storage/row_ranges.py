@@ -1,8 +1,8 @@
-"""Row ranges: ranks of rows in a trace, and the rows around given rows.
+"""Row ranges: find the rank of a row in a trace, and read the rows between two positions.
 
-Runs store running sums of their weights. So the weight of all rows before a key is one binary
-search and one subtraction per run: a trace is an order-statistics index without further state.
-``RowRanges`` reads the trace without and with the delta of a staged step in one pass.
+The rank of a row is the weight of all rows before it. Runs store running sums of their weights, so
+a rank costs one binary search and one subtraction per run, and needs no further state.
+``RowRanges`` returns ranks and rows both without and with the delta of a staged step, in one pass.
 
 Cost: O(log N) per key and run; O(1) per row and run that is read, and a sort of these rows.
 """
@@ -36,7 +36,14 @@ class KeyPositions(NamedTuple):
 
 
 class RangeRows(NamedTuple):
-    """The rows of ranges, sorted by range and row; old and new weights, either may be 0."""
+    """The rows of ranges, sorted by range and then by row.
+
+    Attributes:
+        ranges: The index of the range of each row, shape ``(n,)``.
+        rows: The columns, shape ``(arity, n)``.
+        old: The weight of each row without the step; may be 0.
+        new: The weight of each row with the step; may be 0.
+    """
 
     ranges: Int64Array
     rows: Int64Array
@@ -110,48 +117,56 @@ class RowRanges:
         depth: int | None = None,
         after: bool = False,
     ) -> KeyPositions:
-        """Return for each key the position of a row at least ``count`` rows away, towards a bound.
+        """Find for each key a position that is at least ``count`` rows away, towards a bound.
+
+        The result is approximate: it may be further away than ``count`` rows, but never beyond the
+        bound. So the rows between the key and the result contain the ``count`` nearest ones.
 
         Args:
             keys: The positions of keys.
-            bound: Positions that are all before, or all behind, those of the keys.
-            count: At least 1. Both the rows without and the rows with the step between the key and
-                the result weigh at least this much, unless the result is the bound. No row may have
-                a negative weight.
-            depth: Return positions before the rows that are equal in this many columns; by default
-                in all.
-            after: Return positions behind these rows.
+            bound: A position for each key; all are before, or all are behind, those of the keys.
+            count: At least 1. The rows between the key and the result weigh at least this much,
+                both without and with the step, unless the result is the bound. No row may have a
+                negative weight.
+            depth: The number of columns of a result; by default all. A result is the position
+                before the rows that begin with these columns.
+            after: True for the position behind these rows.
 
         Complexity:
-            O(runs log N) per key; a few times that where rows have been deleted.
+            O(runs log N) per key; a few times more where rows have been deleted.
         """
         positions, old, new = bound.positions.copy(), bound.old.copy(), bound.new.copy()
         if not self._spine_runs:
             return KeyPositions(positions, old, new)
         # Walk along the run that has most rows between key and bound.
         distances = (keys.positions - bound.positions)[: self._spine_runs]
-        longest = np.argmax(abs(distances), axis=0)
-        distance = np.take_along_axis(distances, longest[np.newaxis], axis=0)[0]
+        longest_run = np.argmax(abs(distances), axis=0)
+        distance = np.take_along_axis(distances, longest_run[np.newaxis], axis=0)[0]
         sign = np.where(distance < 0, 1, -1)
         step = count + 1
         pending = np.flatnonzero(abs(distance) > step)
         while len(pending):
-            runs = longest[pending]
+            runs = longest_run[pending]
             target = keys.positions[runs, pending] + sign[pending] * step
-            row = np.empty((self._arity, len(pending)), np.int64)
+            rows = np.empty((self._arity, len(pending)), np.int64)
             for run in np.unique(runs):
-                own = np.flatnonzero(runs == run)
-                row[:, own] = self._spine[run].rows_at(target[own])
-            there = self.seek(row[:depth], after=after)
-            enough = (
-                np.minimum(abs(there.old - keys.old[pending]), abs(there.new - keys.new[pending]))
+                in_run = np.flatnonzero(runs == run)
+                rows[:, in_run] = self._spine[run].rows_at(target[in_run])
+            candidates = self.seek(rows[:depth], after=after)
+            is_far_enough = (
+                np.minimum(
+                    abs(candidates.old - keys.old[pending]), abs(candidates.new - keys.new[pending])
+                )
                 >= count
             )
-            done = pending[enough]
-            positions[:, done] = there.positions[:, enough]
-            old[done], new[done] = there.old[enough], there.new[enough]
+            finished = pending[is_far_enough]
+            positions[:, finished] = candidates.positions[:, is_far_enough]
+            old[finished], new[finished] = (
+                candidates.old[is_far_enough],
+                candidates.new[is_far_enough],
+            )
             step *= 4
-            pending = pending[~enough]
+            pending = pending[~is_far_enough]
             pending = pending[abs(distance[pending]) > step]
         return KeyPositions(positions, old, new)
 
@@ -172,11 +187,11 @@ class RowRanges:
         rows, ranges, weights, runs = rows[:, order], ranges[order], weights[order], runs[order]
         if not size:
             return RangeRows(ranges, rows, weights, weights)
-        begins = np.ones(size, np.bool)
-        begins[1:] = (ranges[1:] != ranges[:-1]) | np.any(rows[:, 1:] != rows[:, :-1], axis=0)
-        first = np.flatnonzero(begins)
-        old = np.add.reduceat(np.where(runs < self._spine_runs, weights, 0), first)
-        new = np.add.reduceat(weights, first)
+        starts_row = np.ones(size, np.bool)
+        starts_row[1:] = (ranges[1:] != ranges[:-1]) | np.any(rows[:, 1:] != rows[:, :-1], axis=0)
+        first_rows = np.flatnonzero(starts_row)
+        old = np.add.reduceat(np.where(runs < self._spine_runs, weights, 0), first_rows)
+        new = np.add.reduceat(weights, first_rows)
         kept = np.flatnonzero((old != 0) | (new != 0))
-        first = first[kept]
-        return RangeRows(ranges[first], rows[:, first], old[kept], new[kept])
+        first_rows = first_rows[kept]
+        return RangeRows(ranges[first_rows], rows[:, first_rows], old[kept], new[kept])

@@ -97,7 +97,7 @@ class Spine:
         # The runs of the overlay, and the run count and weight bound of the table without them.
         self._overlay: list[Run] = []
         self._without_overlay: tuple[int, int] | None = None
-        # Whether runs other than the newest may need a merge, because they were loaded that way.
+        # True if runs other than the newest may need a merge, because loaded runs have any size.
         self._has_loaded_runs = False
         self.table: Int64Array = np.zeros(spine_kernels.TABLE_WORDS, np.int64)
         self.table_address: int = self.table.__array_interface__["data"][0]

@@ -281,13 +281,13 @@ def hypercube() -> str:
         "e(b, c) with b in 1, c in 0": lambda a, b, c: (b, c) == (1, 0),
         "e(a, c) with a in 0, c in 0": lambda a, b, c: (a, c) == (0, 0),
     }
-    for number, (name, wants) in enumerate(wanted.items()):
+    for number, (name, is_wanted) in enumerate(wanted.items()):
         x, y = 40 + 235 * number, 215
         canvas.text(x - 15, 28, name, "small bold")
         for a in (1, 0):  # far to near
             for c in (0, 1):
                 for b in (0, 1):
-                    _cube(canvas, x + 62 * b + 36 * a, y - 62 * c - 26 * a, 52, wants(a, b, c))
+                    _cube(canvas, x + 62 * b + 36 * a, y - 62 * c - 26 * a, 52, is_wanted(a, b, c))
     canvas.text(
         25,
         250,

@@ -180,7 +180,7 @@ def _labels(files: LocalFiles, *, is_distributed: bool) -> Mapping[str, StateLab
         fields = {name: schema.fields for name, schema in circuit.inputs.items()}
         stages = cut_stages(incrementalize(circuit.plans, fields)).stages
         return {f"stage {stage.number}": operators[stage.node] for stage in stages}
-    except Exception:  # the labels are optional, whatever a damaged file contains
+    except Exception:  # a damaged file may raise any error, and the labels are optional
         return {}
 
 

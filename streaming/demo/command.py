@@ -202,7 +202,7 @@ def demo(
                 "median_ms": round(1000 * pace, 3),
                 "counts": asdict(history.counts[-1]),
                 "comparisons": checks.compared,
-                "differences": [str(one) for one in checks.differences],
+                "differences": [str(difference) for difference in checks.differences],
                 "plot": str(picture),
             }
         )

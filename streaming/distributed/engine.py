@@ -163,8 +163,8 @@ def check_distributable(circuit: Circuit) -> None:
     """
     inputs = [
         name
-        for name, rules in circuit.input_options.items()
-        if rules.retain and rules.retain.keeps_results
+        for name, options in circuit.input_options.items()
+        if options.retain and options.retain.keeps_results
     ]
     if inputs:
         raise StreamingError(

@@ -141,17 +141,19 @@ def _load(grid: Grid, rows: Mapping[str, float]) -> str:
     atoms = grid.shares.atoms
     has_sizes = all(atom.relation in rows for atom in atoms)
     sizes = [rows[atom.relation] if has_sizes else atom.rows for atom in atoms]
-    sent = sum(
+    stored = sum(
         size * grid.shares.replication(atom) * grid.replication_factor(number)
         for number, (atom, size) in enumerate(zip(atoms, sizes, strict=True))
     )
     total = sum(sizes)
     if not total:
         return "nothing is kept yet"
-    times = f"{sent / total:.2f} times the ideal"
+    ratio = f"{stored / total:.2f} times the ideal"
     if has_sizes:
-        return f"a cell keeps {sent / grid.cells:,.0f} of {total:,.0f} rows of all atoms, {times}"
-    return f"a cell keeps {100 * sent / total / grid.cells:.3g} % of the rows of all atoms, {times}"
+        return f"a cell keeps {stored / grid.cells:,.0f} of {total:,.0f} rows of all atoms, {ratio}"
+    return (
+        f"a cell keeps {100 * stored / total / grid.cells:.3g} % of the rows of all atoms, {ratio}"
+    )
 
 
 def _load_lines(loads: Sequence[int]) -> list[str]:

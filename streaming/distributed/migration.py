@@ -63,62 +63,68 @@ def gather_state(stage: Stage, grid: Grid, states: Mapping[int, OperatorState]) 
             continue
         cells = np.repeat([*tables], [table.num_rows for table in tables.values()])
         rows = pa.concat_tables(tables.values())
-        places = _places(stage, part, rows, grid)
-        gathered[part] = rows.take(pa.array(_first_copies(stage, places, cells)))
+        placed = _place(stage, part, rows, grid)
+        gathered[part] = rows.take(pa.array(_first_copies(stage, placed, cells)))
     return tuple(gathered[part] for part in range(parts))
 
 
-def scatter_state(stage: Stage, grid: Grid, whole: OperatorState) -> Iterable[OperatorState]:
+def scatter_state(stage: Stage, grid: Grid, state: OperatorState) -> Iterable[OperatorState]:
     """Yield the state of each cell of a grid, in the order of the cells.
 
     Args:
         stage: The stage.
         grid: The grid of the cells.
-        whole: The state of the stage, as `gather_state` returns it.
+        state: The state of the stage, as `gather_state` returns it.
 
     Complexity:
         O(rows in all cells), and sorting the pairs of a row and a cell.
     """
-    sent: list[tuple[pa.Table, Integers, Integers] | None] = []
-    for part, table in enumerate(whole):
+    placed_tables: list[tuple[pa.Table, Integers, Integers] | None] = []
+    for part, table in enumerate(state):
         if table is None:
-            sent.append(None)
+            placed_tables.append(None)
             continue
-        places = _places(stage, part, table, grid)
-        order = np.argsort(places.cells, kind="stable")
-        ends = np.searchsorted(places.cells[order], np.arange(grid.cells + 1)).astype(np.int64)
-        sent.append((table, places.rows[order], ends))
+        placed = _place(stage, part, table, grid)
+        order = np.argsort(placed.cells, kind="stable")
+        ends = np.searchsorted(placed.cells[order], np.arange(grid.cells + 1)).astype(np.int64)
+        placed_tables.append((table, placed.rows[order], ends))
     for cell in range(grid.cells):
         yield tuple(
-            None if one is None else one[0].take(pa.array(one[1][one[2][cell] : one[2][cell + 1]]))
-            for one in sent
+            None if entry is None else _rows_of_cell(*entry, cell) for entry in placed_tables
         )
 
 
-def merge_relations(stage: Stage, whole: OperatorState) -> dict[str, pa.Table]:
+def merge_relations(stage: Stage, state: OperatorState) -> dict[str, pa.Table]:
     """Return the rows of a join's relations by name, in the transport encoding, weights last.
 
     Args:
         stage: The stage; the result is empty if it is not a join.
-        whole: The state of the stage, as `gather_state` returns it.
+        state: The state of the stage, as `gather_state` returns it.
     """
     return {
         atom.relation: pa.table([*map(encode_column, table.columns)], table.column_names)
-        for atom, table in zip(stage.atoms, whole, strict=False)
+        for atom, table in zip(stage.atoms, state, strict=False)
         if table is not None
     }
 
 
-def _places(stage: Stage, part: int, rows: pa.Table, grid: Grid) -> PlacedRows:
+def _rows_of_cell(table: pa.Table, rows: Integers, ends: Integers, cell: int) -> pa.Table:
+    """Return the rows of one cell; ``rows`` lists those of all cells, one cell after another."""
+    return table.take(pa.array(rows[ends[cell] : ends[cell + 1]]))
+
+
+def _place(stage: Stage, part: int, rows: pa.Table, grid: Grid) -> PlacedRows:
     """Return the cells of the rows of one part of a stage's state."""
     if not stage.atoms:
         (relation,) = stage.relations
         return place_relation(relation.name, _keyed_columns(relation, rows), grid, rows.num_rows)
     atom = stage.atoms[part]
-    (relation,) = (one for one in stage.relations if one.name == atom.relation)
+    (relation,) = (other for other in stage.relations if other.name == atom.relation)
     columns = [encode_column(rows.column(position)) for position in range(len(relation.fields))]
     placed = place_relation(relation.name, columns, grid, rows.num_rows)
-    role_bit = [n for n, one in enumerate(stage.atoms) if one.relation == atom.relation].index(part)
+    role_bit = [n for n, other in enumerate(stage.atoms) if other.relation == atom.relation].index(
+        part
+    )
     matches = (placed.roles >> role_bit & 1) == 1
     return PlacedRows(placed.rows[matches], placed.cells[matches], placed.roles[matches])
 
@@ -137,21 +143,21 @@ def _keyed_columns(relation: Relation, rows: pa.Table) -> list[pa.ChunkedArray]:
     return columns
 
 
-def _first_copies(stage: Stage, places: PlacedRows, cells: Integers) -> Integers:
+def _first_copies(stage: Stage, placed: PlacedRows, cells: Integers) -> Integers:
     """Return the positions of the rows that are in the first of their cells.
 
     Args:
         stage: The stage.
-        places: The cells in which each row should be.
+        placed: The cells in which each row should be.
         cells: The cell in which each row is.
 
     Raises:
         StateDamagedError: The rows are not in the cells in which they should be.
     """
     first = np.full(len(cells), np.iinfo(np.int64).max)
-    np.minimum.at(first, places.rows, places.cells)
-    copies = np.bincount(places.rows, minlength=len(cells))
-    matches = np.bincount(places.rows, places.cells == cells[places.rows], minlength=len(cells))
+    np.minimum.at(first, placed.rows, placed.cells)
+    copies = np.bincount(placed.rows, minlength=len(cells))
+    matches = np.bincount(placed.rows, placed.cells == cells[placed.rows], minlength=len(cells))
     first_copies = np.flatnonzero(first == cells)
     if not (matches == 1).all() or int(copies[first_copies].sum()) != len(cells):
         expected_copies = int(copies[first_copies].sum())

@@ -150,23 +150,23 @@ class Pipeline:
         """
         cells = dict(before)
         for stage in self.stages.stages:
-            own = _stage_manifests(stage, cells)
-            if not self._load_balance.is_due(stage, own):
+            manifests = _stage_manifests(stage, cells)
+            if not self._load_balance.is_due(stage, manifests):
                 continue
             spec = self.specs[stage.number]
             stage_cells = StageCells(self._files, self._state_id, stage, spec)
             grid = self.grids[stage.number]
             try:
-                grid, moved = self._load_balance.rebalance(
-                    stage_cells, grid, own, max_cells=self._layout.cells, batch_id=batch_id
+                grid, new_manifests = self._load_balance.rebalance(
+                    stage_cells, grid, manifests, max_cells=self._layout.cells, batch_id=batch_id
                 )
             except BaseException:
                 for writer in stage_cells.written:
                     writer.undo()
                 raise
             self._set_grid(stage, grid)
-            cells = {key: one for key, one in cells.items() if key[0] != stage.number}
-            cells |= {(stage.number, cell): one for cell, one in moved.items()}
+            cells = {key: manifest for key, manifest in cells.items() if key[0] != stage.number}
+            cells |= {(stage.number, cell): manifest for cell, manifest in new_manifests.items()}
         return cells
 
     def step(
@@ -198,7 +198,11 @@ class Pipeline:
             manifests = _stage_manifests(stage, before)
             # The first step of a cell may produce output without any input row.
             is_first = len(manifests) < self.grids[stage.number].cells
-            if not is_first and not any(t.num_rows for some in tables.values() for t in some):
+            if not is_first and not any(
+                table.num_rows
+                for tables_of_relation in tables.values()
+                for table in tables_of_relation
+            ):
                 continue
             for cell, name, content in self._stage(session, stage, tables, batch_id, manifests):
                 if name == ERROR:
@@ -206,10 +210,10 @@ class Pipeline:
                 if name == MANIFEST:
                     cells[stage.number, cell] = content
                 else:
-                    for destination, tables_ in group_by_destination(
+                    for destination, result_tables in group_by_destination(
                         {name: read_table(content)}
                     ).items():
-                        tables_by_destination.setdefault(destination, []).extend(tables_)
+                        tables_by_destination.setdefault(destination, []).extend(result_tables)
         outputs = {
             name: tables_by_destination.get(f"view {name}", []) for name in self.stages.outputs
         }
@@ -332,12 +336,14 @@ def _name_view(error: Exception, stages: Stages, stage: int, cell: int) -> Excep
     dependent_stages = {stage}
     for later in stages.stages:
         if any(
-            p.source in dependent_stages for relation in later.relations for p in relation.parts
+            part.source in dependent_stages
+            for relation in later.relations
+            for part in relation.parts
         ):
             dependent_stages.add(later.number)
     views = [
         name
         for name, parts in stages.outputs.items()
-        if any(p.source in dependent_stages for p in parts)
+        if any(part.source in dependent_stages for part in parts)
     ]
     return error.renamed(views[0] if views else None, f"cell {cell} of stage {stage}: ")

@@ -131,14 +131,14 @@ def rescale_state(
             files.unlock()
     except OSError as error:
         raise StateError(
-            f"state directory {files.location} cannot be rescaled: {error}; it is as it was"
+            f"state directory {files.location} cannot be rescaled: {error}; it was not changed"
         ) from error
     except (DbspWcojError, MemoryError):
         raise
-    except Exception as error:  # whatever a file says that somebody else wrote
+    except Exception as error:  # a damaged file may raise any error
         raise StateDamagedError(
             f"state directory {files.location} cannot be rescaled ({type(error).__name__}: "
-            f"{error}): it is not as it was written; restore it from a copy"
+            f"{error}): a file was changed after it was written; restore it from a copy"
         ) from error
 
 
@@ -198,16 +198,18 @@ class _Rescaling:
         )
 
     def _distributed(self, count: int) -> Manifest:
-        """From one process to cells."""
+        """Convert the state of one process to the state of cells."""
         circuit = self._circuit
         circuit.load(stored_state(self._files, self._before))
         grids: list[Grid] = []
         manifests: dict[tuple[int, int], bytes] = {}
         for cells in self._cells:
-            whole = export_state(circuit, cells.stage.node)
-            grids.append(_grid(cells.stage, count, whole))
-            found = cells.write(grids[-1], whole, batch_id=self._number, steps=self._before.steps)
-            manifests |= _by_stage(cells.stage, found)
+            state = export_state(circuit, cells.stage.node)
+            grids.append(_grid(cells.stage, count, state))
+            cell_manifests = cells.write(
+                grids[-1], state, batch_id=self._number, steps=self._before.steps
+            )
+            manifests |= _by_stage(cells.stage, cell_manifests)
         return self._rewritten(
             import_dictionaries(self._driver, export_dictionaries(circuit)),
             {},
@@ -216,14 +218,14 @@ class _Rescaling:
         )
 
     def _embedded(self, layout: GridLayout, old: CellVersions) -> Manifest:
-        """From cells to one process."""
+        """Convert the state of cells to the state of one process."""
         driver = self._driver
         driver.load(stored_state(self._files, self._before))
         states = {}
         for cells, grid in zip(self._cells, layout.grids, strict=True):
-            whole = cells.read(grid, old.stage_manifests(cells.stage.number))
-            states[cells.stage.node] = whole
-            cells.count(whole)
+            state = cells.read(grid, old.stage_manifests(cells.stage.number))
+            states[cells.stage.node] = state
+            cells.count(state)
         return self._rewritten(
             import_dictionaries(self._circuit, export_dictionaries(driver)),
             states,
@@ -232,23 +234,23 @@ class _Rescaling:
         )
 
     def _repartition(self, layout: GridLayout, old: CellVersions, count: int) -> Manifest:
-        """From cells to cells; the driver's part stays."""
+        """Convert the state of cells to another number of cells; keep the driver's state."""
         grids: list[Grid] = []
         manifests: dict[tuple[int, int], bytes] = {}
         for cells, grid in zip(self._cells, layout.grids, strict=True):
 
-            def choose_grid(whole: OperatorState, stage: Stage = cells.stage) -> Grid:
-                return _grid(stage, count, whole)
+            def choose_grid(state: OperatorState, stage: Stage = cells.stage) -> Grid:
+                return _grid(stage, count, state)
 
-            new, found = cells.repartition(
+            new_grid, cell_manifests = cells.repartition(
                 grid,
                 choose_grid,
                 old.stage_manifests(cells.stage.number),
                 batch_id=self._number,
                 steps=self._before.steps,
             )
-            grids.append(new)
-            manifests |= _by_stage(cells.stage, found)
+            grids.append(new_grid)
+            manifests |= _by_stage(cells.stage, cell_manifests)
         body = GridLayout(count, tuple(grids)).body
         return replace(self._before, cells=CellVersions(count, body, manifests))
 
@@ -259,7 +261,7 @@ class _Rescaling:
         relations: Mapping[str, pa.Table | None],
         cells: CellVersions | None,
     ) -> Manifest:
-        """The version with the state of another circuit beside its cells."""
+        """Write the state of a circuit of this process; return the manifest of the new version."""
         before = self._before
         state_import = StateImport(circuit, steps=before.steps, watermarks=before.watermarks)
         for name, rows in relations.items():
@@ -270,7 +272,7 @@ class _Rescaling:
         writer = Writer(self._files, None, f"{DATA}/{self._number:020}-{_attempt()}")
         self._writers.append(writer)
         writer.add(step)
-        found = writer.make_manifest(
+        manifest = writer.make_manifest(
             step,
             self._number,
             state_id=before.state_id,
@@ -281,11 +283,13 @@ class _Rescaling:
             dead_letters=before.dead_letters,
             cells=cells,
         )
-        given_out = {name: before.files[name] for some in before.outputs.values() for name in some}
-        return replace(found, files={**found.files, **given_out}, parent=before.parent)
+        published_files = {
+            name: before.files[name] for names in before.outputs.values() for name in names
+        }
+        return replace(manifest, files={**manifest.files, **published_files}, parent=before.parent)
 
     def _commit(self, after: Manifest) -> None:
-        """Make this the version."""
+        """Make the converted version the current version."""
         files, name = self._files, manifest_name(self._number)
         after = replace(after, epoch=self._owner.epoch, owner=self._owner.token)
         temporary = f"{name}.{_attempt()}.tmp"
@@ -301,15 +305,16 @@ class _Rescaling:
         return [*self._writers, *(writer for cells in self._cells for writer in cells.written)]
 
 
-def _grid(stage: Stage, count: int, whole: OperatorState) -> Grid:
+def _grid(stage: Stage, count: int, state: OperatorState) -> Grid:
     """Choose the grid of a stage from the rows in its state."""
-    tables = merge_relations(stage, whole)
+    tables = merge_relations(stage, state)
     has_rows = any(table.num_rows for table in tables.values())
     return stage_grid(stage, count, counts=count_in_tables(stage, tables) if has_rows else None)
 
 
-def _by_stage(stage: Stage, sealed: Mapping[int, bytes]) -> dict[tuple[int, int], bytes]:
-    return {(stage.number, cell): one for cell, one in sealed.items()}
+def _by_stage(stage: Stage, manifests: Mapping[int, bytes]) -> dict[tuple[int, int], bytes]:
+    """Return the manifests of the cells of a stage, by stage and cell."""
+    return {(stage.number, cell): manifest for cell, manifest in manifests.items()}
 
 
 def _attempt() -> str:

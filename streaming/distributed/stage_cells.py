@@ -81,13 +81,13 @@ class StageCells:
         return gather_state(self.stage, grid, states)
 
     def write(
-        self, grid: Grid, whole: OperatorState, *, batch_id: int, steps: int
+        self, grid: Grid, state_of_stage: OperatorState, *, batch_id: int, steps: int
     ) -> dict[int, bytes]:
         """Write the state of the stage in the cells of a grid; return their manifests.
 
         Args:
             grid: The grid of the cells.
-            whole: As `read` gives it.
+            state_of_stage: The state, as `read` returns it.
             batch_id: The version.
             steps: The number of steps that produced the state.
 
@@ -96,10 +96,10 @@ class StageCells:
             OSError: The file system failed.
         """
         manifests = {}
-        for cell, state in enumerate(scatter_state(self.stage, grid, whole)):
+        for cell, state in enumerate(scatter_state(self.stage, grid, state_of_stage)):
             manifests[cell] = self._write_cell(cell, state, batch_id, steps)
-        self._check(whole, self.read(grid, manifests))
-        self.count(whole)
+        self._check(state_of_stage, self.read(grid, manifests))
+        self.count(state_of_stage)
         return manifests
 
     def repartition(
@@ -126,16 +126,16 @@ class StageCells:
         Raises:
             StateError: As `read` and `write`.
         """
-        whole = self.read(old, manifests)
-        new = choose_grid(whole)
-        if new == old:
+        state = self.read(old, manifests)
+        new_grid = choose_grid(state)
+        if new_grid == old:
             return old, dict(manifests)
-        return new, self.write(new, whole, batch_id=batch_id, steps=steps)
+        return new_grid, self.write(new_grid, state, batch_id=batch_id, steps=steps)
 
-    def count(self, whole: OperatorState) -> None:
+    def count(self, state: OperatorState) -> None:
         """Record that the state of the stage has been repartitioned."""
         self.moved = True
-        self.rows += sum(table.num_rows for table in whole if table is not None)
+        self.rows += sum(table.num_rows for table in state if table is not None)
 
     def _write_cell(self, cell: int, state: OperatorState, batch_id: int, steps: int) -> bytes:
         circuit = Circuit(self.spec)
@@ -150,9 +150,9 @@ class StageCells:
             step, batch_id, state_id=self.state_id, fingerprint=circuit.fingerprint
         ).encode()
 
-    def _check(self, written: OperatorState, found: OperatorState) -> None:
+    def _check(self, written: OperatorState, read_back: OperatorState) -> None:
         """Check that the number of rows and their weights are the same when they are read back."""
-        for written_table, read_table in zip(written, found, strict=True):
+        for written_table, read_table in zip(written, read_back, strict=True):
             if written_table is None or read_table is None:
                 continue
             sums = [

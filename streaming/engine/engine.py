@@ -173,7 +173,7 @@ class Engine(ABC):
         versions: The store of the circuit's state.
     """
 
-    #: Whether `explain` reads the state directory, so that no micro-batch may run beside it.
+    #: True if `explain` reads the state directory, so that no micro-batch may run at the same time.
     explain_reads_state: ClassVar[bool] = False
 
     def __init__(self, circuit: Circuit, versions: Store | InMemoryStore) -> None:

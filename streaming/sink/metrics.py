@@ -52,7 +52,8 @@ class BatchMetrics:
             ``publish`` (targets), and ``all``.
         bytes_written: Bytes written to the state directory.
         arrangements: Rows and bytes on disk of each arrangement (a relation in one column order)
-            and each dictionary (codes of strings).
+            and each dictionary (codes of strings). The name is the label of the operator, the hash
+            of its plan and the column order (`streaming.state.state_labels`).
         missing_deletions: Of each input, the rows that were deleted more often than inserted; each
             of them cancels a later insert. Exact for materialized inputs, a lower bound for others
             that joins read; other inputs, inputs with keys, and distributed circuits are not

@@ -70,6 +70,7 @@ from streaming.sources.change_feeds.change_order import OrderCheck
 from streaming.sources.dead_letters import BadRowPolicy, apply_policy, check_policy
 from streaming.sources.envelope import Changes, decode_batch
 from streaming.state.local_files import DEFAULT_STATE_MODE, check_mode
+from streaming.state.state_labels import describe_state, state_labels
 from streaming.state.version_summary import VersionSummary
 from streaming.targets.frame import frame_of
 from streaming.targets.target import ViewDelta
@@ -221,6 +222,7 @@ class ViewSink:
         # True if the circuit has the state of the last micro-batch; readers may then use it.
         self._is_current = False
         self._missing_deletions_logged: set[str] = set()  # names of inputs
+        self._state_labels = state_labels(self._circuit)
         unordered = {
             name
             for name, options in self._circuit.input_options.items()
@@ -375,6 +377,7 @@ class ViewSink:
             "_observers",
             "_metrics",
             "_missing_deletions_logged",
+            "_state_labels",
         )
         settings = {name: value for name, value in vars(self).items() if name not in not_settings}
         return {**settings, "spec": self._circuit.spec}
@@ -448,7 +451,10 @@ class ViewSink:
             dead_letters_total=summary.dead_letters,
             seconds=watch.seconds,
             bytes_written=0 if result.is_replay else self._versions.bytes_written,
-            arrangements=summary.sizes,
+            arrangements={
+                describe_state(name, self._state_labels): size
+                for name, size in summary.sizes.items()
+            },
             missing_deletions=dict(result.missing_deletions),
         )
         self._metrics.append(metrics)

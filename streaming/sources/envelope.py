@@ -329,8 +329,8 @@ def _numbers(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
         valid = pc.if_else(pc.fill_null(is_valid, False), floats, pa.scalar(None, pa.float64()))
         return valid.cast(pa.int64())
     if types.is_decimal(type):
-        whole, _ = safe_cast(column, pa.decimal128(19, 0))
-        return _decimals_to_int64(whole)
+        integers, _ = safe_cast(column, pa.decimal128(19, 0))
+        return _decimals_to_int64(integers)
     if types.is_string(type) or types.is_large_string(type):
         is_valid = pc.match_substring_regex(column, r"^[+-]?[0-9]{1,19}$")
         valid = pc.if_else(pc.fill_null(is_valid, False), column, pa.scalar(None, type))

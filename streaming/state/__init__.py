@@ -11,5 +11,5 @@ with its data; renaming the manifest to its final name is the commit::
     verified_files, checksums   detect damaged files
     files, local_files, ...  the operations of a file system
 
-Nothing here knows Spark.
+Nothing here depends on Spark.
 """

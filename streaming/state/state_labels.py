@@ -1,7 +1,7 @@
 """State labels: describe each part of a circuit's state by the operator that keeps it.
 
 The state of an operator is stored under the hash of its plan (`circuits.state.registry`). A label
-tells people which operator and which views this is::
+tells people the operator, and the views that use it::
 
     operator #3f0c2a7d9b1e 0   ->   aggregate max(dst) by src       in view a
     relation e                 ->   rows of input e(src, dst)       in views a, b
@@ -9,14 +9,21 @@ tells people which operator and which views this is::
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import re
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 from circuits import Circuit
 from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.plan_drawing import node_label
 from circuits.state.registry import operator_trace, relation_trace, row_ids_table
 
-__all__ = ["StateLabel", "operator_labels", "state_labels"]
+__all__ = ["StateLabel", "describe_state", "operator_labels", "state_labels"]
+
+#: Characters of a label in a name for people.
+MAX_LABEL_CHARACTERS: Final = 60
+# The name of a trace or of row ids under the hash of a plan; a trace of an operator has a number.
+_STATE_NAME: Final = re.compile(r"(?:operator|relation|row ids) (?P<hash>#\w+(?: \d+)?)")
 
 
 class StateLabel(NamedTuple):
@@ -63,3 +70,29 @@ def state_labels(circuit: Circuit) -> dict[str, StateLabel]:
             part = f", part {index + 1}" if index else ""
             labels[operator_trace(name, index)] = StateLabel(f"{text}{part}", views)
     return labels
+
+
+def describe_state(name: str, labels: Mapping[str, StateLabel]) -> str:
+    """Return the name of a part of the state with a label instead of its kind.
+
+    The hash stays in the name, because two operators may have the same label. A name without a
+    hash (an input or a dictionary) and a name without a label (a stage of cells) do not change.
+
+    Args:
+        name: The name of a trace or of a dictionary, which may be followed by a column order.
+        labels: The labels of the circuit (`state_labels`).
+
+    >>> labels = {"operator #3f0c 0": StateLabel("aggregate max(dst) by src", ("a",))}
+    >>> describe_state("operator #3f0c 0 [1,0]", labels)
+    'aggregate max(dst) by src #3f0c 0 [1,0]'
+    >>> describe_state("relation e [0,1]", labels)
+    'relation e [0,1]'
+    """
+    match = _STATE_NAME.match(name)
+    label = labels.get(match[0]) if match else None
+    if match is None or label is None:
+        return name
+    text = label.text
+    if len(text) > MAX_LABEL_CHARACTERS:
+        text = f"{text[:MAX_LABEL_CHARACTERS]}…"
+    return f"{text} {name[match.start('hash') :]}"

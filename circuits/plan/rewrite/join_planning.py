@@ -44,8 +44,8 @@ from circuits.types.functions import call
 
 __all__ = ["plan_block"]
 
-# (i, k) is expression k of atom i, among the expressions that the join reads. Slots are the columns
-# of the join's inputs before they are ordered.
+# Slot (i, k) is expression k of atom i, among the expressions that the join reads. The columns of
+# the join's inputs are slots, sorted by `_JoinPlanner._input`.
 Slot = tuple[int, int]
 # The column number of the row id of an atom.
 ROW_ID: Final = -1
@@ -58,11 +58,13 @@ MAX_SUBTRACTED_ANTIJOINS: Final = 4
 
 def plan_block(block: SelectBlock) -> PlanNode:
     """Return the plan of a block."""
-    subtracted = [absent for absent in block.absent if len(block.atoms_of(absent.keys)) != 1]
+    subtracted = [
+        antijoin for antijoin in block.antijoins if len(block.atoms_of(antijoin.keys)) != 1
+    ]
     if len(block.atoms) > 1 and len(subtracted) > MAX_SUBTRACTED_ANTIJOINS:
         return plan_block(_postpone_antijoins(block, subtracted[MAX_SUBTRACTED_ANTIJOINS:]))
     conditions = Conditions(block)
-    if len(block.atoms) == 1 and not block.absent:
+    if len(block.atoms) == 1 and not block.antijoins:
         return push_projection(conditions.atom(0), block.outputs)
     planner = _JoinPlanner(block, conditions)
     result = planner.result()
@@ -80,18 +82,18 @@ def plan_block(block: SelectBlock) -> PlanNode:
 def _postpone_antijoins(block: SelectBlock, postponed: Sequence[AntijoinOperand]) -> SelectBlock:
     """Return a block of one atom, the joined block, with the ``postponed`` antijoins."""
     ids = set(map(id, postponed))
-    absent = tuple(operand for operand in block.absent if id(operand) not in ids)
+    remaining = tuple(operand for operand in block.antijoins if id(operand) not in ids)
     keys = [key for operand in postponed for key in operand.keys]
     joined = SelectBlock.of(
-        plan_block(replace(block, absent=absent, outputs=(*block.outputs, *keys)))
+        plan_block(replace(block, antijoins=remaining, outputs=(*block.outputs, *keys)))
     )
     width = len(block.outputs)
     joined_keys = iter(joined.outputs[width:])
-    absent = tuple(
+    antijoins = tuple(
         replace(operand, keys=tuple(islice(joined_keys, len(operand.keys))))
         for operand in postponed
     )
-    return replace(joined, absent=absent, outputs=joined.outputs[:width])
+    return replace(joined, antijoins=antijoins, outputs=joined.outputs[:width])
 
 
 class _JoinPlanner:
@@ -108,14 +110,14 @@ class _JoinPlanner:
         # The antijoins that are applied to each atom, and those that become subtracted joins.
         self._atom_antijoins: list[list[AntijoinOperand]] = [[] for _ in block.atoms]
         self._subtracted: list[tuple[AntijoinOperand, list[Slot]]] = []
-        for absent in block.absent:
-            atoms = block.atoms_of(absent.keys)
+        for antijoin in block.antijoins:
+            atoms = block.atoms_of(antijoin.keys)
             if len(atoms) == 1 or len(block.atoms) == 1:
-                keys = tuple(conditions.local(key) for key in absent.keys)
-                operand = AntijoinOperand(absent.plan, keys)
+                keys = tuple(conditions.local(key) for key in antijoin.keys)
+                operand = AntijoinOperand(antijoin.plan, keys)
                 self._atom_antijoins[min(atoms, default=0)].append(operand)
             else:
-                self._subtracted.append((absent, [self._slot(key) for key in absent.keys]))
+                self._subtracted.append((antijoin, [self._slot(key) for key in antijoin.keys]))
         results = [*block.outputs, *conditions.residual]
         result_columns = {column for result in results for column in _columns(result)}
         self._result_slots = {
@@ -208,7 +210,7 @@ class _JoinPlanner:
         for key_set, (_, keys) in enumerate(chosen, len(self._inputs)):
             input_variables.append(tuple(variables[key_set, k] for k in range(len(keys))))
         return Join(
-            (*(plan for plan, _ in self._inputs), *(absent.plan for absent, _ in chosen)),
+            (*(plan for plan, _ in self._inputs), *(antijoin.plan for antijoin, _ in chosen)),
             tuple(input_variables),
             tuple(
                 VariableComparison(variables[a], op, variables[b]) for a, op, b in self._comparisons
@@ -262,7 +264,7 @@ def _apply_antijoins(
     for number, antijoin in enumerate(antijoins, 1):
         key_variables = tuple(expressions.index(key) for key in antijoin.keys)
         # After the last difference no keys are needed. A head without them lets the join count rows
-        # instead of listing them.
+        # instead of enumerating them.
         head = variables[: len(outputs)] if number == len(antijoins) else variables
         minuend = push_projection(plan, columns(plan)[: len(head)])
         matched = Join((plan, antijoin.plan), (variables, key_variables), (), head)

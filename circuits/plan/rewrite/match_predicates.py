@@ -139,7 +139,7 @@ def with_keys(
     width = len(block.outputs)
     joined = SelectBlock.of(
         plan_block(
-            SelectBlock(block.atoms, block.predicates, block.absent, (*block.outputs, *keys))
+            SelectBlock(block.atoms, block.predicates, block.antijoins, (*block.outputs, *keys))
         )
     )
     return joined.select(joined.outputs[:width]), joined.outputs[width:]

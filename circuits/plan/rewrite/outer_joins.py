@@ -14,7 +14,8 @@ An example stream of A(k) and R(k, v), where ``-`` is NULL:
 
 As K may be a superset, it is computed from the atoms that contain the key columns and not from all
 of A: most often it is the distinct values of one column of one relation. R⁺ is an ordinary atom, so
-an outer join inside a count is part of the one N-way join, and the rows of A ⟕ R are never listed.
+an outer join inside a count is part of the one N-way join, and the rows of A ⟕ R are never
+enumerated.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ def left_outer(block: SelectBlock, right: PlanNode, predicate: Expression) -> Se
         return block.times(SelectBlock.of(right))
     matching = match_rows(block, right, parts)
     block, keys, rows = matching.block, matching.keys, matching.right
+    # Keys that are constants, or no keys at all, are one row.
     key_set = (
         Distinct(plan_block(block.part(block.atoms_of(keys), keys)))
         if block.atoms_of(keys)

@@ -5,7 +5,7 @@
     aggregate(key; sum(a.x), count(*), …)(A ⋈ B ⋈ …)  =  final(project(partial(A) ⋈ B ⋈ …))
 
 The partial aggregate of A has the values of ``x`` as weights of its rows. So the join adds up
-weights instead of listing its rows (`circuits.runtime.operators.partial_aggregate`).
+weights instead of enumerating its rows (`circuits.runtime.operators.partial_aggregate`).
 
 The rule applies to joins of at least two atoms whose counts, sums and means are of plain columns of
 one atom. Other expressions could fail for rows that no other atom matches, so they are computed
@@ -61,16 +61,16 @@ class _PartialAggregation:
     def __init__(self, block: SelectBlock, atom: int, keys: list[Expression]) -> None:
         self._start = block.starts[atom]
         self._width = len(block.atoms[atom].fields)
-        own = [p for p in conjuncts(block.predicates) if block.atoms_of([p]) == {atom}]
-        self._others = [p for p in conjuncts(block.predicates) if p not in own]
+        atom_predicates = [p for p in conjuncts(block.predicates) if block.atoms_of([p]) == {atom}]
+        self._others = [p for p in conjuncts(block.predicates) if p not in atom_predicates]
         self._rows = block.atoms[atom]
-        for predicate in own:
+        for predicate in atom_predicates:
             self._rows = push_filter(self._rows, self._local(predicate))
         self._block = block
         self._atom = atom
         self._keys = keys
-        absent_keys = [key for absent in block.absent for key in absent.keys]
-        read = {c for e in (*self._others, *keys, *absent_keys) for c in columns_of(e)}
+        antijoin_keys = [key for antijoin in block.antijoins for key in antijoin.keys]
+        read = {c for e in (*self._others, *keys, *antijoin_keys) for c in columns_of(e)}
         # The columns of the atom that the join still reads.
         self._kept = [c for c in range(self._width) if self._start + c in read]
 
@@ -91,14 +91,15 @@ class _PartialAggregation:
         rows = push_projection(self._rows, [atom_columns[c] for c in (*kept, *arguments)])
         partial = PartialAggregate(rows, len(kept), tuple(calls))
         atoms = (*block.atoms[: self._atom], partial, *block.atoms[self._atom + 1 :])
-        aggregate = Column(self._start + len(kept), pa.int64())
+        # The last column of a partial aggregate; its weights are what the final aggregate adds up.
+        slot = Column(self._start + len(kept), pa.int64())
         joined = SelectBlock(
             atoms,
             tuple(map(self._renumber, self._others)),
             tuple(
-                AntijoinOperand(a.plan, tuple(map(self._renumber, a.keys))) for a in block.absent
+                AntijoinOperand(a.plan, tuple(map(self._renumber, a.keys))) for a in block.antijoins
             ),
-            (*map(self._renumber, self._keys), aggregate),
+            (*map(self._renumber, self._keys), slot),
         )
         return FinalAggregate(plan_block(joined), len(self._keys), partial)
 

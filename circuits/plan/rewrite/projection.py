@@ -104,7 +104,7 @@ def _reads_each_once(outputs: Sequence[Expression], inner: Sequence[Expression])
 def _prune_aggregates(
     plan: Aggregate, outputs: tuple[Expression, ...], names: tuple[str, ...]
 ) -> PlanNode:
-    """Return a projection of an aggregate, without the aggregate functions that nobody reads.
+    """Return a projection of an aggregate, without the aggregate functions that it does not read.
 
     If only the keys are read, all functions are kept. Most often a semijoin or an outer join reads
     the keys while another node reads results too, and both can then share one aggregate.
@@ -148,10 +148,12 @@ def _prune_rows(
     kept = sorted(read.difference([width]) | plan.read_columns())
     if len(kept) == width:
         return Map(plan, outputs, names)
-    places = {old: new for new, old in enumerate(kept)}
-    pruned = plan.over_columns(push_projection(rows, [columns(rows)[i] for i in kept]), places)
-    places[width] = len(kept)
-    expressions = tuple(substitute(e, lambda c: Column(places[c.index], c.type)) for e in outputs)
+    positions = {old: new for new, old in enumerate(kept)}
+    pruned = plan.over_columns(push_projection(rows, [columns(rows)[i] for i in kept]), positions)
+    positions[width] = len(kept)
+    expressions = tuple(
+        substitute(e, lambda c: Column(positions[c.index], c.type)) for e in outputs
+    )
     return push_projection(pruned, expressions, names)
 
 
@@ -162,10 +164,10 @@ def _prune_filtered_rows(
     read = sorted({column for e in (*outputs, predicate) for column in columns_of(e)})
     if len(read) == len(plan.fields):
         return Map(Filter(plan, predicate), outputs, names)
-    places = {old: new for new, old in enumerate(read)}
+    positions = {old: new for new, old in enumerate(read)}
 
     def place(column: Column) -> Column:
-        return Column(places[column.index], column.type)
+        return Column(positions[column.index], column.type)
 
     pruned = push_projection(plan, [columns(plan)[index] for index in read])
     filtered = Filter(pruned, substitute(predicate, place))

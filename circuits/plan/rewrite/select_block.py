@@ -8,7 +8,7 @@ becomes one N-way join (`circuits.plan.rewrite.join_planning`). The columns of a
 numbered consecutively, so that adding an atom at the end changes no expression. Every other node
 (Aggregate, Distinct, Union, TopK) is an atom.
 
-``absent`` lists antijoins. Each one removes the rows of the block whose keys are in a set D::
+Each of ``antijoins`` removes the rows of the block whose keys are in a set D::
 
     block ▷ D  =  block - block ⋈ D
 """
@@ -46,7 +46,7 @@ class SelectBlock:
 
     atoms: tuple[PlanNode, ...]
     predicates: tuple[Expression, ...]
-    absent: tuple[AntijoinOperand, ...]
+    antijoins: tuple[AntijoinOperand, ...]
     outputs: tuple[Expression, ...]
 
     @classmethod
@@ -90,11 +90,13 @@ class SelectBlock:
         def shift(expression: Expression) -> Expression:
             return substitute(expression, lambda c: Column(c.index + width, c.type))
 
-        absent = tuple(AntijoinOperand(a.plan, tuple(map(shift, a.keys))) for a in other.absent)
+        antijoins = tuple(
+            AntijoinOperand(a.plan, tuple(map(shift, a.keys))) for a in other.antijoins
+        )
         return SelectBlock(
             self.atoms + other.atoms,
             self.predicates + tuple(map(shift, other.predicates)),
-            self.absent + absent,
+            self.antijoins + antijoins,
             self.outputs + tuple(map(shift, other.outputs)),
         )
 

@@ -71,8 +71,8 @@ def add_antijoin(block: SelectBlock, right: PlanNode, predicate: Expression) -> 
 
 def missing_keys(block: SelectBlock, matching: MatchPredicate) -> SelectBlock:
     """Return the rows of the block whose keys are not among the matching keys."""
-    absent = AntijoinOperand(matching_keys(matching), matching.keys)
-    return replace(block, absent=(*block.absent, absent))
+    operand = AntijoinOperand(matching_keys(matching), matching.keys)
+    return replace(block, antijoins=(*block.antijoins, operand))
 
 
 def matching_keys(matching: MatchPredicate) -> PlanNode:

@@ -2,7 +2,7 @@
 
 ::
 
-    σ[r IS NULL](A ⟕ R)  =  (A ▷ R) x NULLs     r is a column of R that no matching row has as NULL
+    σ[r IS NULL](A ⟕ R)  =  (A ▷ R) x NULLs     if column r of R is not NULL in any matching row
 
 So ``LEFT JOIN ... WHERE r.key IS NULL`` costs the same as ``NOT EXISTS``, and the keys of A are not
 stored. A column is not NULL in any matching row if it is not nullable, or if the join predicate

@@ -12,8 +12,8 @@ An example stream, ``count(*), min(x)`` of the rows (key, x)::
 
 An aggregate without keys has exactly one row, even for an empty input. The first step inserts it.
 
-State: count, sum and avg are linear, so the weights of one small trace represent them
-(`linear_aggregate`); variances and bit operations are, too. Each min and max has a trace with its
+State: count, sum, avg, variances and bit operations are linear, so the weights of one small trace
+represent them (`linear_aggregate`). Each min and max has a trace with its
 values in order (`min_max`), and so have functions of ordered rows, as first, quantiles and
 string_agg (`ordered_aggregate`). Each column that is aggregated with ``distinct`` has a trace of
 its values; the linear aggregates then read the delta of the set of these values. A step reads the
@@ -185,14 +185,14 @@ class AggregateOperator:
     ) -> Int64Array:
         """Return the old results of all groups in the delta, followed by the new results."""
         n = prefixes.shape[1]
-        found, steps = ordered.rows.prepare(delta, prefixes)
+        first_rows, steps = ordered.rows.prepare(delta, prefixes)
         staged += steps
-        old, new = np.flatnonzero(found.old), np.flatnonzero(found.new)
+        old, new = np.flatnonzero(first_rows.old), np.flatnonzero(first_rows.new)
         return ordered.results(
             2 * n,
-            np.concatenate((found.prefix_index[old], found.prefix_index[new] + n)),
-            np.concatenate((found.rows[:, old], found.rows[:, new]), axis=1),
-            np.concatenate((found.old[old], found.new[new])),
+            np.concatenate((first_rows.prefix_index[old], first_rows.prefix_index[new] + n)),
+            np.concatenate((first_rows.rows[:, old], first_rows.rows[:, new]), axis=1),
+            np.concatenate((first_rows.old[old], first_rows.new[new])),
         )
 
     def _results(

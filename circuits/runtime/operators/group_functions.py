@@ -26,7 +26,7 @@ from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["GROUP_FUNCTIONS", "GroupFunction", "GroupedRows"]
 
-#: The most values of a text or list that are made from one value of a great weight.
+#: The maximal number of values of a text or list, in which a value of weight w occurs w times.
 _MOST_COPIES: Final = 2**31 - 1
 
 
@@ -80,7 +80,7 @@ class GroupedRows:
         return sizes
 
     def spread(self, codes: Int64Array) -> Int64Array:
-        """Return the codes of the groups that have values as those of all groups."""
+        """Return codes of all groups, given those of the groups that have values; else NULL."""
         result = np.full(self.n, NULL)
         result[self.present] = codes
         return result
@@ -159,7 +159,7 @@ def _quantile_cont(rows: GroupedRows) -> Int64Array:
         with np.errstate(invalid="ignore", over="ignore"):
             values = np.where(first == last, first, first + (last - first) * share)
         return rows.spread(codes_of(values.astype(f"f{rows.result.type.bit_width // 8}")))
-    # Whole units, towards zero.
+    # The result is a whole number of units: the exact result, rounded towards zero.
     with np.errstate(over="ignore"):
         distance = (high_codes - low_codes).astype(np.float64) * share
     whole = np.trunc(distance)

@@ -35,7 +35,8 @@ class RowIdEncodeOperator:
 
     Args:
         kept: The number of columns that remain unchanged.
-        words: The number of columns to encode; by default it is taken from the first rows.
+        words: The number of columns to encode, each of which is a 64-bit word of the dictionary's
+            values; by default it is taken from the first rows.
 
     >>> encode = RowIdEncodeOperator(1)
     >>> zset = ZSet.from_rows([(1, 5, 6), (2, 5, 6), (1, 7, 8)])

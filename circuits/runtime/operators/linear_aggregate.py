@@ -48,7 +48,8 @@ __all__ = ["LinearAggregate"]
 # The argument of an aggregate: its columns, and True for an aggregate with ``distinct``. A row has
 # a value if no column is NULL.
 Argument = tuple[tuple[int, ...], bool]
-# A quantity that is added up: the codes (one row per column) and weights of values to digits.
+# Computes a quantity that is added up, as digits, from the codes of values (one row per column of
+# the argument) and their weights.
 Split = Callable[[Int64Array, Int64Array], Digits]
 
 
@@ -79,13 +80,14 @@ class LinearAggregate:
             if call.argument is None:
                 self._encoders.append(None)
                 continue
-            self._counts.setdefault(_argument(call), self._next_slot(_argument(call)))
+            self._add_count(_argument(call))
             self._encoders.append(self._encoder(call, codecs, codec))
 
-    def _next_slot(self, argument: Argument) -> int:
+    def _add_count(self, argument: Argument) -> None:
+        """Add a slot for the count of an argument, if it is new."""
         if argument not in self._counts:
             self._slots += DIGITS
-        return self._slots
+            self._counts[argument] = self._slots
 
     def _quantity(self, kind: str, argument: Argument, split: Split) -> int:
         """Return the first slot of a quantity; add the quantity if it is new."""

@@ -68,9 +68,9 @@ class OrderGroups:
     def before(self, rows: Int64Array, step: TraceStep | None) -> tuple[Int64Array, Int64Array]:
         """Return the numbers of groups before those of some rows, without and with a step."""
         ranges = RowRanges(self.trace, step)
-        bottom = ranges.seek(rows[: self._keys])
-        here = ranges.seek(rows[: self._width])
-        return here.old - bottom.old, here.new - bottom.new
+        partition_start = ranges.seek(rows[: self._keys])
+        group = ranges.seek(rows[: self._width])
+        return group.old - partition_start.old, group.new - partition_start.new
 
 
 def _weights(ranges: RowRanges, prefixes: Int64Array) -> tuple[Int64Array, Int64Array]:

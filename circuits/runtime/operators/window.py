@@ -90,6 +90,8 @@ class WindowOperator:
         self._order = RowOrder(fields, plan.partition, plan.order, codecs)
         self._functions = WindowFunctions(plan, codecs)
         self._rows = Trace(self._order.width)
+        # The rows of negative total weight. The results ignore them, but the totals over the rows
+        # before a segment do not, so while there are any, whole partitions are read.
         self._negative = Trace(self._order.width)
         value_order = (
             len(plan.order) == 1
@@ -122,8 +124,8 @@ class WindowOperator:
         (zset,) = inputs
         stored = self._order.to_trace(zset)
         starts = self._order.group_starts(stored.row_array)
-        places = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(stored))))
-        rows = self._results(places, stored.row_array, stored.weight_array)
+        group_indices = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(stored))))
+        rows = self._results(group_indices, stored.row_array, stored.weight_array)
         return consolidated_rows(rows, np.ones(rows.shape[1], np.int64))
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
@@ -149,10 +151,12 @@ class WindowOperator:
         if has_negative or (stored.weight_array < 0).any():
             before = self._rows.weights_of(stored)
             after = before + stored.weight_array
-            negative = np.minimum(after, 0) - np.minimum(before, 0)
-            changed = np.flatnonzero(negative)
+            change_below_zero = np.minimum(after, 0) - np.minimum(before, 0)
+            changed = np.flatnonzero(change_below_zero)
             if len(changed):
-                rows = ZSet(np.ascontiguousarray(stored.row_array[:, changed]), negative[changed])
+                rows = ZSet(
+                    np.ascontiguousarray(stored.row_array[:, changed]), change_below_zero[changed]
+                )
                 negative_step = self._negative.prepare(rows)
                 staged.append(negative_step)
                 has_negative = True
@@ -213,8 +217,9 @@ class WindowOperator:
         assert reach is not None
         if not (reach.from_start or reach.first_row):
             return None, None
-        start, bottom = segments.start, segments.partition_start
-        old, new = Totals(start.old - bottom.old), Totals(start.new - bottom.new)
+        start, partition_start = segments.start, segments.partition_start
+        old = Totals(start.old - partition_start.old)
+        new = Totals(start.new - partition_start.new)
         if reach.from_start:
             rows = segments.rows
             first = rows.rows[:, np.searchsorted(rows.ranges, np.arange(len(old.rows)))]
@@ -224,12 +229,13 @@ class WindowOperator:
                 old, new = replace(old, groups=old_groups), replace(new, groups=new_groups)
         if reach.first_row:
             # Only segments that begin with their partition change its first row.
-            top = ranges.read(bottom, ranges.neighbour(bottom, segments.partition_stop, 1))
-            present = np.flatnonzero(top.old > 0)
-            owner, at = np.unique(top.ranges[present], return_index=True)
-            codes = self._order.to_input(top.rows[:, present[at]])
+            second = ranges.neighbour(partition_start, segments.partition_stop, 1)
+            candidates = ranges.read(partition_start, second)
+            present = np.flatnonzero(candidates.old > 0)
+            segment, first = np.unique(candidates.ranges[present], return_index=True)
+            codes = self._order.to_input(candidates.rows[:, present[first]])
             first_rows = np.full((len(codes), len(old.rows)), NULL)
-            first_rows[:, owner] = codes
+            first_rows[:, segment] = codes
             old, new = replace(old, first_rows=first_rows), replace(new, first_rows=first_rows)
         return old, new
 
@@ -253,7 +259,11 @@ class WindowOperator:
     def _segment_results(
         self, segments: Segments, weights: Int64Array, totals: Totals | None
     ) -> Int64Array:
-        """The rows of segments whose results can be computed, with these."""
+        """The rows of segments with their results.
+
+        Rows near an end of a segment are left out, unless the partition ends there as well: a call
+        would read rows beyond the end. Their results have not changed.
+        """
         reach = self._reach
         assert reach is not None
         rows = segments.rows
@@ -280,20 +290,22 @@ class WindowOperator:
         valid = np.flatnonzero((at_start | enough_before) & (at_end | enough_after))
         return np.concatenate((codes, results))[:, valid]
 
-    def _results(self, places: Int64Array, rows: Int64Array, weights: Int64Array) -> Int64Array:
+    def _results(
+        self, group_indices: Int64Array, rows: Int64Array, weights: Int64Array
+    ) -> Int64Array:
         """The rows with their results, a row of weight w as w rows.
 
         Args:
-            places: The number of each row's partition.
+            group_indices: The number of each row's partition.
             rows: Rows of whole partitions in the layout of the trace.
             weights: Their weights.
         """
-        order = self._order.sort_positions(places, rows, by_order_only=True)
+        order = self._order.sort_positions(group_indices, rows, by_order_only=True)
         order = np.repeat(order, np.maximum(weights[order], 0))
-        places = places[order]
+        group_indices = group_indices[order]
         codes = self._order.to_input(rows[:, order])
         begins: BoolArray = np.concatenate(
-            (np.ones(min(len(places), 1), np.bool), places[1:] != places[:-1])
+            (np.ones(min(len(group_indices), 1), np.bool), group_indices[1:] != group_indices[:-1])
         )
         results = self._functions.results(codes, begins)
         return np.concatenate((codes, results))

@@ -56,9 +56,9 @@ def read_arithmetic(
 
 
 def promote_texts(clause: Clause, node: exp.Expr, *values: Expression) -> Arguments:
-    """Return the operands with texts cast to a number: BIGINT beside integers, else DOUBLE."""
+    """Return the operands with texts cast: to BIGINT if the others are integers, else to DOUBLE."""
     others = [value.type for value in values if not is_text(value)]
-    if len(others) == len(values) or not any(_is_number(of) for of in others):
+    if len(others) == len(values) or not any(_is_number(data_type) for data_type in others):
         return list(values)
     target = pa.int64() if all(map(arrow.is_integer, others)) else pa.float64()
     return [
@@ -67,13 +67,17 @@ def promote_texts(clause: Clause, node: exp.Expr, *values: Expression) -> Argume
     ]
 
 
-def _is_number(of: pa.DataType) -> bool:
-    return bool(arrow.is_integer(of) or arrow.is_floating(of) or arrow.is_decimal(of))
+def _is_number(data_type: pa.DataType) -> bool:
+    return bool(
+        arrow.is_integer(data_type) or arrow.is_floating(data_type) or arrow.is_decimal(data_type)
+    )
 
 
-def in_type_of(clause: Clause, node: exp.Expr, value: Expression, *of: Expression) -> Expression:
+def in_type_of(
+    clause: Clause, node: exp.Expr, value: Expression, *operands: Expression
+) -> Expression:
     """Return an integer in the common type of integer operands; another value as it is."""
-    types = [operand.type for operand in of if not arrow.is_null(operand.type)]
+    types = [operand.type for operand in operands if not arrow.is_null(operand.type)]
     if not types or not all(map(arrow.is_integer, [value.type, *types])):
         return value
     target = common_type(types)

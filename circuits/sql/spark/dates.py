@@ -161,9 +161,13 @@ def _date_trunc(clause: Clause, node: exp.Expr, unit: Expression, value: Express
     if name is None:
         return Literal(None, INSTANT)
     (value,) = coerce(clause, node, [value], "m")
-    found = clause.call(node, "date_trunc", string_literal(name), value)
+    truncated = clause.call(node, "date_trunc", string_literal(name), value)
     has_zone = arrow.is_timestamp(value.type) and value.type.tz is None and not is_text(value)
-    return found if has_zone and arrow.is_timestamp(value.type) else _instant(clause, node, found)
+    return (
+        truncated
+        if has_zone and arrow.is_timestamp(value.type)
+        else _instant(clause, node, truncated)
+    )
 
 
 def _truncation(clause: Clause, node: exp.Expr, unit: Expression) -> str | None:

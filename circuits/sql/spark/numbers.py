@@ -92,10 +92,10 @@ def _whole(function: str, with_digits: str) -> Builder:
         value = to_number(clause, node, arguments[0])
         if len(arguments) == 2:
             return clause.call(node, with_digits, value, arguments[1])
-        found = clause.call(node, function, value)
-        if arrow.is_floating(found.type):
-            return clause.call(node, "cast", found, type=pa.int64())
-        return found
+        rounded = clause.call(node, function, value)
+        if arrow.is_floating(rounded.type):
+            return clause.call(node, "cast", rounded, type=pa.int64())
+        return rounded
 
     return build
 
@@ -132,10 +132,10 @@ def shift(clause: Clause, node: exp.Expr, function: str, arguments: Arguments) -
     distance = clause.call(node, "bit_and_of", distance, integer_literal(31))
     if function == "shift_right_unsigned":
         value = clause.call(node, "bit_and_of", value, integer_literal(2**32 - 1))
-    found = clause.call(node, function, value, distance)
+    shifted = clause.call(node, function, value, distance)
     if function == "shift_right":
-        return clause.call(node, "cast", found, type=pa.int32())
-    low = clause.call(node, "bit_and_of", found, integer_literal(2**32 - 1))
+        return clause.call(node, "cast", shifted, type=pa.int32())
+    low = clause.call(node, "bit_and_of", shifted, integer_literal(2**32 - 1))
     sign = clause.call(node, "bit_xor_of", low, integer_literal(2**31))
     signed = clause.call(node, "subtract", sign, integer_literal(2**31))
     return clause.call(node, "cast", signed, type=pa.int32())

@@ -17,6 +17,8 @@ from circuits.errors import SchemaError
 from circuits.types.arrow_types import Family, family_of
 
 __all__ = [
+    "GREATEST_KEY",
+    "LEAST_KEY",
     "NULL",
     "BoolArray",
     "Bytes",
@@ -24,6 +26,7 @@ __all__ = [
     "array_of",
     "bitmap_of",
     "bits_of",
+    "check_dictionary_codes",
     "missing_code_error",
     "numbers_of",
     "plain",
@@ -38,6 +41,9 @@ Bytes = npt.NDArray[np.uint8]
 
 #: The code of NULL in every column.
 NULL: Final = -(2**63)
+#: The least and the greatest sort key of a value; NULL has the keys outside of this range.
+LEAST_KEY: Final = NULL + 1
+GREATEST_KEY: Final = -NULL - 2
 
 _INT32_MAX: Final = 2**31 - 1
 
@@ -143,6 +149,25 @@ def missing_code_error(value: object, type: pa.DataType, fix: str) -> SchemaErro
         f"value {value} of type {type} cannot be encoded, because its code is the code of NULL: "
         f"{fix}"
     )
+
+
+def check_dictionary_codes(
+    codes: Int64Array, valid: BoolArray | None, size: int, type: pa.DataType
+) -> None:
+    """Raise SchemaError if a valid code is -1, which no value of a dictionary has.
+
+    Args:
+        codes: The codes to decode.
+        valid: A mask of the codes that are not NULL; None if no code is NULL.
+        size: The number of values of the dictionary.
+        type: The type of the column, for the message.
+    """
+    unknown = codes < 0 if valid is None else (codes < 0) & valid
+    if unknown.any():
+        raise SchemaError(
+            f"code {codes[unknown][0]} is outside [0, {size - 1}] of {type}: "
+            "decode with the codec that encoded"
+        )
 
 
 def _fixed(

@@ -105,19 +105,19 @@ class WideDecimals:
         return "wide decimal", self.type.scale
 
     def encode(self, array: pa.Array, valid: BoolArray | None, *, adding: bool) -> Int64Array:
-        """Return the codes; -1 for NULL, and for values not in the dictionary unless ``adding``."""
+        """Return the codes; see `circuits.types.codecs.strings.Strings.encode`."""
         rows = _rows(array)
-        least = rows[:, 0]
-        inline = (rows[:, 1:] == (least >> 63)[:, np.newaxis]).all(axis=1)
-        inline &= (least >= -INLINE) & (least < INLINE)
-        codes = least + SHIFT
-        others = np.flatnonzero(~inline)
-        if len(others):
-            data = np.ascontiguousarray(rows[others])
-            offsets = np.arange(len(others) + 1) * data.itemsize * WORDS
+        low_words = rows[:, 0]
+        inline = (rows[:, 1:] == (low_words >> 63)[:, np.newaxis]).all(axis=1)
+        inline &= (low_words >= -INLINE) & (low_words < INLINE)
+        codes = low_words + SHIFT
+        not_inline = np.flatnonzero(~inline)
+        if len(not_inline):
+            data = np.ascontiguousarray(rows[not_inline])
+            offsets = np.arange(len(not_inline) + 1) * data.itemsize * WORDS
             look_up = self.dictionary.intern if adding else self.dictionary.find
-            valid_others = None if valid is None else valid[others]
-            codes[others] = look_up(offsets, data.view(np.uint8).reshape(-1), valid_others)
+            valid_others = None if valid is None else valid[not_inline]
+            codes[not_inline] = look_up(offsets, data.view(np.uint8).reshape(-1), valid_others)
         return codes
 
     def decode(self, codes: Int64Array, valid: BoolArray | None) -> pa.Array:

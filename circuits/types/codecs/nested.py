@@ -35,16 +35,23 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from circuits.errors import SchemaError
-from circuits.types.codecs.arrow_buffers import NULL, BoolArray, Int64Array, bitmap_of
+from circuits.types.codecs.arrow_buffers import (
+    GREATEST_KEY,
+    LEAST_KEY,
+    NULL,
+    BoolArray,
+    Int64Array,
+    bitmap_of,
+    check_dictionary_codes,
+    valid_of,
+)
+from circuits.types.codecs.strings import WORD_BYTES
 from dbsp_wcoj.values.interner import ABSENT, Interner
 
 __all__ = ["Lists", "Nested", "list_array", "list_parts", "ranks", "struct_array"]
 
-WORD_BYTES: Final = 8
+
 _INT32_MAX: Final = 2**31 - 1
-# No key of a value is an extreme of int64, because NULL has these.
-_LEAST: Final = NULL + 1
-_GREATEST: Final = -NULL - 2
 
 
 class PartCodec(Protocol):
@@ -90,17 +97,7 @@ class Nested:
         return bool(types.is_struct(self.type))
 
     def encode(self, array: pa.Array, valid: BoolArray | None, *, adding: bool) -> Int64Array:
-        """Return the codes of nested values.
-
-        Args:
-            array: The values.
-            valid: A mask of the values that are not NULL; None if no value is NULL.
-            adding: If True, new values are added to the dictionary.
-
-        Returns:
-            int64 codes; -1 for NULL, and for a value that is not in the dictionary unless
-            ``adding``.
-        """
+        """Return the codes of values; see `circuits.types.codecs.strings.Strings.encode`."""
         if self.is_struct:
             columns: Sequence[pa.Array] = array.flatten()
             counts = np.full(len(array), 1, np.int64)
@@ -130,13 +127,7 @@ class Nested:
         Raises:
             SchemaError: A code is not in the dictionary, or the elements do not fit the type.
         """
-        unknown = codes < 0 if valid is None else (codes < 0) & valid
-        if unknown.any():
-            size = len(self.dictionary)
-            raise SchemaError(
-                f"code {codes[unknown][0]} is outside [0, {size - 1}] of {self.type}: "
-                "decode with the codec that encoded"
-            )
+        check_dictionary_codes(codes, valid, len(self.dictionary), self.type)
         counts, words = self.words(codes)
         if self.is_struct:
             rows = np.full((len(codes), len(self.parts)), NULL, np.int64)
@@ -162,8 +153,10 @@ class Nested:
         counts, words = self.words(codes)
         non_empty = np.flatnonzero(counts)
         first_words = np.ascontiguousarray(words[_offsets(counts)[:-1][non_empty], 0])
-        keys = np.full(len(codes), _LEAST, np.int64)
-        keys[non_empty] = np.clip(self.parts[0].sort_keys(first_words)[0][0], _LEAST, _GREATEST)
+        keys = np.full(len(codes), LEAST_KEY, np.int64)
+        keys[non_empty] = np.clip(
+            self.parts[0].sort_keys(first_words)[0][0], LEAST_KEY, GREATEST_KEY
+        )
         return [keys]
 
     def words(self, codes: Int64Array) -> tuple[Int64Array, Int64Array]:
@@ -201,8 +194,7 @@ class Lists:
         if types.is_map(array.type):
             array = array.cast(entries_type(array.type))
         lengths, (values,) = list_parts(array)
-        valid = None if array.null_count == 0 else _mask(array.is_valid())
-        return cls(lengths, values, valid)
+        return cls(lengths, values, valid_of(array))
 
     @property
     def starts(self) -> Int64Array:

@@ -81,14 +81,14 @@ class Numbers:
 
     def _check_range(self, codes: Int64Array) -> None:
         if self.dtype.kind == "b":
-            least, most = 0, 1
+            lowest, highest = 0, 1
         else:
             integers = self.dtype if self.dtype.kind in "iu" else f"i{self.dtype.itemsize}"
-            least, most = int(np.iinfo(integers).min), int(np.iinfo(integers).max)
-        if len(codes) and not (least <= codes.min() and codes.max() <= most):
-            wrong = codes[(codes < least) | (codes > most)][0]
+            lowest, highest = int(np.iinfo(integers).min), int(np.iinfo(integers).max)
+        if len(codes) and not (lowest <= codes.min() and codes.max() <= highest):
+            wrong = codes[(codes < lowest) | (codes > highest)][0]
             raise SchemaError(
-                f"code {wrong} is outside [{least}, {most}] of {self.type}: "
+                f"code {wrong} is outside [{lowest}, {highest}] of {self.type}: "
                 "decode with the codec that encoded"
             )
 

@@ -19,17 +19,18 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from circuits.errors import SchemaError
 from circuits.types.codecs.arrow_buffers import (
-    NULL,
+    GREATEST_KEY,
+    LEAST_KEY,
     BoolArray,
     Int64Array,
+    check_dictionary_codes,
     strings_array,
     strings_of,
 )
 from dbsp_wcoj.values.interner import Interner
 
-__all__ = ["Strings"]
+__all__ = ["WORD_BYTES", "Strings"]
 
 WORD_BYTES: Final = 8
 KEY_BYTES: Final = 3 * WORD_BYTES
@@ -46,9 +47,19 @@ class Strings:
     ordered: bool = False
 
     def encode(self, array: pa.Array, valid: BoolArray | None, *, adding: bool) -> Int64Array:
-        """Return codes; -1 if not valid, or if not in the dictionary and not adding."""
-        code = self.dictionary.intern if adding else self.dictionary.find
-        return code(*strings_of(array), valid)
+        """Return the codes of values.
+
+        Args:
+            array: The values.
+            valid: A mask of the values that are not NULL; None if no value is NULL.
+            adding: If True, new values are added to the dictionary.
+
+        Returns:
+            int64 codes; -1 for NULL, and for a value that is not in the dictionary unless
+            ``adding``.
+        """
+        look_up = self.dictionary.intern if adding else self.dictionary.find
+        return look_up(*strings_of(array), valid)
 
     def decode(self, codes: Int64Array, valid: BoolArray | None) -> pa.Array:
         """Return the strings of codes.
@@ -56,24 +67,18 @@ class Strings:
         Raises:
             SchemaError: The strings do not fit the type, or a code is not in the dictionary.
         """
-        unknown = codes < 0 if valid is None else (codes < 0) & valid
-        if unknown.any():
-            size = len(self.dictionary)
-            raise SchemaError(
-                f"code {codes[unknown][0]} is outside [0, {size - 1}] of {self.type}: "
-                "decode with the codec that encoded"
-            )
+        check_dictionary_codes(codes, valid, len(self.dictionary), self.type)
         return strings_array(self.type, *self.dictionary.gather(codes), valid)
 
     def keys(self, codes: Int64Array) -> list[Int64Array]:
-        """Return columns in the order of the first bytes.
+        """Return three columns of sort keys, in the order of the first 24 bytes of the values.
 
-        The first column never has an extreme of int64.
+        No key of the first column is the least or the greatest int64.
         """
         starts = range(0, KEY_BYTES, WORD_BYTES)
-        first, *rest = (self.dictionary.prefixes(codes, start) for start in starts)
-        least, greatest = NULL + 1, -NULL - 2
+        first, *others = (self.dictionary.prefixes(codes, start) for start in starts)
         # Clipping makes different first words equal. Such rows must have equal keys, so their other
         # words are zero.
-        merged = (first <= least) | (first >= greatest)
-        return [np.clip(first, least, greatest), *(np.where(merged, 0, key) for key in rest)]
+        is_clipped = (first <= LEAST_KEY) | (first >= GREATEST_KEY)
+        clipped = np.clip(first, LEAST_KEY, GREATEST_KEY)
+        return [clipped, *(np.where(is_clipped, 0, key) for key in others)]

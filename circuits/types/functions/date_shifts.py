@@ -60,7 +60,7 @@ def _numpy(function: Callable[..., Any], result: pa.DataType) -> Callable[..., p
     return apply
 
 
-def _month_start(days: Numbers) -> tuple[Numbers, Numbers]:
+def _split_days(days: Numbers) -> tuple[Numbers, Numbers]:
     """Split days since 1970 into months since 1970 and days of the month, from 0."""
     dates = days.astype("datetime64[D]")
     months = dates.astype("datetime64[M]")
@@ -68,23 +68,26 @@ def _month_start(days: Numbers) -> tuple[Numbers, Numbers]:
 
 
 def _first_day(months: Numbers) -> Numbers:
+    """Return the first days of months, as days since 1970."""
     return np.asarray(months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64))
 
 
-def _shift_months(days: Numbers, count: Numbers) -> Numbers:
-    months, day = _month_start(days)
+def _add_months(days: Numbers, count: Numbers) -> Numbers:
+    """Add months to days; a day beyond the end of the new month becomes its last day."""
+    months, day_of_month = _split_days(days)
     first = _first_day(months + count)
     length = _first_day(months + count + 1) - first
-    return np.asarray(first + np.minimum(day, length - 1))
+    return np.asarray(first + np.minimum(day_of_month, length - 1))
 
 
 def _shift(timestamps: Numbers, months: Numbers, days: Numbers, micros: Numbers) -> Numbers:
+    """Add months, then days, then microseconds."""
     day, time = np.divmod(timestamps, _DAY_US)
-    return (_shift_months(day, months) + days) * _DAY_US + time + micros
+    return (_add_months(day, months) + days) * _DAY_US + time + micros
 
 
 def _last_day(days: Numbers) -> Numbers:
-    months, _ = _month_start(days)
+    months, _ = _split_days(days)
     return _first_day(months + 1) - 1
 
 
@@ -102,10 +105,15 @@ def _next_day(values: pa.Array, name: str) -> pa.Array:
 
 
 def _months_between(end: Numbers, start: Numbers, rounded: Numbers) -> Numbers:
+    """Return the months between timestamps, with a fraction in months of 31 days.
+
+    The result is whole for two last days of a month, and for equal days of a month. If ``rounded``
+    is not 0, the result has 8 digits after the point.
+    """
     end_day, end_time = np.divmod(end, _DAY_US)
     start_day, start_time = np.divmod(start, _DAY_US)
-    end_month, end_day_of_month = _month_start(end_day)
-    start_month, start_day_of_month = _month_start(start_day)
+    end_month, end_day_of_month = _split_days(end_day)
+    start_month, start_day_of_month = _split_days(start_day)
     months = (end_month - start_month).astype(np.float64)
     both_last = (_last_day(end_day) == end_day) & (_last_day(start_day) == start_day)
     is_whole = (end_day_of_month == start_day_of_month) | both_last
@@ -120,6 +128,7 @@ def _months_between(end: Numbers, start: Numbers, rounded: Numbers) -> Numbers:
 
 
 def _make_days(year: Numbers, month: Numbers, day: Numbers) -> tuple[Numbers, Numbers]:
+    """Return the days since 1970 of dates, and a mask of the rows that are not a date."""
     is_invalid = (month < 1) | (month > 12) | (np.abs(year) > 200_000)
     months = (np.where(is_invalid, 1970, year) - 1970) * 12 + np.where(is_invalid, 1, month) - 1
     first = _first_day(months)
@@ -134,7 +143,7 @@ def _checked(function: Callable[..., tuple[Numbers, Numbers]], kind: str) -> Cal
     def apply(*arrays: Numbers) -> Numbers:
         result, invalid = function(*arrays)
         if invalid.any():
-            raise pa.ArrowInvalid(f"the fields are no {kind}")
+            raise pa.ArrowInvalid(f"the fields are not a valid {kind}")
         return result
 
     return apply
@@ -143,6 +152,7 @@ def _checked(function: Callable[..., tuple[Numbers, Numbers]], kind: str) -> Cal
 def _make_timestamp(
     year: Numbers, month: Numbers, day: Numbers, hour: Numbers, minute: Numbers, second: Numbers
 ) -> tuple[Numbers, Numbers]:
+    """Return timestamps in microseconds, and a mask of the rows that are not a timestamp."""
     days, is_invalid = _make_days(year, month, day)
     micros = np.round(second * 1e6)
     is_invalid = is_invalid | (hour < 0) | (hour > 23) | (minute < 0) | (minute > 59)
@@ -161,17 +171,16 @@ def _elapsed(unit: str) -> Callable[[Numbers, Numbers], Numbers]:
         if unit in unit_us:
             difference = end - start
             return np.asarray(np.sign(difference) * (np.abs(difference) // unit_us[unit]))
-        start_month, start_day_of_month = _month_start(start // _DAY_US)
-        end_month, end_day_of_month = _month_start(end // _DAY_US)
+        start_month, start_day_of_month = _split_days(start // _DAY_US)
+        end_month, end_day_of_month = _split_days(end // _DAY_US)
         start_in_month = start_day_of_month * _DAY_US + start % _DAY_US
         end_in_month = end_day_of_month * _DAY_US + end % _DAY_US
         months = end_month - start_month
-        months = (
-            months
-            - ((months > 0) & (end_in_month < start_in_month))
-            + ((months < 0) & (end_in_month > start_in_month))
-        )
-        return np.asarray(np.sign(months) * (np.abs(months) // unit_months[unit]))
+        # The last month does not count if it is incomplete.
+        is_shorter = (months > 0) & (end_in_month < start_in_month)
+        is_longer = (months < 0) & (end_in_month > start_in_month)
+        whole_months = months - is_shorter + is_longer
+        return np.asarray(np.sign(whole_months) * (np.abs(whole_months) // unit_months[unit]))
 
     if unit not in unit_us and unit not in unit_months:
         raise pa.ArrowInvalid(f"no unit {unit!r}; there are {', '.join([*unit_months, *unit_us])}")
@@ -210,8 +219,9 @@ def _zone(name: str) -> str:
     return full_name
 
 
-def _timestamp_of_micros(micros: Numbers) -> Numbers:
-    return micros
+def _unchanged(numbers: Numbers) -> Numbers:
+    """Return microseconds or days since 1970, which `_numpy` converts to the type of the result."""
+    return numbers
 
 
 def _duration(count: pa.Array, unit: pa.Array) -> pa.Array:
@@ -232,7 +242,7 @@ FUNCTIONS = (
         "a plus b months, at most the last day of the month",
         "di",
         _DATE,
-        _shift_months,
+        _add_months,
     ),
     _function(
         "shift_timestamp",
@@ -284,9 +294,9 @@ FUNCTIONS = (
         "the timestamp a microseconds after 1970",
         "i",
         _TIMESTAMP,
-        _timestamp_of_micros,
+        _unchanged,
     ),
-    _function("date_of_days", "the date a days after 1970", "i", _DATE, _timestamp_of_micros),
+    _function("date_of_days", "the date a days after 1970", "i", _DATE, _unchanged),
     Function(
         "elapsed_units",
         "the whole units c from b to a",

@@ -50,7 +50,7 @@ FUNCTIONS = (
     Function("try", "a; NULL for the rows for which a fails", _try_rule),
     Function(
         "raise_error",
-        "fails with the message a for every row that reaches it",
+        "raises an error with the message a for each row for which it is evaluated",
         Signature("t", pa.string()),
         _raise,
     ),

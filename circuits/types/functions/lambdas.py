@@ -29,7 +29,7 @@ from circuits.plan.expressions import Call, Column, Expression, Literal, substit
 from circuits.types.codecs.nested import Lists, list_array
 from circuits.types.functions.coercion import cast_to
 from circuits.types.functions.function import Arguments, Function, TypedArguments, argument_error
-from circuits.types.functions.lists import is_list
+from circuits.types.functions.list_rules import is_list
 
 __all__ = ["FUNCTIONS", "LAMBDA_FUNCTIONS", "apply_lambda", "lambda_call"]
 

@@ -1,4 +1,4 @@
-"""Functions of lists. A kernel works on all elements of a column at once.
+"""Functions that read lists. A kernel works on all elements of a column at once.
 
 A kernel reads a column of lists as an array of all elements and the length of each list
 (`circuits.types.codecs.nested.Lists`). To compare elements of any type, it first encodes them as
@@ -12,7 +12,7 @@ Cost: O(elements), and O(elements * log) where elements are sorted or compared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -20,13 +20,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as arrow
 
-from circuits.plan.expressions import Literal
 from circuits.types.codecs.arrow_buffers import BoolArray, Int64Array
 from circuits.types.codecs.codec import Codecs
 from circuits.types.codecs.nested import Lists, list_array, ranks, struct_array
 from circuits.types.functions.argument_rows import fill_rows, row_count
 from circuits.types.functions.casts import convert
-from circuits.types.functions.coercion import cast_to, unify
+from circuits.types.functions.coercion import cast_to
 from circuits.types.functions.function import (
     Arguments,
     Function,
@@ -37,67 +36,20 @@ from circuits.types.functions.function import (
     argument_error,
     require,
 )
-from circuits.types.functions.type_rules import common_type, is_number, is_text
+from circuits.types.functions.list_rules import (
+    is_list,
+    item_rule,
+    list_rule,
+    lists_rule,
+    require_lists,
+    type_null_lists,
+    valid_all,
+)
+from circuits.types.functions.type_rules import is_number, is_text
 
-__all__ = ["FUNCTIONS", "is_list", "valid_all"]
+__all__ = ["FUNCTIONS"]
 
-#: A kernel that would create more elements than this in one column raises an error.
-MAX_ELEMENTS: Final = 2**31 - 1
 _INT: Final = pa.int64()
-
-
-def is_list(data_type: pa.DataType) -> bool:
-    """Return True for a list of any layout."""
-    return bool(
-        arrow.is_list(data_type)
-        or arrow.is_large_list(data_type)
-        or arrow.is_fixed_size_list(data_type)
-    )
-
-
-def valid_all(arrays: Sequence[pa.Array]) -> BoolArray | None:
-    """Return a mask of the rows in which no array is NULL; None if there is no NULL."""
-    masks = [
-        array.is_valid().to_numpy(zero_copy_only=False) for array in arrays if array.null_count
-    ]
-    return np.logical_and.reduce(masks) if masks else None
-
-
-# Rules
-
-
-def _require_lists(name: str, arguments: Arguments, count: int) -> None:
-    """Raise FunctionError unless the first ``count`` arguments are lists or NULL."""
-    for argument in arguments[:count]:
-        if not is_list(argument.type) and not arrow.is_null(argument.type):
-            raise argument_error(name, arguments, "it takes a list")
-
-
-def _type_nulls(arguments: Arguments) -> Arguments:
-    """Return the arguments; NULL literals become NULLs of the type "list of NULLs"."""
-    null_list = pa.list_(pa.null())
-    return tuple(cast_to(a, null_list) if arrow.is_null(a.type) else a for a in arguments)
-
-
-def _list_rule(result: Callable[[pa.DataType], pa.DataType], count: int = 1) -> Rule:
-    """Return the rule of a function of one list and ``count - 1`` integers.
-
-    Args:
-        result: Returns the type of the result for the type of the list.
-        count: The number of arguments.
-    """
-
-    def rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
-        require(name, arguments, count, count)
-        _require_lists(name, arguments, 1)
-        first, *integers = arguments
-        (first,) = _type_nulls((first,))
-        for number in integers:
-            if not arrow.is_integer(number.type) and not arrow.is_null(number.type):
-                raise argument_error(name, arguments, "positions and counts are integers")
-        return (first, *(cast_to(number, _INT) for number in integers)), result(first.type)
-
-    return rule
 
 
 def _value_type(data_type: pa.DataType) -> pa.DataType:
@@ -108,67 +60,10 @@ def _same_type(data_type: pa.DataType) -> pa.DataType:
     return pa.list_(data_type.value_type)
 
 
-def _item_rule(result: pa.DataType | None = None, *, first: bool = False) -> Rule:
-    """Return the rule of a function of a list and an element, which are cast to a common type.
-
-    Args:
-        result: The type of the result; None for the type of the list.
-        first: True if the element is the first argument.
-    """
-
-    def rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
-        require(name, arguments, 2, 2)
-        values, item = arguments[::-1] if first else arguments
-        _require_lists(name, (values,), 1)
-        (values,) = _type_nulls((values,))
-        element_type = common_type((values.type.value_type, item.type))
-        list_type = pa.list_(element_type)
-        return (cast_to(values, list_type), cast_to(item, element_type)), result or list_type
-
-    return rule
-
-
-def _lists_rule(result: pa.DataType | None = None) -> Rule:
-    """Return the rule of a function of several lists, which are cast to a common type."""
-
-    def rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
-        require(name, arguments, 1 if result is None else 2, None)
-        _require_lists(name, arguments, len(arguments))
-        typed = _type_nulls(arguments)
-        target = pa.list_(common_type(a.type.value_type for a in typed))
-        return tuple(cast_to(a, target) for a in typed), result or target
-
-    return rule
-
-
-def _make_list_rule(
-    name: str, arguments: Arguments, target_type: pa.DataType | None
-) -> TypedArguments:
-    if not arguments:
-        return (Literal(None, pa.bool_()),), pa.list_(pa.null())
-    typed, element_type = unify(arguments)
-    return typed, pa.list_(element_type)
-
-
-# Kernels
-
-
 def _encode_all(arrays: Sequence[pa.Array]) -> list[Int64Array]:
     """Encode arrays of one type, so that equal values have equal codes."""
     codec = Codecs().codec(arrays[0].type)
     return [codec.encode(array) for array in arrays]
-
-
-def _make_list(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
-    rows = row_count(arguments)
-    if arrow.is_null(result_type.value_type) and arrow.is_boolean(arguments[0].type):
-        return list_array(result_type, np.zeros(rows, np.int64), [pa.nulls(0)], None)
-    columns = [convert(fill_rows(values, rows), result_type.value_type) for values in arguments]
-    width = len(columns)
-    # The columns are concatenated; element j of row i is at i + rows * j.
-    positions = np.arange(rows)[:, np.newaxis] + rows * np.arange(width)
-    values = pa.concat_arrays(columns).take(pa.array(positions.reshape(-1)))
-    return list_array(result_type, np.full(rows, width, np.int64), [values], None)
 
 
 def _length(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
@@ -469,8 +364,8 @@ def _set_operation(name: str) -> Kernel:
 
 def _zip_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 1, None)
-    _require_lists(name, arguments, len(arguments))
-    typed = _type_nulls(arguments)
+    require_lists(name, arguments, len(arguments))
+    typed = type_null_lists(arguments)
     fields = [(str(index), a.type.value_type) for index, a in enumerate(typed)]
     return typed, pa.list_(pa.struct(fields))
 
@@ -542,8 +437,8 @@ def _aggregate_rule(
     name: str, arguments: Arguments, target_type: pa.DataType | None
 ) -> TypedArguments:
     require(name, arguments, 1, 1)
-    _require_lists(name, arguments, 1)
-    typed = _type_nulls(arguments)
+    require_lists(name, arguments, 1)
+    typed = type_null_lists(arguments)
     element_type = typed[0].type.value_type
     if name in ("list_min", "list_max"):
         return typed, element_type
@@ -599,11 +494,11 @@ def _aggregate(arguments: Sequence[Values], data_type: pa.DataType, function: st
 
 def _join_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 2, 3)
-    _require_lists(name, arguments, 1)
+    require_lists(name, arguments, 1)
     values, *texts = arguments
     if not all(is_text(a.type) or arrow.is_null(a.type) for a in texts):
         raise argument_error(name, arguments, "the separator is a text")
-    strings = cast_to(_type_nulls((values,))[0], pa.list_(pa.string()))
+    strings = cast_to(type_null_lists((values,))[0], pa.list_(pa.string()))
     return (strings, *(cast_to(text, pa.string()) for text in texts)), pa.string()
 
 
@@ -621,121 +516,8 @@ def _join(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     return _with_nulls(pc.binary_join(texts, separators), valid_all(arrays))
 
 
-def _sequence_rule(
-    name: str, arguments: Arguments, target_type: pa.DataType | None
-) -> TypedArguments:
-    require(name, arguments, 2, 3)
-    if not all(arrow.is_integer(a.type) or arrow.is_null(a.type) for a in arguments):
-        raise argument_error(name, arguments, "it takes integers")
-    return tuple(cast_to(a, _INT) for a in arguments), pa.list_(_INT)
-
-
-def _sequence(*, exclusive: bool, strict: bool) -> Kernel:
-    """Return a kernel for the numbers from a start to a stop by a step.
-
-    Args:
-        exclusive: If True, the stop is not part of the list.
-        strict: If True, as in Spark, the default step leads to the stop (1 or -1), and a step in
-            the wrong direction is an error. If False, as in DuckDB, the default step is 1, and a
-            step in the wrong direction gives an empty list.
-    """
-
-    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
-        rows = row_count(arguments)
-        arrays = [fill_rows(values, rows) for values in arguments]
-        valid = valid_all(arrays)
-        start, stop = (pc.fill_null(array, 0).to_numpy() for array in arrays[:2])
-        if len(arrays) == 3:
-            step = pc.fill_null(arrays[2], 1).to_numpy()
-        else:
-            step = np.where((stop < start) & strict, -1, 1)
-        is_zero = step == 0
-        is_wrong = (((stop - start) * np.sign(step) < 0) | (is_zero & (start != stop))) & strict
-        is_wrong |= is_zero & (not strict)
-        if (is_wrong if valid is None else is_wrong & valid).any():
-            raise pa.ArrowInvalid("the step does not lead from the start to the stop")
-        # The distance may exceed int64; floats suffice to find that there are too many elements.
-        nonzero_step = np.where(is_zero, 1, step)
-        float_distance = (stop.astype(float) - start) / nonzero_step
-        if len(float_distance) and np.maximum(float_distance, 0).sum() > MAX_ELEMENTS:
-            raise pa.ArrowInvalid("a sequence of more than 2,147,483,647 elements")
-        distance = (stop - start) * np.sign(nonzero_step)
-        width = np.abs(nonzero_step)
-        lengths = (distance + width - 1) // width if exclusive else distance // width + 1
-        lengths = np.maximum(lengths, 0)
-        if valid is not None:
-            lengths = np.where(valid, lengths, 0)
-        starts = np.cumsum(lengths) - lengths
-        positions = np.arange(int(lengths.sum())) - np.repeat(starts, lengths)
-        values = np.repeat(start, lengths) + positions * np.repeat(nonzero_step, lengths)
-        return list_array(result_type, lengths, [pa.array(values)], valid)
-
-    return kernel
-
-
-def _repeat_rule(
-    name: str, arguments: Arguments, target_type: pa.DataType | None
-) -> TypedArguments:
-    require(name, arguments, 2, 2)
-    item, count = arguments
-    if not arrow.is_integer(count.type) and not arrow.is_null(count.type):
-        raise argument_error(name, arguments, "the number of elements is an integer")
-    return (item, cast_to(count, _INT)), pa.list_(item.type)
-
-
-def _repeat(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
-    rows = row_count(arguments)
-    items, requested = (fill_rows(values, rows) for values in arguments)
-    lengths = np.maximum(pc.fill_null(requested, 0).to_numpy(), 0)
-    if float(lengths.sum(dtype=np.float64)) > MAX_ELEMENTS:
-        raise pa.ArrowInvalid("lists of more than 2,147,483,647 elements")
-    values = items.take(pa.array(np.repeat(np.arange(rows), lengths)))
-    return list_array(result_type, lengths, [values], valid_all([requested]))
-
-
-def _split_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
-    require(name, arguments, 2, 2)
-    value, pattern = arguments
-    if not (is_text(value.type) or arrow.is_null(value.type)) or not isinstance(pattern, Literal):
-        raise argument_error(name, arguments, "it takes a text and a constant separator")
-    return tuple(cast_to(a, pa.string()) for a in arguments), pa.list_(pa.string())
-
-
-def _split(*, regex: bool) -> Kernel:
-    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
-        rows = row_count(arguments)
-        values, separator = fill_rows(arguments[0], rows), arguments[1]
-        pattern = separator.as_py() if isinstance(separator, pa.Scalar) else separator[0].as_py()
-        if pattern is None:
-            return pa.nulls(rows, result_type)
-        if pattern == "":
-            return _characters(values.cast(pa.string()), result_type)
-        split = pc.split_pattern_regex if regex else pc.split_pattern
-        return split(values, pattern).cast(result_type)
-
-    return kernel
-
-
-def _characters(values: pa.Array, data_type: pa.DataType) -> pa.Array:
-    """Split texts into their characters, by the bytes at which UTF-8 characters start."""
-    lengths = pc.fill_null(pc.utf8_length(values), 0).cast(_INT).to_numpy()
-    texts = pc.fill_null(values, "")
-    joined = pc.binary_join(
-        list_array(pa.list_(pa.string()), np.array([len(texts)], np.int64), [texts], None),
-        "",
-    )
-    utf8 = np.frombuffer(joined[0].as_buffer() or b"", np.uint8)
-    starts = np.flatnonzero((utf8 & 0xC0) != 0x80)
-    offsets = np.append(starts, len(utf8)).astype(np.int32)
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(utf8)]
-    characters = pa.Array.from_buffers(pa.string(), len(starts), buffers)
-    lists = list_array(data_type, lengths, [characters], valid_all([values]))
-    is_empty = pc.fill_null(pc.equal(values, ""), False)
-    return pc.if_else(is_empty, pa.scalar([""], data_type), lists)
-
-
-_LENGTH_RULE = _list_rule(lambda data_type: _INT)
-_SAME_TYPE_RULE = _list_rule(_same_type)
+_LENGTH_RULE = list_rule(lambda data_type: _INT)
+_SAME_TYPE_RULE = list_rule(_same_type)
 
 
 def _flatten_type(data_type: pa.DataType) -> pa.DataType:
@@ -746,7 +528,7 @@ def _flatten_type(data_type: pa.DataType) -> pa.DataType:
 def _flatten_rule(
     name: str, arguments: Arguments, target_type: pa.DataType | None
 ) -> TypedArguments:
-    typed, result = _list_rule(_flatten_type)(name, arguments, target_type)
+    typed, result = list_rule(_flatten_type)(name, arguments, target_type)
     inner_type = typed[0].type.value_type
     if not is_list(inner_type) and not arrow.is_null(inner_type):
         raise argument_error(name, arguments, "it takes a list of lists")
@@ -768,10 +550,9 @@ def _variants(name: str, description: str, rule: Rule, make: Any) -> tuple[Funct
     )
 
 
-_POSITION_RULE = _list_rule(_value_type, 2)
+_POSITION_RULE = list_rule(_value_type, 2)
 
 FUNCTIONS = (
-    Function("make_list", "the list of the arguments", _make_list_rule, _make_list),
     Function("list_length", "the number of elements of a", _LENGTH_RULE, _length),
     Function(
         "list_element",
@@ -800,19 +581,19 @@ FUNCTIONS = (
     *_variants(
         "list_contains",
         "true if the list a has the element b",
-        _item_rule(pa.bool_()),
+        item_rule(pa.bool_()),
         lambda spark: _contains(unknown=spark),
     ),
     Function(
         "list_position",
         "the position of b in the list a, from 1; NULL without one",
-        _item_rule(_INT),
+        item_rule(_INT),
         _position(missing=None),
     ),
     Function(
         "list_position_or_zero",
         "the position of b in the list a, from 1; 0 without one",
-        _item_rule(_INT),
+        item_rule(_INT),
         _position(missing=0),
     ),
     Function(
@@ -847,38 +628,38 @@ FUNCTIONS = (
     Function(
         "list_concat",
         "the elements of all lists; a list that is NULL has none",
-        _lists_rule(),
+        lists_rule(),
         _concat(skip_nulls=True),
     ),
     Function(
         "list_concat_or_null",
         "the elements of all lists; NULL if a list is NULL",
-        _lists_rule(),
+        lists_rule(),
         _concat(skip_nulls=False),
     ),
     *_variants(
         "list_append",
         "the list a with the element b after it",
-        _item_rule(),
+        item_rule(),
         lambda spark: _add_item(first=False, skip_nulls=not spark),
     ),
     *_variants(
         "list_prepend",
         "the list a with the element b before it",
-        _item_rule(),
+        item_rule(),
         lambda spark: _add_item(first=True, skip_nulls=not spark),
     ),
-    Function("list_remove", "the list a without the elements equal to b", _item_rule(), _remove),
+    Function("list_remove", "the list a without the elements equal to b", item_rule(), _remove),
     Function(
         "list_slice",
         "the elements b to c of the list a, from 1; -1 is the last",
-        _list_rule(_same_type, 3),
+        list_rule(_same_type, 3),
         _slice(by_length=False),
     ),
     Function(
         "list_slice_length",
         "c elements of the list a, from element b on, from 1; -1 is the last",
-        _list_rule(_same_type, 3),
+        list_rule(_same_type, 3),
         _slice(by_length=True),
     ),
     *_variants(
@@ -888,7 +669,7 @@ FUNCTIONS = (
         lambda spark: _flatten(nulls=spark),
     ),
     *(
-        Function(f"list_{name}", text, _lists_rule(), _set_operation(name))
+        Function(f"list_{name}", text, lists_rule(), _set_operation(name))
         for name, text in (
             ("union", "the different elements of the lists a and b"),
             ("except", "the different elements of the list a that b does not have"),
@@ -898,13 +679,13 @@ FUNCTIONS = (
     *_variants(
         "list_overlaps",
         "true if the lists a and b share an element",
-        _lists_rule(pa.bool_()),
+        lists_rule(pa.bool_()),
         lambda spark: _overlap(unknown=spark),
     ),
     Function(
         "list_contains_all",
         "true if the list a has all elements of the list b",
-        _lists_rule(pa.bool_()),
+        lists_rule(pa.bool_()),
         _contains_all,
     ),
     Function(
@@ -924,36 +705,5 @@ FUNCTIONS = (
         "the texts of the list a with the text b in between; NULL is left out, or becomes c",
         _join_rule,
         _join,
-    ),
-    Function(
-        "series",
-        "the numbers from a to b, with b, by steps of c",
-        _sequence_rule,
-        _sequence(exclusive=False, strict=False),
-    ),
-    Function(
-        "series_before",
-        "the numbers from a to b, without b, by steps of c",
-        _sequence_rule,
-        _sequence(exclusive=True, strict=False),
-    ),
-    Function(
-        "sequence",
-        "the numbers from a to b, with b, up- or downwards; as in Spark",
-        _sequence_rule,
-        _sequence(exclusive=False, strict=True),
-    ),
-    Function("list_repeat", "the list that has the element a b times", _repeat_rule, _repeat),
-    Function(
-        "split",
-        "the parts of the text a between the separators b",
-        _split_rule,
-        _split(regex=False),
-    ),
-    Function(
-        "split_regex",
-        "the parts of the text a between matches of the pattern b",
-        _split_rule,
-        _split(regex=True),
     ),
 )

@@ -33,7 +33,9 @@ from circuits.types.functions.trigonometry import floats
 __all__ = ["FUNCTIONS"]
 
 
-def _rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
+def _rounding_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
     require(name, arguments, 1, 2)
     digits = arguments[1] if len(arguments) > 1 else Literal(0, pa.int64())
     if not isinstance(digits, Literal) or not isinstance(digits.value, int):
@@ -52,7 +54,9 @@ def _rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> T
     return (cast_to(value, target), Literal(digits.value, pa.int64())), target
 
 
-def _kernel(mode: str) -> Kernel:
+def _rounding_kernel(mode: str) -> Kernel:
+    """Return a kernel that rounds to a number of digits; ``mode`` is Arrow's round mode."""
+
     def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         values, digits = arguments[0], int(arguments[1].as_py())
         if arrow.is_floating(result_type):
@@ -95,6 +99,10 @@ def _round_text(rounding: str) -> Callable[[float, int], float]:
 
 
 def _bucket(value: Any, low: Any, high: Any, count: Any) -> Any:
+    """Return the bucket of a value, from 1; 0 before the first and ``count + 1`` after the last.
+
+    If ``low`` is greater than ``high``, the buckets are numbered downwards.
+    """
     is_rising = low < high
     position = np.where(is_rising, (value - low) / (high - low), (low - value) / (low - high))
     bucket = np.floor(position * count) + 1
@@ -104,15 +112,19 @@ def _bucket(value: Any, low: Any, high: Any, count: Any) -> Any:
 
 
 def _bucket_domain(value: Any, low: Any, high: Any, count: Any) -> Any:
+    """Return a mask of the rows for which `_bucket` is defined."""
     return (count > 0) & (low != high) & np.isfinite(low) & np.isfinite(high) & ~np.isnan(value)
 
 
 FUNCTIONS = (
     Function(
-        "round_half_even", "a rounded to b digits, half to even", _rule, _kernel("half_to_even")
+        "round_half_even",
+        "a rounded to b digits, half to even",
+        _rounding_rule,
+        _rounding_kernel("half_to_even"),
     ),
-    Function("round_up", "a rounded up to b digits", _rule, _kernel("up")),
-    Function("round_down", "a rounded down to b digits", _rule, _kernel("down")),
+    Function("round_up", "a rounded up to b digits", _rounding_rule, _rounding_kernel("up")),
+    Function("round_down", "a rounded down to b digits", _rounding_rule, _rounding_kernel("down")),
     Function(
         "round_text_half_up",
         "the shortest decimal text of the float a rounded to b digits, half away from zero",

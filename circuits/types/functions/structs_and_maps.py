@@ -29,7 +29,7 @@ from circuits.types.functions.function import (
     argument_error,
     require,
 )
-from circuits.types.functions.lists import is_list, valid_all
+from circuits.types.functions.list_rules import is_list, valid_all
 from circuits.types.functions.type_rules import common_type
 
 __all__ = ["FUNCTIONS"]

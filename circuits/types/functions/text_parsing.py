@@ -5,8 +5,8 @@ they fail is parsed with regular expressions. Examples are the integers ``1.5``,
 ``1_000``, and decimals with more fractional digits than the scale of their type. Dates and times
 are parsed by `circuits.types.functions.time_parsing`.
 
-A text of more than `MAX_VALUE_CHARACTERS` is an error before any parser reads it: Arrow's parser of
-decimals terminates the process for fractions of ten million digits.
+A text of more than `MAX_VALUE_BYTES` raises an error before any parser reads it, because Arrow's
+parser of decimals terminates the process for fractions of ten million digits.
 
 Deviations from DuckDB: ``0b11`` and ``+-1`` are not numbers; an exponent is exact in a decimal
 (DuckDB does not accept ``149e-2`` as DECIMAL(4, 2)).
@@ -26,10 +26,10 @@ from circuits.types.functions.long_decimals import MAX_ARROW_CHARACTERS, read_lo
 from circuits.types.functions.time_parsing import read_date, read_time, read_timestamp
 from circuits.types.functions.type_rules import is_text
 
-__all__ = ["MAX_VALUE_CHARACTERS", "read_text"]
+__all__ = ["MAX_VALUE_BYTES", "read_text"]
 
-#: Maximum length of a text that is parsed as a value, without surrounding blanks.
-MAX_VALUE_CHARACTERS: Final = 1000
+#: Maximum bytes of a text that is parsed as a value, without surrounding blanks.
+MAX_VALUE_BYTES: Final = 1000
 
 _BLANK_CHARACTERS = " \t\n\v\f\r"
 _TRUE = pa.array(["true", "t", "yes", "y", "1"])
@@ -74,18 +74,16 @@ def read_text(values: pa.Array, target: pa.DataType, *, lenient: bool = False) -
 
 
 def _check_lengths(values: pa.Array, target: pa.DataType) -> None:
-    if values.nbytes <= MAX_VALUE_CHARACTERS:
+    if values.nbytes <= MAX_VALUE_BYTES:
         return
-    is_too_long = pc.greater(pc.binary_length(values), MAX_VALUE_CHARACTERS)
+    is_too_long = pc.greater(pc.binary_length(values), MAX_VALUE_BYTES)
     if pc.any(is_too_long).as_py():  # the text may have surrounding blanks
-        is_too_long = pc.greater(
-            pc.binary_length(pc.utf8_trim_whitespace(values)), MAX_VALUE_CHARACTERS
-        )
+        is_too_long = pc.greater(pc.binary_length(pc.utf8_trim_whitespace(values)), MAX_VALUE_BYTES)
     if pc.any(is_too_long).as_py():
         wrong = values.filter(is_too_long)[0].as_py()
         raise pa.ArrowInvalid(
             f"{excerpt(wrong, 60)} cannot be parsed as {target}: it has more than "
-            f"{MAX_VALUE_CHARACTERS} bytes"
+            f"{MAX_VALUE_BYTES} bytes"
         )
 
 
@@ -115,11 +113,11 @@ def _parse_decimals(values: pa.Array, target: pa.DataType, type_name: str) -> pa
     if integer_digits > 0:
         fraction = rf"(\.\d{{1,{target.scale}}})?" if target.scale else ""
         pattern = rf"^-?\d{{1,{integer_digits}}}{fraction}$"
-        without_inexact = pc.fill_null(pc.match_substring_regex(values, pattern), True)
-        if pc.all(without_inexact, min_count=0).as_py():
+        fits_target = pc.fill_null(pc.match_substring_regex(values, pattern), True)
+        if pc.all(fits_target, min_count=0).as_py():
             return pc.cast(values, target)
-    valid = pc.match_substring_regex(values, _NUMBER)
-    _check_all_valid(values, pc.or_(valid, pc.is_null(values)), type_name)
+    is_number = pc.match_substring_regex(values, _NUMBER)
+    _check_all_valid(values, pc.or_(is_number, pc.is_null(values)), type_name)
     texts = pc.replace_substring_regex(_remove_underscores(values), r"^\+", "")
     inexact = _is_inexact(texts)
     if pc.any(inexact).as_py():
@@ -137,7 +135,7 @@ def _parse_decimals(values: pa.Array, target: pa.DataType, type_name: str) -> pa
 
 
 def _is_inexact(values: pa.Array) -> pa.Array:
-    """Mark texts whose digits Arrow's decimal parser may drop or overflow silently."""
+    """Return a mask of the texts whose digits Arrow's parser may drop or overflow silently."""
     scientific = pc.match_substring_regex(values, "[eE]")
     long = pc.greater(pc.binary_length(values), MAX_ARROW_CHARACTERS)
     return pc.fill_null(pc.or_(scientific, long), False)

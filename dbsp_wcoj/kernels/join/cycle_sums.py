@@ -9,8 +9,9 @@ triangle ``e(a, b), e(b, c), e(a, c)`` with v = b, these are w, m and f in this 
 cycle ends in the same way. Counting cycles spends most of its time here.
 
 The sum is linear in each atom and each atom is the sum of its runs, so the runs are processed one
-by one: no union is formed, and for one triple of runs everything but the cursor is in registers. In
-a join of whole relations ``m`` is packed into bitmap words (`dbsp_wcoj.kernels.join.packed_lists`).
+by one: no union is formed, and for three runs, one of each atom, all variables but the cursor are
+in registers. In a join of whole relations ``m`` is packed into bitmap words
+(`dbsp_wcoj.kernels.join.packed_lists`).
 """
 
 from typing import Any
@@ -162,13 +163,13 @@ def sum_cycle(
         fixed_length += load(cell, HIGH) - load(cell, LOW)
     if fixed_length == 0:
         return np.int64(0)
-    direct = proposer_complete and other_depth == 0 and not has_comparisons
-    if direct and load(bitmap, PACKED_RUN) != 0:
+    can_be_packed = proposer_complete and other_depth == 0 and not has_comparisons
+    if can_be_packed and load(bitmap, PACKED_RUN) != 0:
         leaf = load(program, participant)
-        done, packed_sum = sum_packed_cycle(
+        is_computed, packed_sum = sum_packed_cycle(
             state, cells, max_depth, leaf, depth, closing_atom, fixed, fixed_depth, bitmap, counters
         )
-        if done:
+        if is_computed:
             return packed_sum
 
     marked_cell = choose_marked(program, state, cells, block, inner_block, count)
@@ -214,7 +215,7 @@ def sum_cycle(
                 continue
             other_run = load(other, RUN)
             other_values = load(other, VALUES)
-            direct = other_depth == 0 and load(other_run, run_layout.DIRECTORY) != 0
+            has_directory = other_depth == 0 and load(other_run, run_layout.DIRECTORY) != 0
             complete = run if proposer_complete else other_run
             complete_depth = depth if proposer_complete else other_depth
             has_uniform_weight = load(complete, run_layout.WEIGHT_SUMS) == 0
@@ -223,7 +224,7 @@ def sum_cycle(
             intersections += end - start
             for position in range(start, end):
                 value = load(values, position)
-                if direct:
+                if has_directory:
                     prefetch_lookup(other_run, other, values, position, last, proposer_complete)
                     other_position = root_seek(other_run, other_position, other_end, value)
                 else:

@@ -1,4 +1,8 @@
-"""The nearest value of the last column before or after given rows, among rows with their prefix."""
+"""Find the nearest row before or after a given row, among the rows with the same prefix.
+
+The prefix is all columns but the last one. The runs of an arrangement are read together: a row
+exists if the sum of its weights in all runs is not zero.
+"""
 
 import numpy as np
 
@@ -24,10 +28,10 @@ def find_nearest(runs, keys, arity, backwards, inclusive, values, exists):
         runs: Addresses of runs of one column order, shape ``(runs,)``.
         keys: Rows, shape ``(arity, n)``.
         arity: Columns of the runs; all but the last one are the prefix.
-        backwards: True for the greatest value before the last column, False for the least after it.
-        inclusive: True to accept the value itself.
-        values: Result, shape ``(n,)``: the last column of the row; 0 where there is none.
-        exists: Result: whether there is such a row.
+        backwards: True to find the greatest value below that of the key, False for the least above.
+        inclusive: True to accept a row with the same value as the key.
+        values: Result, shape ``(n,)``: the last column of the nearest row; 0 if there is none.
+        exists: Result, shape ``(n,)``: True if there is such a row.
 
     Returns:
         The number of leaves that were read.
@@ -64,18 +68,18 @@ def find_nearest(runs, keys, arity, backwards, inclusive, values, exists):
             leaves = run + (
                 load(run, LEVEL_HEADERS + LEVEL_HEADER_WORDS * (arity - 1) + LEVEL_VALUES) << 3
             )
-            # The most frequent search is behind the last value of the prefix.
+            # Most keys are behind the last value of their prefix, so this is tested first.
             is_behind = load(leaves, last - 1) < target
-            place = last if is_behind else seek(leaves, first, last, target)
-            if inclusive == backwards and place < last and load(leaves, place) == target:
-                place += 1
-            cursors[r] = place - 1 if backwards else place
+            position = last if is_behind else seek(leaves, first, last, target)
+            if inclusive == backwards and position < last and load(leaves, position) == target:
+                position += 1
+            cursors[r] = position - 1 if backwards else position
             limits[r] = first - 1 if backwards else last
         exists[i] = False
         values[i] = 0
         while True:
             best = np.int64(0)
-            found = False
+            has_best = False
             for r in range(count):
                 if cursors[r] == limits[r]:
                     continue
@@ -84,10 +88,10 @@ def find_nearest(runs, keys, arity, backwards, inclusive, values, exists):
                     load(run, LEVEL_HEADERS + LEVEL_HEADER_WORDS * (arity - 1) + LEVEL_VALUES) << 3
                 )
                 value = load(leaves, cursors[r])
-                if not found or (value > best if backwards else value < best):
+                if not has_best or (value > best if backwards else value < best):
                     best = value
-                    found = True
-            if not found:
+                    has_best = True
+            if not has_best:
                 break
             weight = np.int64(0)
             for r in range(count):
@@ -99,8 +103,10 @@ def find_nearest(runs, keys, arity, backwards, inclusive, values, exists):
                 )
                 leaf = cursors[r]
                 if load(leaves, leaf) == best:
-                    own = wrapping_subtract(weight_before(run, leaf + 1), weight_before(run, leaf))
-                    weight += own
+                    run_weight = wrapping_subtract(
+                        weight_before(run, leaf + 1), weight_before(run, leaf)
+                    )
+                    weight += run_weight
                     cursors[r] += -1 if backwards else 1
                     work += 1
             if weight != 0:

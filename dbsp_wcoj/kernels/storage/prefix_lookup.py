@@ -57,7 +57,7 @@ def look_up_prefixes(
     limit,
     tie_columns,
     include_negative,
-    places,
+    prefix_index,
     rows,
     old,
     new,
@@ -65,23 +65,25 @@ def look_up_prefixes(
     """Write the first rows of the prefixes from ``start`` on until the result arrays are full.
 
     Args:
-        table: Number of runs, then their addresses; all in one column order.
-        extra: Address of the run of the delta, 0 for none.
+        table: The number of runs, then their addresses; all runs have one column order.
+        extra: The address of the run of the delta, 0 for none.
         prefixes: int64, shape ``(k, n)``, ``k < arity``.
-        starts: Shape ``(arity - k, n)``: no row before it has a positive weight without the delta;
-            or shape ``(arity - k, 0)``, for unknown.
+        starts: For each prefix, a lower bound of its first row: no smaller row has a positive
+            weight without the delta. Shape ``(arity - k, n)``, or ``(arity - k, 0)`` for no bounds.
         arity: Levels of the runs.
         start: The first prefix to answer.
         limit: Stop when the weights of the rows add up to this; at least 1, or -1 for all rows.
         tie_columns: Then continue with rows that equal the last one in this many columns after k.
         include_negative: Return rows of negative weight as well; only with ``limit`` -1.
-        places: Result: the prefix of each row.
-        rows: Result: its other columns, shape ``(arity - k, capacity)``.
-        old: Result: its weight without the delta, 0 if it is not among the first rows.
-        new: Result: its weight with the delta, likewise.
+        prefix_index: Result, shape ``(capacity,)``: the index of each row's prefix.
+        rows: Result, shape ``(arity - k, capacity)``: the other columns of each row.
+        old: Result, shape ``(capacity,)``: the weight of each row without the delta; 0 if the row
+            is not among the first rows then.
+        new: Result, shape ``(capacity,)``: the weight of each row with the delta; 0 likewise.
 
     Returns:
-        ``(next, written)``: the first prefix without an answer, and the rows of those before it.
+        ``(next, written)``: the first prefix that is not answered, and the number of rows that were
+        written for the prefixes before it.
     """
     k, n = prefixes.shape
     depth = arity - k
@@ -216,7 +218,7 @@ def look_up_prefixes(
                 continue
             if written == capacity:
                 return prefix, first_written
-            places[written] = prefix
+            prefix_index[written] = prefix
             for j in range(depth):
                 rows[j, written] = path[j]
             old[written] = before

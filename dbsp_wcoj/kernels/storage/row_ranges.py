@@ -67,7 +67,7 @@ def seek_rows(runs, keys, after, arity, positions, weights):
                 end = load(run, offsets + node + 1)
                 node = load(run, offsets + node)
                 level += 1
-            # Down to the first leaf at or after the node.
+            # Descend to the first leaf at or after the node.
             while level < arity - 1:
                 entry = LEVEL_HEADERS + LEVEL_HEADER_WORDS * level
                 node = load(run, load(run, entry + LEVEL_OFFSETS) + node)
@@ -82,12 +82,12 @@ def read_ranges(runs, starts, stops, ranges, rows, weights, run_numbers):
 
     Args:
         runs: Addresses of runs of one column order.
-        starts: The first position of each range in each run, shape ``(runs, n)``.
-        stops: The position behind its last row.
-        ranges: Result: the index of the range of each row.
-        rows: Result, shape ``(arity, rows)``.
-        weights: Result: the weight of each row in its run.
-        run_numbers: Result: the index of the run of each row.
+        starts: The position of the first row of each range in each run, shape ``(runs, n)``.
+        stops: The position behind the last row of each range, shape ``(runs, n)``.
+        ranges: Result, shape ``(rows,)``: the index of the range of each row.
+        rows: Result, shape ``(arity, rows)``: the columns of the rows.
+        weights: Result, shape ``(rows,)``: the weight of each row in its run.
+        run_numbers: Result, shape ``(rows,)``: the index of the run of each row.
     """
     arity = rows.shape[0]
     node = np.empty(arity, np.int64)
@@ -100,7 +100,8 @@ def read_ranges(runs, starts, stops, ranges, rows, weights, run_numbers):
             stop = stops[r, i]
             if start >= stop:
                 continue
-            # From the leaf upwards: the node of each level, and where its children end.
+            # Find the path to the first row, from the leaf upwards: the node of each level, and the
+            # position behind its last child.
             node[arity - 1] = start
             for level in range(arity - 2, -1, -1):
                 entry = LEVEL_HEADERS + LEVEL_HEADER_WORDS * level

@@ -107,7 +107,7 @@ def with_declarations(
 ) -> dict[str, SourceArgument]:
     """Return the sources with the columns and the primary keys that the query declares."""
     tables = {name.casefold(): table for name, table in declarations.inputs.items()}
-    found = {}
+    declared_sources = {}
     for name, source in sources.items():
         table = tables.get(name.casefold())
         if table is not None:
@@ -121,8 +121,8 @@ def with_declarations(
                 keys=source.keys or table.keys,
                 settings=settings,
             )
-        found[name] = source
-    return found
+        declared_sources[name] = source
+    return declared_sources
 
 
 def without_weight(schema: pa.Schema) -> pa.Schema:

@@ -54,15 +54,15 @@ def draw(document: Mapping[str, Any], path: Path) -> None:
     from matplotlib.figure import Figure
 
     results = document["results"]
-    sizes = list(dict.fromkeys(one["rows_per_step"] for one in results))
-    rows = len({one["formula"] for one in results})
+    sizes = list(dict.fromkeys(result["rows_per_step"] for result in results))
+    rows = len({result["formula"] for result in results})
     with rc_context({"svg.hashsalt": "dbsp-wcoj bench", "svg.fonttype": "none"}):
         figure = Figure(figsize=(7.5, (0.9 + 0.33 * rows) * len(sizes) + 0.9), layout="constrained")
         figure.suptitle(
             "Milliseconds of a step: median, quartiles, single steps", x=0.01, ha="left"
         )
         for axes, size in zip(figure.subplots(len(sizes), squeeze=False).flat, sizes, strict=True):
-            _draw_panel(axes, [one for one in results if one["rows_per_step"] == size])
+            _draw_panel(axes, [result for result in results if result["rows_per_step"] == size])
             axes.set_title(f"{plural(size, 'row')} in a step", loc="left", fontsize=9)
         axes.set_xlabel("milliseconds")
         try:
@@ -74,15 +74,15 @@ def draw(document: Mapping[str, Any], path: Path) -> None:
 def _draw_panel(axes: Any, results: list[dict[str, Any]]) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-    for row, one in enumerate(results):
-        dots = sorted(chain.from_iterable(one["times_ms"]))
+    for row, result in enumerate(results):
+        dots = sorted(chain.from_iterable(result["times_ms"]))
         dots = dots[:: -(-len(dots) // MAX_DOTS)]
         axes.plot(dots, [row] * len(dots), "o", color=_STEP, alpha=0.35, markersize=3, mew=0)
-        quartiles = [one["lower_quartile_ms"], one["upper_quartile_ms"]]
+        quartiles = [result["lower_quartile_ms"], result["upper_quartile_ms"]]
         axes.plot(quartiles, [row, row], color=_QUARTILES, linewidth=5, solid_capstyle="butt")
-        axes.plot(one["median_ms"], row, "|", color=_MEDIAN, markersize=13, mew=2)
+        axes.plot(result["median_ms"], row, "|", color=_MEDIAN, markersize=13, mew=2)
         axes.annotate(
-            milliseconds(one["median_ms"] / 1000),
+            milliseconds(result["median_ms"] / 1000),
             (1.0, row),
             xycoords=("axes fraction", "data"),
             xytext=(4, 0),
@@ -90,7 +90,7 @@ def _draw_panel(axes: Any, results: list[dict[str, Any]]) -> None:
             va="center",
             fontsize=8,
         )
-    times = list(chain.from_iterable(chain.from_iterable(one["times_ms"] for one in results)))
+    times = list(chain.from_iterable(chain.from_iterable(result["times_ms"] for result in results)))
     low, high = min(times), max(times)
     if low > 0 and high > MIN_LOG_RATIO * low:
         axes.set_xscale("log")
@@ -99,7 +99,7 @@ def _draw_panel(axes: Any, results: list[dict[str, Any]]) -> None:
         axes.xaxis.set_major_locator(MaxNLocator(6))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_yticks(range(len(results)), [one["formula"] for one in results])
+    axes.set_yticks(range(len(results)), [result["formula"] for result in results])
     axes.set_ylim(len(results) - 0.4, -0.6)
     axes.tick_params(labelsize=8, left=False)
     axes.grid(axis="x", color="#d8dee4")

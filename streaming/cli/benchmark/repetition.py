@@ -136,21 +136,21 @@ def repeat(
     >>> len(found.repetitions), found.stop, found.precision
     (9, <Stop.repetitions: 'max-repetitions'>, 0.5)
     """
-    begun = clock()
+    start = clock()
     repetitions: list[tuple[float, ...]] = []
     while True:
         repetitions.append(tuple(run_steps()))
-        found = Measurement(tuple(repetitions), Stop.precise)
-        if _is_precise(found, limits.precision):
-            return found
-        elapsed = clock() - begun
+        measurement = Measurement(tuple(repetitions), Stop.precise)
+        if _is_precise(measurement, limits.precision):
+            return measurement
+        elapsed = clock() - start
         if len(repetitions) >= limits.max_repetitions:
-            return Measurement(found.repetitions, Stop.repetitions)
+            return Measurement(measurement.repetitions, Stop.repetitions)
         if elapsed + elapsed / len(repetitions) > limits.max_seconds:
-            return Measurement(found.repetitions, Stop.seconds)
+            return Measurement(measurement.repetitions, Stop.seconds)
 
 
-def _is_precise(found: Measurement, precision: float) -> bool:
-    if len(found.repetitions) < MIN_REPETITIONS or len(found.times) < MIN_TIMES:
+def _is_precise(measurement: Measurement, precision: float) -> bool:
+    if len(measurement.repetitions) < MIN_REPETITIONS or len(measurement.times) < MIN_TIMES:
         return False
-    return found.precision <= precision
+    return measurement.precision <= precision

@@ -59,13 +59,13 @@ def check_writable(option: str, path: Path, endings: Sequence[str]) -> None:
 
 def versions() -> dict[str, str | None]:
     """Return the versions that times depend on; None for a package that is not installed."""
-    found: dict[str, str | None] = {"python": platform.python_version()}
+    version_by_package: dict[str, str | None] = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:
-            found[name] = version(name)
+            version_by_package[name] = version(name)
         except PackageNotFoundError:
-            found[name] = None
-    return found
+            version_by_package[name] = None
+    return version_by_package
 
 
 def machine() -> dict[str, Any]:
@@ -78,20 +78,22 @@ def machine() -> dict[str, Any]:
     }
 
 
-def result_of(formula: str, size: int, found: Measurement) -> dict[str, Any]:
+def result_of(formula: str, size: int, measurement: Measurement) -> dict[str, Any]:
     """Return the measurements of one formula and step size; times are in milliseconds."""
-    lower, upper = found.quartiles
+    lower, upper = measurement.quartiles
     return {
         "formula": formula,
         "rows_per_step": size,
-        "median_ms": _ms(found.median),
+        "median_ms": _ms(measurement.median),
         "lower_quartile_ms": _ms(lower),
         "upper_quartile_ms": _ms(upper),
-        "interval_ms": [_ms(end) for end in found.interval],
-        "precision": round(found.precision, 4),
-        "repetitions": len(found.repetitions),
-        "stopped_by": str(found.stop),
-        "times_ms": [[_ms(seconds) for seconds in one] for one in found.repetitions],
+        "interval_ms": [_ms(end) for end in measurement.interval],
+        "precision": round(measurement.precision, 4),
+        "repetitions": len(measurement.repetitions),
+        "stopped_by": str(measurement.stop),
+        "times_ms": [
+            [_ms(seconds) for seconds in repetition] for repetition in measurement.repetitions
+        ],
     }
 
 
@@ -102,8 +104,8 @@ def summary(document: Mapping[str, Any]) -> dict[str, Any]:
     {'seed': 0, 'results': [{'median_ms': 1.0}]}
     """
     results = [
-        {key: value for key, value in one.items() if key != "times_ms"}
-        for one in document["results"]
+        {key: value for key, value in result.items() if key != "times_ms"}
+        for result in document["results"]
     ]
     return {**document, "results": results}
 
@@ -140,12 +142,19 @@ def _as_csv(document: Mapping[str, Any]) -> str:
             out.write(f"# {key}: {json.dumps(value)}\n")
     rows = csv.writer(out, lineterminator="\n")
     rows.writerow(COLUMNS)
-    for one in document["results"]:
-        for repetition, times in enumerate(one["times_ms"], 1):
+    for result in document["results"]:
+        for repetition, times in enumerate(result["times_ms"], 1):
             for step, milliseconds in enumerate(times, 1):
                 change = "insert" if step <= len(times) // 2 else "delete"
                 rows.writerow(
-                    (one["formula"], one["rows_per_step"], repetition, step, change, milliseconds)
+                    (
+                        result["formula"],
+                        result["rows_per_step"],
+                        repetition,
+                        step,
+                        change,
+                        milliseconds,
+                    )
                 )
     return out.getvalue()
 

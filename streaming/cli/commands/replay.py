@@ -101,8 +101,6 @@ def replay(
                     "--source NAME=FILE names them otherwise"
                 )
             raise
-        if dialect_of(circuit) is not None and not json:
-            remarks.print(f"SQL dialect: {dialect}", style="note")
         page = None
         if ui:
             name = page_title(view_name(query), dialect_of(circuit))
@@ -127,6 +125,8 @@ def replay(
         if json:
             print_json({"dialect": dialect_of(circuit), **run.to_json()})
         else:
+            if dialect_of(circuit) is not None:
+                console().print(f"SQL dialect: {dialect}", style="note")
             _show(run, console())
         if page is not None:
             page.end("all changes are replayed")

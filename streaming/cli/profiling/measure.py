@@ -188,27 +188,27 @@ def _parts(profiler: Profiler, total: float, steps: int) -> list[Part]:
 
 def _terms(circuit: Circuit, profiler: Profiler, steps: int) -> list[TermTimes]:
     """The terms that ran, by join; terms that have been planned again since have no name."""
-    known = {
+    names_by_term = {
         id(bound.physical): (name, str(bound.term))
         for name, view in circuit.graph.joins.items()
         for bound in view.terms
     }
-    found = []
+    terms = []
     for key, term in profiler.terms.items():
-        name, text = known.get(key, ("", "planned again since"))
+        name, text = names_by_term.get(key, ("", "planned again since"))
         levels = level_profiles(profiler, term)
-        found.append(TermTimes(name, text, term.calls / steps, 1000 * term.seconds / steps, levels))
-    return found
+        terms.append(TermTimes(name, text, term.calls / steps, 1000 * term.seconds / steps, levels))
+    return terms
 
 
 def _state(circuit: Circuit) -> list[ArrangementProfile]:
-    found = []
+    arrangements = []
     for name, trace in circuit.graph.traces.items():
         for arrangement in trace.arrangements:
             spine = arrangement.spine
             order = ",".join(map(str, arrangement.order))
             runs = len(spine.runs)
-            found.append(
+            arrangements.append(
                 ArrangementProfile(f"{name}[{order}]", trace.arity, spine.rows, runs, spine.nbytes)
             )
-    return found
+    return arrangements

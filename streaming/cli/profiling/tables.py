@@ -121,16 +121,17 @@ def _state(profile: Profile) -> Table:
     table.add_column("arrangement")
     for name in ("rows", "runs", "bytes", "bytes/row", "by 8 a column"):
         table.add_column(name, justify="right")
-    for one in profile.state:
-        by_row = one.bytes / one.rows if one.rows else 0.0
+    for arrangement in profile.state:
+        by_row = arrangement.bytes / arrangement.rows if arrangement.rows else 0.0
         table.add_row(
-            one.name,
-            *_counts((one.rows, one.runs, one.bytes)),
+            arrangement.name,
+            *_counts((arrangement.rows, arrangement.runs, arrangement.bytes)),
             f"{by_row:.3g}",
-            f"{by_row / (8 * one.columns):.2f}",
+            f"{by_row / (8 * arrangement.columns):.2f}",
         )
     rows, runs, size = (
-        sum(getattr(one, name) for one in profile.state) for name in ("rows", "runs", "bytes")
+        sum(getattr(arrangement, name) for arrangement in profile.state)
+        for name in ("rows", "runs", "bytes")
     )
     table.add_row("all", *_counts((rows, runs, size)), "", "", style="bold")
     return table

@@ -170,10 +170,10 @@ class LoadBalance:
         return new_grid, new_manifests
 
 
-def _is_same_placement(one: Grid, other: Grid) -> bool:
+def _is_same_placement(grid: Grid, other: Grid) -> bool:
     """Return whether both grids assign every row to the same cells."""
     heavy_values, other_heavy_values = (
-        {(heavy.variable, heavy.parts, value) for heavy in grid.heavy for value in heavy.hashes}
-        for grid in (one, other)
+        {(heavy.variable, heavy.parts, value) for heavy in each.heavy for value in heavy.hashes}
+        for each in (grid, other)
     )
-    return one.shares.parts == other.shares.parts and heavy_values == other_heavy_values
+    return grid.shares.parts == other.shares.parts and heavy_values == other_heavy_values

@@ -10,7 +10,7 @@ A cell is one part of a distributed operator: an embedded circuit on an executor
 Linear operators need no exchange: L(Σ cells) = Σ L(cells). They run where their rows are. A stage
 reads `Relation`s. Each is a sum of `StagePart`s: linear plans over one input of the circuit or over
 the operator of one earlier stage. The atoms of a join are its occurrences of relations. Columns
-that the join does not need travel as one code, the row id (`circuits.plan.nodes.RowIdEncode`).
+that the join does not need are one code, the row id (`circuits.plan.nodes.RowIdEncode`).
 These codes have no meaning outside of a circuit, so the exchange sends the columns themselves, and
 the cells of the join compute the row ids.
 

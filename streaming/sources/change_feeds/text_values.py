@@ -6,12 +6,12 @@ such numbers as decimals. (The texts of ``from_json`` pass through a double, wha
 
 Values are never rounded or adjusted: digits that would be lost, a date with a time of day, an
 invalid hour, 300 as int8, or ``1E400`` as a float are errors of the event that name the column.
-`Encoding` defines the open points: the unit of numbers of time, the encoding of decimals and
-binaries. A number with an exponent keeps at least 15 digits, because JSON readers read it as a
-double; a producer that needs more digits writes decimals without exponent, or as strings. A number
-of more than 38 digits is not a valid decimal, and a number that was read as a double is not a valid
-string. In a column of strings any other JSON value has one spelling: 1.10 is "1.1", and the members
-of an object are sorted by name.
+`Encoding` defines what the events leave open: the unit of times that are numbers, and the encoding
+of decimals and binaries. A number with an exponent keeps at least 15 digits, because JSON readers
+read it as a double; if a producer needs more, it writes decimals without exponent or as strings. A
+number of more than 38 digits is not a valid decimal, and a number that was read as a double is not
+a valid string. In a column of strings any other JSON value has one spelling: 1.10 is "1.1", and the
+members of an object are sorted by name.
 
 A text that is longer than any value of its type is not parsed (`max_text_bytes`): events are
 untrusted, and a "number" of ten million digits would keep a task busy forever. The patterns match
@@ -137,7 +137,7 @@ class Encoding:
 
 
 def needs_json_kind(type: pa.DataType) -> bool:
-    """Return whether the value of a text depends on its kind in JSON."""
+    """Return True if the value of a text depends on its kind in JSON."""
     return family_of(type) not in (
         Family.BOOLEAN,
         Family.INTEGER,
@@ -260,16 +260,16 @@ def _integer_value(text: str, type: pa.DataType) -> str:
 def _decimal_value(text: str, type: pa.DataType) -> str:
     scale = max(type.scale, 0)
     fraction = f"regexp_extract({text}, {literal(FRACTION_PATTERN)}, 1)"
-    significant = f"length(rtrim('0', {fraction}))"
+    fraction_digits = f"length(rtrim('0', {fraction}))"
     # A try_cast of a text that is not a number costs an exception.
     exponent = f"try_cast(regexp_extract({text}, {literal(EXPONENT_PATTERN)}, 1) AS INT)"
     exponent = f"if({text} RLIKE '[eE]', {exponent}, 0)"
-    exact = f"{significant} - {exponent} <= {scale}"
-    is_valid = f"{text} RLIKE {literal(NUMBER_PATTERN)} AND {exact}"
+    is_exact = f"{fraction_digits} - {exponent} <= {scale}"
+    is_valid = f"{text} RLIKE {literal(NUMBER_PATTERN)} AND {is_exact}"
     if type.precision - min(type.scale, 0) > MAX_DECIMAL_DIGITS:
-        whole = f"length(regexp_extract({text}, {literal(WHOLE_PATTERN)}, 1))"
-        narrow = f"{whole} <= {type.precision - type.scale} AND NOT {text} RLIKE '[eE]'"
-        return f"CASE WHEN {is_valid} AND {narrow} THEN {text} END"
+        integer_digits = f"length(regexp_extract({text}, {literal(WHOLE_PATTERN)}, 1))"
+        fits = f"{integer_digits} <= {type.precision - type.scale} AND NOT {text} RLIKE '[eE]'"
+        return f"CASE WHEN {is_valid} AND {fits} THEN {text} END"
     value = f"try_cast({text} AS {physical_type(type).simpleString()})"
     if type.scale < 0:
         is_valid += f" AND {value} % CAST('{10**-type.scale}' AS DECIMAL(38, 0)) = 0"
@@ -286,28 +286,28 @@ def _binary_value(text: str, kind: str, encoding: Encoding) -> str:
 
 def _time_value(text: str, kind: str, unit: str, type: pa.DataType, encoding: Encoding) -> str:
     """Return a timestamp, time of day or duration, from a number, a date with time, or h:mm:ss."""
-    numeric = f"{kind} = 'BIGINT' AND {unit} IS NOT NULL"
+    is_number = f"{kind} = 'BIGINT' AND {unit} IS NOT NULL"
     count = f"try_cast({text} AS DECIMAL(19, 0)) * CAST({unit} AS DECIMAL(10, 0))"
     if types.is_timestamp(type) and type.unit == "ns":
         zone = encoding.zone if type.tz is not None else None
         micros = (
             f"CAST(unix_micros({_parse_timestamp(text, zone, type.unit)}) AS DECIMAL(19, 0)) * 1000"
         )
-        return _to_ticks(f"if({numeric}, {count}, {micros})", type)
+        return _to_ticks(f"if({is_number}, {count}, {micros})", type)
     if types.is_timestamp(type):
         factor = NANOSECONDS[type.unit] // NANOSECONDS["us"]
         micros = f"try_cast({_to_ticks(count, type)} * {factor} AS BIGINT)"
         if type.tz is not None:
-            written = _parse_timestamp(text, encoding.zone, type.unit)
-            return f"if({numeric}, timestamp_micros({micros}), {written})"
+            parsed = _parse_timestamp(text, encoding.zone, type.unit)
+            return f"if({is_number}, timestamp_micros({micros}), {parsed})"
         local = f"timestampadd(MICROSECOND, {micros}, TIMESTAMP_NTZ'1970-01-01 00:00:00')"
-        fine = f"{_is_timestamp(text, type.unit)} AND NOT {_has_zone(text)}"
-        written = f"CASE WHEN {fine} THEN try_cast({text} AS TIMESTAMP_NTZ) END"
-        return f"if({numeric}, {local}, {written})"
-    nanoseconds = f"if({numeric}, {count}, {_parse_clock(text)})"
+        is_local = f"{_is_timestamp(text, type.unit)} AND NOT {_has_zone(text)}"
+        parsed = f"CASE WHEN {is_local} THEN try_cast({text} AS TIMESTAMP_NTZ) END"
+        return f"if({is_number}, {local}, {parsed})"
+    nanoseconds = f"if({is_number}, {count}, {_parse_clock(text)})"
     if types.is_time(type):
-        within = f"CASE WHEN time >= 0 AND time < {NANOSECONDS_PER_DAY} THEN time END"
-        return _to_ticks(with_binding("time", nanoseconds, within), type)
+        time_of_day = f"CASE WHEN time >= 0 AND time < {NANOSECONDS_PER_DAY} THEN time END"
+        return _to_ticks(with_binding("time", nanoseconds, time_of_day), type)
     return _to_ticks(nanoseconds, type)
 
 
@@ -324,12 +324,12 @@ def _parse_timestamp(text: str, zone: str | None, unit: str) -> str:
     """Parse a date and time; ``zone`` applies to texts without a zone; None for local times."""
     clock = f"if(length({text}) > 10, {text}, concat({text}, ' 00:00:00'))"
     complete = f"concat({clock}, {literal(' ' + (zone or 'UTC'))})"
-    fine = _is_timestamp(text, unit)
+    is_valid = _is_timestamp(text, unit)
     if zone is None:
-        moment = f"try_cast({complete} AS TIMESTAMP)"
-        return f"CASE WHEN {fine} AND NOT {_has_zone(text)} THEN {moment} END"
-    moment = f"try_cast(if({_has_zone(text)}, {text}, {complete}) AS TIMESTAMP)"
-    return f"CASE WHEN {fine} THEN {moment} END"
+        parsed = f"try_cast({complete} AS TIMESTAMP)"
+        return f"CASE WHEN {is_valid} AND NOT {_has_zone(text)} THEN {parsed} END"
+    parsed = f"try_cast(if({_has_zone(text)}, {text}, {complete}) AS TIMESTAMP)"
+    return f"CASE WHEN {is_valid} THEN {parsed} END"
 
 
 def _parse_clock(text: str) -> str:
@@ -342,8 +342,8 @@ def _parse_clock(text: str) -> str:
     fraction = f"try_cast(rpad({part(5)}, 9, '0') AS BIGINT)"
     total = f"(({hours} * 60 + {minutes}) * 60 + {seconds}) * 1000000000L + {fraction}"
     signed = f"if({part(1)} = '-', -1L, 1L) * ({total})"
-    fine = f"{text} RLIKE {literal(CLOCK_PATTERN)} AND {minutes} < 60 AND {seconds} < 60"
-    return f"CAST(CASE WHEN {fine} THEN {signed} END AS DECIMAL(30, 0))"
+    is_valid = f"{text} RLIKE {literal(CLOCK_PATTERN)} AND {minutes} < 60 AND {seconds} < 60"
+    return f"CAST(CASE WHEN {is_valid} THEN {signed} END AS DECIMAL(30, 0))"
 
 
 def _to_ticks(nanoseconds: str, type: pa.DataType) -> str:

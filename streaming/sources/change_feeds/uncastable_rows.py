@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from circuits import SchemaError
-from circuits.types.functions.text_parsing import MAX_VALUE_CHARACTERS
+from circuits.types.functions.text_parsing import MAX_VALUE_BYTES
 from circuits.types.safe_cast import lossless
 from streaming.sources.change_feeds.physical_types import decode_physical, is_decimal_text
 
@@ -119,16 +119,16 @@ def _uncastable_decimals(column: pa.ChunkedArray, type: pa.DataType) -> pa.Chunk
     wide = column.cast(pa.decimal256(76, scale))
     truncated = wide.cast(pa.decimal256(76, type.scale), safe=False).cast(pa.decimal256(76, scale))
     wrong = pc.not_equal(wide, truncated)
-    whole = type.precision - type.scale
-    if whole + scale >= 76:  # no value has that many digits
+    integer_digits = type.precision - type.scale
+    if integer_digits + scale >= 76:  # no value has that many digits
         return wrong
-    limit = pa.scalar(Decimal(10) ** whole, pa.decimal256(76, scale))
+    limit = pa.scalar(Decimal(10) ** integer_digits, pa.decimal256(76, scale))
     return pc.or_(wrong, pc.greater_equal(pc.abs(wide), limit))
 
 
 def _uncastable_decimal_texts(column: pa.ChunkedArray, type: pa.DataType) -> Mask:
     """Return the mask of texts that are not a decimal of the type: invalid, too long or inexact."""
-    long = pc.greater(pc.binary_length(column), MAX_VALUE_CHARACTERS)
+    long = pc.greater(pc.binary_length(column), MAX_VALUE_BYTES)
     short = pc.if_else(long, pa.scalar(None, column.type), column)
     parts = pc.extract_regex(short, pattern=_DECIMAL_PATTERN)
     whole, part = (pc.binary_length(pc.struct_field(parts, name)) for name in ("whole", "part"))

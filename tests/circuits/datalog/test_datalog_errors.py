@@ -42,7 +42,7 @@ ERRORS = {
     "q(x) :- d(x), count(x).": (1, 15, "aggregate 'count' is in a body"),
     "q(count()).": (1, 3, "aggregate 'count' is in a fact"),
     "q(sum(count())) :- d(x).": (1, 7, "count is within sum"),
-    "q(sum(x) + y) :- e(x, y).": (1, 12, "'y' in a rule of 'q' is beside an aggregate"),
+    "q(sum(x) + y) :- e(x, y).": (1, 12, "'y' in a rule of 'q' is in a term with an aggregate"),
     "q(min(x, y)) :- e(x, y).": (1, 3, "use least"),
     "q(sum()) :- e(x, y).": (1, 3, "sum takes 1 term, not 0"),
     "q(count(x, y)) :- e(x, y).": (1, 3, "count takes 1 term, not 2"),

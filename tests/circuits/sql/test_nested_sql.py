@@ -22,7 +22,7 @@ from circuits import (
 )
 from circuits.errors import SqlError
 from circuits.plan.expressions import Call, Expression, Literal
-from circuits.types.functions import json_texts, lambdas, lists, structs_and_maps
+from circuits.types.functions import json_texts, lambdas, list_builders, lists, structs_and_maps
 from tests.generators.nested_queries import (
     DUCKDB_QUERIES,
     RECURSIVE_QUERIES,
@@ -30,7 +30,7 @@ from tests.generators.nested_queries import (
     SPARK_QUERIES,
 )
 
-FAMILIES = (json_texts, lambdas, lists, structs_and_maps)
+FAMILIES = (json_texts, lambdas, list_builders, lists, structs_and_maps)
 ARROW_LAMBDAS = "SET lambda_syntax = 'ENABLE_SINGLE_ARROW'"
 
 

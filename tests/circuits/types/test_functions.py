@@ -24,7 +24,15 @@ from circuits.plan.nodes import Field
 from circuits.runtime.evaluation import evaluate
 from circuits.sql import plan_sql
 from circuits.types import functions
-from circuits.types.functions import FUNCTIONS, call, json_texts, lambdas, lists, structs_and_maps
+from circuits.types.functions import (
+    FUNCTIONS,
+    call,
+    json_texts,
+    lambdas,
+    list_builders,
+    lists,
+    structs_and_maps,
+)
 from tests.circuits.sql.test_scalar_functions import SCHEMA, expressions
 from tests.generators.function_cases import (
     CASES,
@@ -47,7 +55,7 @@ from tests.generators.function_cases import (
     lit,
 )
 
-NESTED = (json_texts, lambdas, lists, structs_and_maps)
+NESTED = (json_texts, lambdas, list_builders, lists, structs_and_maps)
 
 
 @pytest.fixture(scope="module")

@@ -52,7 +52,7 @@ def test_a_query_calls_functions_of_a_file_or_a_module(
         "replay", query, "--source", f"t={rows}", "--functions", f"{module}:FUNCTIONS"
     )
     assert status == 0, errors
-    assert "SQL dialect: duckdb" in errors
+    assert out.startswith("SQL dialect: duckdb\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     query = "SELECT half(x) AS v FROM t"

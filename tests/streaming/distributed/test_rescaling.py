@@ -99,7 +99,7 @@ def test_what_cannot_be_moved_is_one_line_and_the_directory_is_as_it_was(tmp_pat
     with monkeypatch.context() as patch:
         patch.setattr(StageCells, "_check", full)
         status, said = rescale(place, "--cells", "4")
-    assert status == 2 and "no room; it is as it was" in said
+    assert status == 2 and "no room; it was not changed" in said
     assert {path: path.read_bytes() for path in place.glob("*/*")} == before
 
 

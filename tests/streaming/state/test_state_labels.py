@@ -3,7 +3,7 @@
 import pyarrow as pa
 
 from circuits import compile_sql
-from streaming.state.state_labels import state_labels
+from streaming.state.state_labels import describe_state, state_labels
 from tests.support.tables import EDGE
 
 VIEWS = """
@@ -27,3 +27,12 @@ def test_several_traces_of_one_operator_have_different_labels():
     labels = state_labels(circuit)
     traces = [label.text for name, label in labels.items() if name.startswith("operator ")]
     assert len(traces) == len(set(traces))
+
+
+def test_descriptions_of_state_are_unique_and_name_the_operator():
+    circuit = compile_sql(VIEWS, {"e": EDGE}, materialize=["best"])
+    names = [*state_labels(circuit), "text", "stage 1 operator #00 0 [1,0]"]
+    described = [describe_state(name, state_labels(circuit)) for name in names]
+    assert len(set(described)) == len(names)
+    assert described[-2:] == names[-2:]
+    assert any(name.startswith("aggregate max(dst) by src #") for name in described)
