@@ -36,7 +36,7 @@ from circuits.sql.environment import (
 )
 from circuits.sql.group_windows import add_group_window
 from circuits.sql.grouping import ONE_ROW, Grouping, has_aggregate, is_grouped
-from circuits.sql.grouping_sets import read_grouping_sets
+from circuits.sql.grouping_sets import group_keys, read_grouping_sets
 from circuits.sql.literals import integer_literal
 from circuits.sql.ordering import (
     Limit,
@@ -326,7 +326,7 @@ class _SelectReader:
             key == node
             or (_is_number(key) and self.node.expressions[int(key.this) - 1].unalias() == node)
             or (isinstance(key, exp.Column) and key.name.casefold() == name.casefold())
-            for key in group.expressions
+            for key in group_keys(group)
             if not _is_number(key) or int(key.this) <= len(self.node.expressions)
         )
 
