@@ -435,10 +435,9 @@ def _read_count_if(reader: AggregateReader) -> Expression:
     count = reader.term("count", reader.where(counted), distinct=reader.distinct)
     if reader.is_spark:
         return count
-    # In DuckDB the count over no rows is NULL.
-    counted_row = reader.where(integer_literal(1))
-    rows = reader.term("count", *(() if counted_row == integer_literal(1) else (counted_row,)))
-    return reader.call("case", reader.call("gt", rows, integer_literal(0)), count, NULL)
+    # In DuckDB the count is NULL if the condition is NULL in all rows, as a sum would be.
+    known = reader.term("count", reader.where(condition))
+    return reader.call("case", reader.call("gt", known, integer_literal(0)), count, NULL)
 
 
 def _condition(reader: AggregateReader) -> Expression:

@@ -115,8 +115,8 @@ class Environment:
         queries: The planner of the queries in it.
         readers: The readers of expressions.
         common_tables: The WITH queries around it, by lower-case name.
-        unsupported_scope: The scope of an enclosing query whose columns SQL allows to name here,
-            but this package does not. It serves the error message only.
+        unsupported_scope: The scope of an enclosing query whose columns can be named here only if
+            the query is planned for a domain. Naming one raises a CorrelatedSqlError.
         domain: The values of the enclosing query for which the query is planned, if it is
             correlated (`circuits.sql.decorrelation`).
     """

@@ -46,7 +46,10 @@ def _read_list(clause: Clause, node: exp.Array) -> Expression:
     parts = node.expressions
     if len(parts) == 1 and isinstance(parts[0], exp.Comprehension):
         return _read_comprehension(clause, parts[0])
-    if any(isinstance(part, exp.Query) for part in parts):
+    # ARRAY(SELECT ...) is a list of rows; [(SELECT ...), x] and Spark's array() have values.
+    has_values = clause.source.is_spark or node.args.get("value_constructor") is not None
+    rows = exp.SetOperation | exp.Select if has_values else exp.Query
+    if any(isinstance(part, rows) for part in parts):
         raise clause.source.unsupported(
             node, "a list of the rows of a subquery", "use array_agg in a subquery", word="array"
         )

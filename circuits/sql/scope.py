@@ -63,7 +63,7 @@ class ScopeColumn:
         table: The alias of the table.
         name: The name of the column.
         value: Its value over the plan of the clause.
-        merged_value: The value of its unqualified name after ``USING``; None: ``value``.
+        merged_value: The value of its unqualified name after ``USING``; None if that is ``value``.
         is_shadowed: True if only its table's name reaches it: ``USING`` merged it into another
             column of the same name, or it is a column of a window in GROUP BY.
     """
@@ -141,8 +141,8 @@ class Scope:
         source: The text, for errors.
         columns: The columns of the clause.
         parent: The scope of the enclosing query, whose columns can be named too.
-        unsupported_scope: The scope of an enclosing query whose columns SQL allows to name here,
-            but this package does not. It serves the error message only.
+        unsupported_scope: The scope of an enclosing query whose columns can be named here only if
+            the subquery is planned for a domain. Naming one raises a CorrelatedSqlError.
         domain: The values of the parent that the plan of the clause is joined with; None if outer
             columns are numbered from ``FIRST_OUTER_COLUMN`` on.
         domain_columns: The columns of the domain in the plan of the clause.

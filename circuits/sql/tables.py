@@ -304,7 +304,7 @@ class _FromReader:
             if is_read
         ]
         self.source.allow_arguments(node, "this", "alias", "joins", "pivots", *optional)
-        if node.db:
+        if node.db and not self.source.is_default_schema(node.db):
             raise self.source.unsupported(
                 node, f"the schema in table name {node.sql()!r}", "name the table alone"
             )

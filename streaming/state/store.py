@@ -52,7 +52,7 @@ from streaming.state.reader import Reader, load
 from streaming.state.verified_files import read_verified
 from streaming.state.version_summary import VersionSummary
 from streaming.state.versions import DATA, OUTPUTS, Versions
-from streaming.state.view_definitions import check_definition, write_definition
+from streaming.state.view_definitions import write_definition
 from streaming.state.writer import Writer
 
 __all__ = ["Store"]
@@ -288,7 +288,6 @@ class Store:
         try:
             self.files.lock()
             self._check_not_replaced()
-            check_definition(self.files, self._directory_circuit.spec)
             self.id = ensure_identity(self.files, self._directory_circuit, str(uuid.uuid4())).id
             self._owner = take_over(self.files)
             write_definition(self.files, self._directory_circuit.spec)

@@ -97,6 +97,7 @@ class OrderedAggregate:
         """
         if not len(group_indices):
             return np.full(n, NULL)
+        # The layout begins with the keys. The group indices replace them, so any values will do.
         keys = np.zeros((self._keys, rows.shape[1]), np.int64)
         rows = np.concatenate((keys, rows))
         if self._order.decided is not None and len(group_indices) > 1:

@@ -136,7 +136,9 @@ class SessionBoundOperator:
     ) -> int | None:
         """Drop the sessions that end before a limit, and the older rows of all others.
 
-        A session is closed when its last time leaves the state. Its start leaves with it.
+        A session is closed when its last time leaves the state. Its start leaves with it. So if the
+        weights of the rows of a time add up to 0, as by the deletion of a row that does not exist,
+        these rows may get NULL instead of the start of a session that is closed.
 
         Args:
             steps: The staged steps of the traces, by the ``id`` of the trace; changed in place.

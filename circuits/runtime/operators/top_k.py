@@ -63,13 +63,13 @@ class TopKOperator:
         self.arity = len(plan.input.fields)
         self.limit = plan.limit
         self.offset = plan.offset
-        # The position after the last requested one; None if the sum of the weights cannot reach it.
-        last = None if self.limit is None else self.offset + self.limit
+        stop = None if self.limit is None else self.offset + self.limit
         self._order = order = RowOrder(plan.input.fields, plan.keys, plan.order, codecs)
         self._rows = OrderedRows(
             order.keys,
             order.width,
-            limit=last if last is not None and last <= MAX_INT64 else None,
+            # No sum of weights reaches a stop beyond int64, so then all rows are read.
+            limit=stop if stop is not None and stop <= MAX_INT64 else None,
             decided=order.decided,
         )
         self.traces = self._rows.traces

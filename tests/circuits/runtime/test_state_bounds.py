@@ -23,6 +23,7 @@ from circuits.plan.nodes import columns as columns_of
 from circuits.runtime.state_sizes import UNBOUNDED
 from tests.generators.plans import RELATIONS, VALUES, plans
 from tests.oracles.naive_plan import evaluate_plan
+from tests.support.state_store import Store
 
 LAW = settings(
     max_examples=150,
@@ -203,6 +204,25 @@ def test_a_query_gives_what_it_gives_without_dropping(name):
         if step % 7 == 3:
             circuit = restarted(circuit)
         assert bag(circuit.step(changes)["view"]) == bag(plain.step(changes)["view"]), step
+
+
+@pytest.mark.parametrize("name", ["sessions", "interval join", "windows of an interval join"])
+def test_a_store_of_what_each_step_writes_has_the_state_without_dropped_rows(name):
+    circuit = compile_sql(BOUNDED[name], SCHEMAS, input_options=OPTIONS)
+    plain, store = without_dropping(circuit.spec), Store()
+    source, now = random.Random(name), 0
+    for step in range(40):
+        now += source.randint(0, 6)
+        changes = tables({name: random_rows(name, now, source) for name in COLUMNS}, COLUMNS)
+        prepared = circuit.prepare(changes)
+        store.write(prepared)
+        prepared.commit()
+        assert bag(prepared.outputs["view"]) == bag(plain.step(changes)["view"])
+        if step % 6 == 5:
+            kept = kept_rows(circuit)
+            circuit = Circuit(circuit.spec)
+            circuit.load(store.state())
+            assert kept_rows(circuit) == kept
 
 
 @pytest.mark.parametrize("name", BOUNDED)

@@ -40,6 +40,8 @@ OTHERS = {
         GROUP BY k, window_start""",
     "interval join": f"SELECT a.k, a.ts, b.ts AS bts, a.x, b.z FROM {INTERVAL}",
     "filter": "SELECT k, ts, x FROM a WHERE x > 1",
+    "window by time": """
+        SELECT ts, k, x, y, lag(x) OVER (PARTITION BY k ORDER BY ts, x, y) AS l FROM a""",
     "outer join": "SELECT a.ts, a.x, b.z FROM a LEFT JOIN b ON a.ts = b.ts AND a.k = b.k",
 }
 EMIT = " EMIT ON WINDOW CLOSE"
