@@ -272,7 +272,10 @@ def _read_series(clause: Clause, node: exp.GenerateSeries) -> Expression:
     given = (node.args.get(name) for name in ("start", "end", "step"))
     parts = [clause.read(part) for part in given if part is not None]
     if clause.source.is_spark:
-        return clause.call(node, "sequence", *parts)
+        values = clause.call(node, "sequence", *parts)
+        if all(pa.types.is_integer(part.type) and part.type.bit_width < 64 for part in parts):
+            return clause.call(node, "cast", values, type=pa.list_(pa.int32()))
+        return values
     exclusive = node.args.get("is_end_exclusive")
     return clause.call(node, "series_before" if exclusive else "series", *parts)
 

@@ -25,6 +25,7 @@ from circuits.plan.expressions import Column, Expression, Literal, columns_of, c
 from circuits.plan.nodes import Distinct, Field, Filter, Map, PlanNode, TopK, Values, columns
 from circuits.plan.window import Window, WindowCall
 from circuits.sql.clause import HOW_TO_USE_A_WINDOW, Clause, is_aggregate
+from circuits.sql.column_patterns import expand_items
 from circuits.sql.conditions import has_query, restrict
 from circuits.sql.environment import (
     NO_RANKS,
@@ -235,6 +236,7 @@ class _SelectReader:
         self.builder.aliases = aliases_before
         clause = self._clause("SELECT")
         scope = self.builder.scope
+        self.node.set("expressions", expand_items(scope, self.node.expressions))
         if self.grouping is None:
             zip_generators(self.builder, self.node)
         for node in self.node.expressions:
