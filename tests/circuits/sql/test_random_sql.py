@@ -30,7 +30,7 @@ from tests.support.random_sql import (
 )
 
 LAW = settings(
-    max_examples=120, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+    max_examples=100, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
 SEEDS = st.integers(0, 2**40)
 
@@ -118,7 +118,7 @@ def check_one_delta_is_many(case: Case) -> None:
         assert "a scalar subquery has" in str(error), str(case)
 
 
-@settings(LAW, max_examples=30)
+@settings(LAW, max_examples=20)
 @given(SEEDS)
 def test_one_delta_of_random_sql_is_its_parts_in_any_order(seed):
     check_one_delta_is_many(draw_case(seed))
@@ -146,7 +146,7 @@ def check_late_rows(seed: int) -> None:
         assert not differ(total, expected), explain(case, number, total, expected)
 
 
-@settings(LAW, max_examples=30)
+@settings(LAW, max_examples=20)
 @given(SEEDS)
 def test_random_sql_over_inputs_with_late_rows_is_what_duckdb_answers(seed):
     check_late_rows(seed)
