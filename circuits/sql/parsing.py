@@ -28,6 +28,7 @@ from sqlglot import Dialect, exp
 from sqlglot.parser import Parser
 from sqlglot.tokenizer_core import Token, TokenType
 
+from circuits.sql.array_subqueries import replace_array_subqueries
 from circuits.sql.spark.syntax import OPERATORS, join_tokens, rewrite
 from circuits.sql.window_parsing import parse_window_table, with_window_names
 
@@ -68,7 +69,8 @@ def parse_statements(tokens: list[Token], text: str, dialect_name: str) -> list[
     spark = is_spark(dialect_name)
     tokens = join_tokens(tokens) if spark else tokens
     trees: list[exp.Expr | None] = parser.parse(_with_emit(with_window_names(tokens)), text)
-    return [rewrite(tree) if spark and tree is not None else tree for tree in trees]
+    rewrite_tree = rewrite if spark else replace_array_subqueries
+    return [rewrite_tree(tree) if tree is not None else None for tree in trees]
 
 
 @cache
@@ -142,6 +144,13 @@ class _TextKeepingParser(Parser):
         if isinstance(call, exp.Expr):
             call.meta.setdefault(NAME_IN_TEXT, name.text)
         return tree
+
+    def _parse_in(self, this: exp.Expr | None, alias: bool = False) -> exp.In:
+        token = self._curr
+        if token is not None and token.token_type == TokenType.L_BRACKET:
+            # A list in brackets is one value; sqlglot would read it as values in parentheses.
+            return self.expression(exp.In(this=this, field=self._parse_column()))
+        return super()._parse_in(this, alias)
 
     def _parse_types(self, *args: Any, **options: Any) -> exp.Expr | None:
         first = self._curr

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from typing import Final
 
+import pyarrow as pa
 from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.clause import Clause, Reader
-from circuits.sql.literals import string_literal
+from circuits.sql.list_comparisons import compare_with_list, is_list_comparison, read_in_list
+from circuits.sql.literals import integer_literal, string_literal
 from circuits.sql.row_comparisons import compare_rows, is_row
+from circuits.types.functions.type_rules import is_number, is_text
 
 __all__ = ["READERS"]
 
@@ -22,6 +25,8 @@ __all__ = ["READERS"]
 def _comparison_reader(function: str) -> Reader:
     def read(clause: Clause, node: exp.Binary) -> Expression:
         clause.source.allow_arguments(node, "this", "expression")
+        if is_list_comparison(node):
+            return compare_with_list(clause, node, function)
         if isinstance(node.right, exp.Any | exp.All):
             return clause.read_membership(clause, node)
         if is_row(node.left) or is_row(node.right):
@@ -66,11 +71,23 @@ def _read_is(clause: Clause, node: exp.Is) -> Expression:
     if isinstance(node.expression, exp.Null):
         return clause.call(node, "is_null", clause.read(node.this))
     if isinstance(node.expression, exp.Boolean):
-        condition = clause.read_condition(node.this)
+        condition = _read_truth_value(clause, node.this)
         if not node.expression.this:
             condition = clause.call(node, "not", condition)
         return clause.call(node, "is_true", condition)
     raise clause.source.unsupported(node.expression, f"IS {node.expression.sql()}")
+
+
+def _read_truth_value(clause: Clause, node: exp.Expr) -> Expression:
+    """Return the condition before IS TRUE; in DuckDB also a number, true if it is not zero."""
+    if clause.source.is_spark:
+        return clause.read_condition(node)
+    value = clause.read(node)
+    if is_number(value.type):
+        return clause.call(node, "ne", value, integer_literal(0))
+    if is_text(value.type):
+        return clause.call(node, "cast", value, type=pa.bool_())
+    return clause.read_condition(node)
 
 
 def _read_between(clause: Clause, node: exp.Between) -> Expression:
@@ -83,6 +100,8 @@ def _read_between(clause: Clause, node: exp.Between) -> Expression:
 def _read_in(clause: Clause, node: exp.In) -> Expression:
     if node.args.get("query") or any(isinstance(e, exp.Values) for e in node.expressions):
         return clause.read_membership(clause, node)
+    if node.args.get("field") is not None:
+        return read_in_list(clause, node)
     clause.source.allow_arguments(node, "this", "expressions")
     if not node.expressions:
         raise clause.source.error(node, "IN () has no values; give it at least one")

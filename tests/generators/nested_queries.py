@@ -78,6 +78,40 @@ SELECT a, count(*) FROM t GROUP BY a
 SELECT s, sum(id) FROM t GROUP BY s
 SELECT m, count(*) FROM t GROUP BY m
 SELECT DISTINCT n FROM t
+SELECT id FROM t WHERE id = ANY([1, 2])
+SELECT id FROM t WHERE NOT id = ANY(a) OR i > 1
+SELECT id FROM t WHERE id NOT IN a
+SELECT id, id <> ALL(a), i >= ALL(b), i < ALL([id, 3]) FROM t
+SELECT id, id < ANY(a), i = ALL(a) FROM t
+SELECT id, id = ANY([1, NULL]), i = ANY(ARRAY[id, NULL]) FROM t
+SELECT id, NULL IN a, i IN b FROM t
+SELECT id, id IN [1, NULL], i IN [id, 2, NULL], id IN [], id IN [2, 3], id IN [1,2][1:1] FROM t
+SELECT id, id = ANY([]), id = ALL([]), NULL = ANY(a), 2.0 = ANY(a) FROM t
+SELECT id, 'k' IN m, 'a' IN t, t IN w FROM t
+SELECT id, count(*) FILTER (i = ANY(a)), sum(i) IN [3, 4], 2 = ANY(list(i)) FROM t GROUP BY id
+SELECT x.id, y.id FROM t x JOIN t y ON x.id = ANY(y.a)
+SELECT id FROM t WHERE EXISTS (SELECT 1 FROM t AS o WHERE t.id = ANY(o.a))
+SELECT id, (SELECT count(*) FROM t AS o WHERE t.id IN o.a) FROM t
+SELECT id, i IS TRUE, i IS NOT FALSE, i IS UNKNOWN, i IS NOT TRUE, i IS FALSE FROM t
+SELECT id, (id - 1) IS FALSE, id IS NOT UNKNOWN, (i / 2) IS TRUE, NULL IS TRUE FROM t
+SELECT id FROM t WHERE i IS TRUE
+SELECT 0.0 IS TRUE, 'nan'::DOUBLE IS TRUE, 0.4 IS TRUE, 'true' IS TRUE FROM t
+SELECT id, ARRAY(SELECT q.id FROM t q WHERE q.id < t.id ORDER BY q.id) FROM t
+SELECT ARRAY(SELECT id FROM t ORDER BY id DESC) AS l
+SELECT id, ARRAY(SELECT i + 1 FROM t o WHERE id <= t.id ORDER BY o.i DESC NULLS LAST, 1) FROM t
+SELECT id, ARRAY(SELECT DISTINCT i FROM t o WHERE o.id <> t.i ORDER BY o.i NULLS FIRST) FROM t
+SELECT id, ARRAY(SELECT o.i AS v FROM t AS o WHERE o.id >= t.id ORDER BY v DESC LIMIT 2) FROM t
+SELECT id, ARRAY(SELECT o.i FROM t o WHERE id >= t.id ORDER BY o.id * 2, o.i LIMIT 2) FROM t
+SELECT id, ARRAY(SELECT max(i) FROM t o WHERE o.id = t.id GROUP BY o.t ORDER BY max(i)) FROM t
+SELECT id, ARRAY(SELECT i FROM t UNION SELECT 7 ORDER BY 1) FROM t
+SELECT a, ARRAY(SELECT o.id FROM t AS o WHERE o.a = t.a ORDER BY 1) FROM t GROUP BY a
+SELECT id, ARRAY(SELECT x + 1 FROM unnest(t.a) AS u(x) ORDER BY x) FROM t
+SELECT id, ARRAY(SELECT unnest(a) + 1) FROM t
+SELECT id, ARRAY(SELECT ARRAY(SELECT id FROM t o WHERE id < p.id) FROM t p WHERE p.id < z.id) FROM t z
+SELECT ARRAY(SELECT id FROM t WHERE id > 1000)
+SELECT id, len(ARRAY(SELECT 1 FROM t AS o WHERE o.i = t.id)) FROM t
+SELECT ARRAY(WITH c AS (SELECT id FROM t) SELECT id FROM c ORDER BY id)
+SELECT id, (SELECT count(*) FROM (SELECT o.t FROM t AS o WHERE o.id < t.id)) FROM t
 SELECT b, count(DISTINCT a) FROM t GROUP BY b
 SELECT a FROM t UNION SELECT b FROM t
 SELECT a FROM t EXCEPT SELECT b FROM t
