@@ -15,7 +15,8 @@ from sqlglot import exp
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.clause import Clause, Reader
 from circuits.sql.list_comparisons import compare_with_list, is_list_comparison, read_in_list
-from circuits.sql.literals import integer_literal, string_literal
+from circuits.sql.literals import NULL, integer_literal, string_literal
+from circuits.sql.mixed_types import cast_text_for_equality
 from circuits.sql.row_comparisons import compare_rows, is_row
 from circuits.types.functions.type_rules import is_number, is_text
 
@@ -31,7 +32,10 @@ def _comparison_reader(function: str) -> Reader:
             return clause.read_membership(clause, node)
         if is_row(node.left) or is_row(node.right):
             return compare_rows(clause, node, function, node.right)
-        return clause.call(node, function, clause.read(node.left), clause.read(node.right))
+        left, right = clause.read(node.left), clause.read(node.right)
+        if function in ("eq", "ne", "same"):
+            left, right = cast_text_for_equality(clause, node, left, right)
+        return clause.call(node, function, left, right)
 
     return read
 
@@ -62,7 +66,8 @@ def _read_is_distinct_from(clause: Clause, node: exp.NullSafeNEQ) -> Expression:
     clause.source.allow_arguments(node, "this", "expression")
     if is_row(node.this) or is_row(node.expression):
         return clause.call(node, "not", compare_rows(clause, node, "same", node.expression))
-    sides = clause.read_arguments(node, "this", "expression")
+    left, right = clause.read_arguments(node, "this", "expression")
+    sides = cast_text_for_equality(clause, node, left, right)
     return clause.call(node, "not", clause.call(node, "same", *sides))
 
 
@@ -110,10 +115,24 @@ def _read_in(clause: Clause, node: exp.In) -> Expression:
         return rows[0] if len(rows) == 1 else clause.call(node, "or", *rows)
     value = clause.read(node.this)
     items = [clause.read(item) for item in node.expressions]
+    value, items = _cast_texts_for_membership(clause, node, value, items)
     if all(isinstance(item, Literal) for item in items):
         return clause.call(node, "in", value, *items)
     equal = [clause.call(node, "eq", value, item) for item in items]
     return equal[0] if len(equal) == 1 else clause.call(node, "or", *equal)
+
+
+def _cast_texts_for_membership(
+    clause: Clause, node: exp.Expr, value: Expression, items: list[Expression]
+) -> tuple[Expression, list[Expression]]:
+    """Return the parts of IN, the texts cast to the type of the others if one side has no text."""
+    if not is_text(value.type):
+        pairs = [cast_text_for_equality(clause, node, value, item) for item in items]
+        return value, [item for _, item in pairs]
+    types = {item.type for item in items if item != NULL}
+    if len(types) == 1 and is_number(next(iter(types))):
+        value, _ = cast_text_for_equality(clause, node, value, items[0])
+    return value, items
 
 
 def _read_exists(clause: Clause, node: exp.Exists) -> Expression:

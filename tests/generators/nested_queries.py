@@ -96,6 +96,36 @@ SELECT id, i IS TRUE, i IS NOT FALSE, i IS UNKNOWN, i IS NOT TRUE, i IS FALSE FR
 SELECT id, (id - 1) IS FALSE, id IS NOT UNKNOWN, (i / 2) IS TRUE, NULL IS TRUE FROM t
 SELECT id FROM t WHERE i IS TRUE
 SELECT 0.0 IS TRUE, 'nan'::DOUBLE IS TRUE, 0.4 IS TRUE, 'true' IS TRUE FROM t
+SELECT quantile_disc(id, [0.1, 0.9]), quantile_cont(id, [0.5]), quantile(id, [0.25, 0.5]) FROM t
+SELECT t, quantile_cont(i, [0.5, 0, 1]), quantile_disc(t, [0.5, 1]) FROM t GROUP BY t
+SELECT percentile_disc([0.25, 0.5]) WITHIN GROUP (ORDER BY i DESC) FROM t
+SELECT quantile_disc(i, [0.5]) FILTER (i > 100) FROM t
+SELECT id, quantile_disc(i, [0.1, 0.9]) OVER (ORDER BY id) FROM t
+SELECT count(DISTINCT (id, i)), count((id, i)), count(DISTINCT (i, NULL)) FROM t
+SELECT count(DISTINCT (i, t)) FROM t
+SELECT t, count(DISTINCT (id, a)) FROM t GROUP BY t
+SELECT count(DISTINCT (id, i)) FILTER (id > 1) FROM t
+SELECT 'hello'[1], 'hello'[1:3], 'hello'[-2], 'hello'[-3:], 'hello'[:2], 'hello'[0], 'hello'[2:-2] FROM t
+SELECT id, t[1], t[i], t[-1], t[0], t[9], t[-9], list_extract(t, 2) FROM t
+SELECT id, t[1:2], t[i:], t[-2:-1], t[2:1], t[0:2], t[-9:2], t[:-2], t[-9:-9], t[1:9] FROM t
+SELECT id, t[i:id], t[NULL], t[1:NULL], t[NULL:], w[1][1], w[1][1:1], upper(t)[2:] FROM t
+SELECT t[1], count(*) FROM t GROUP BY t[1]
+SELECT id FROM t WHERE id::VARCHAR = id
+SELECT id, '1' = id, id = '1', t = 'c', upper('1') = id, concat(id, id) = 11 FROM t
+SELECT id, 1 = concat(id), 2 <> concat(id), (i::DOUBLE)::VARCHAR = i::DOUBLE, i = i::TEXT FROM t
+SELECT id, concat(id) IN (1, 2), id IN (i::TEXT, '3'), id IN (1, '2'), i::TEXT IN (id, 2) FROM t
+SELECT id, id IS DISTINCT FROM i::TEXT, CASE concat(id) WHEN 1 THEN 'a' WHEN i THEN 'b' END FROM t
+SELECT id, (i > 0) = (i > 0)::VARCHAR, DATE '2020-01-01' = concat('2020-01-0', id) FROM t
+SELECT x.id, y.i FROM t x JOIN t y ON x.id = y.i::TEXT
+SELECT id, concat(id) = 1.0, concat(id) = 1.5::DOUBLE FROM t
+SELECT id, t FROM t UNION SELECT t, i FROM t
+SELECT id, i > 0 FROM t UNION ALL SELECT 1, t FROM t
+SELECT id / 2 FROM t UNION SELECT t FROM t
+SELECT id::TEXT FROM t INTERSECT SELECT id FROM t
+SELECT t FROM t EXCEPT ALL SELECT 1.50
+SELECT DATE '2020-01-01' + id::INT FROM t UNION SELECT t FROM t
+SELECT id, (SELECT list(x ORDER BY x) FROM (SELECT z.i AS x UNION ALL SELECT z.t)) FROM t AS z
+SELECT t FROM t UNION SELECT 1 UNION SELECT 2.5
 SELECT id, ARRAY(SELECT q.id FROM t q WHERE q.id < t.id ORDER BY q.id) FROM t
 SELECT ARRAY(SELECT id FROM t ORDER BY id DESC) AS l
 SELECT id, ARRAY(SELECT i + 1 FROM t o WHERE id <= t.id ORDER BY o.i DESC NULLS LAST, 1) FROM t

@@ -32,7 +32,7 @@ WRONG = [
     ("SELECT 'abc", 1, 1, "cannot be read"),
     ("", 1, 1, "no statement"),
     ("SELECT a FROM t WHERE c + 1 = 2", 1, 23, "add(string, int64)"),
-    ("SELECT a FROM t WHERE c = a", 1, 23, "no common type"),
+    ("SELECT a FROM t WHERE c < a", 1, 23, "no common type"),
     ("SELECT a FROM t WHERE a", 1, 23, "needs a condition"),
     ("SELECT a FROM t WHERE d = '2024-13-01'", 1, 23, "2024-13-01"),
     ("SELECT DATE 'never' AS d", 1, 13, "is not a valid date32"),
@@ -127,7 +127,6 @@ UNSUPPORTED = [
     ("SELECT count(DISTINCT *) AS n FROM t", "count", "DISTINCT of several columns"),
     ("SELECT skewness(DISTINCT a) AS n FROM t", "skewness", "DISTINCT in skewness()"),
     ("SELECT max(a, 2) AS n FROM t", "2)", "COUNT in max()"),
-    ("SELECT quantile_cont(a, [0.1, 0.2]) AS n FROM t", "0.1", "several fractions"),
     (
         "SELECT string_agg(c, c) AS n FROM t",
         "c)",
