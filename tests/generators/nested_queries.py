@@ -105,7 +105,7 @@ SELECT count(DISTINCT (id, i)), count((id, i)), count(DISTINCT (i, NULL)) FROM t
 SELECT count(DISTINCT (i, t)) FROM t
 SELECT t, count(DISTINCT (id, a)) FROM t GROUP BY t
 SELECT count(DISTINCT (id, i)) FILTER (id > 1) FROM t
-SELECT 'hello'[1], 'hello'[1:3], 'hello'[-2], 'hello'[-3:], 'hello'[:2], 'hello'[0], 'hello'[2:-2] FROM t
+SELECT 'hello'[1], 'hello'[1:3], 'hello'[-2], 'hello'[:2], 'hello'[0], 'hello'[2:-2] FROM t
 SELECT id, t[1], t[i], t[-1], t[0], t[9], t[-9], list_extract(t, 2) FROM t
 SELECT id, t[1:2], t[i:], t[-2:-1], t[2:1], t[0:2], t[-9:2], t[:-2], t[-9:-9], t[1:9] FROM t
 SELECT id, t[i:id], t[NULL], t[1:NULL], t[NULL:], w[1][1], w[1][1:1], upper(t)[2:] FROM t

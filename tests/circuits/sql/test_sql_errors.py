@@ -166,7 +166,7 @@ UNSUPPORTED = [
     ("SELECT a FROM t WINDOW w AS (ORDER BY a)", "w AS", "no function uses"),
     ("SELECT f // a AS n FROM t", "f //", "trunc(a / b)"),
     ("SELECT md6(c) AS n FROM t", "md6", "did you mean mod or md5"),
-    ("SELECT c[1] AS n FROM t", "c[", "a subscript"),
+    ("SELECT a[1] AS n FROM t", "a[", "a subscript"),
     ("SELECT [1, 2][1:2:2] AS n", "2] AS", "STEP in SLICE"),
     ("SELECT count(unnest([a])) AS n FROM t", "unnest", "unnest() or explode() in an aggregate"),
     ("SELECT c GLOB 'a' AS n FROM t", "c GLOB", "operator GLOB"),
