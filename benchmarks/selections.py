@@ -188,6 +188,7 @@ SECTIONS: Mapping[str, str] = {
     "formulas": "The six delta formulas",
     "circuits": "SQL views",
     "recursion": "A recursive view",
+    "nexmark": "Nexmark: streaming queries",
     "bounded_state": "State of a long stream",
     "sink": "The durable sink",
     "scale": "Scale: HyperCube on Spark executors",

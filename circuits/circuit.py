@@ -776,7 +776,9 @@ columns 'nmae'; the relation needs name, age and may have weight
         for name, table in tables_of(tables, schemas).items():
             row_count += table.num_rows
             if name not in checked:
-                given[name] = self.inputs[name].to_zset(table, codecs)
+                given[name] = self.inputs[name].encode_table(
+                    table, codecs, read=self.graph.read_columns(name)
+                )
                 continue
             given[name], watermark = checked[name].read(table)
             if watermark is not None:
@@ -879,6 +881,8 @@ class CircuitStep(Staged):
     @cached_property
     def digests(self) -> dict[str, int]:
         """A checksum of the rows of each input, independent of their order and chunks.
+
+        Columns that no view reads are left out.
 
         The checksum covers codes, so it can be compared with that of committed rows (a replay) of
         the same circuit, not of another circuit.

@@ -30,7 +30,7 @@ from circuits.errors import SchemaError
 from circuits.inputs.tables import INDEX, ArrowArray, ArrowStream, Rows, table_of
 from circuits.phases import DECODE
 from circuits.plan.nodes import Field
-from circuits.types.codecs.codec import Codecs
+from circuits.types.codecs.codec import NULL, Codecs
 from circuits.types.ddl import field_of, schema_of_ddl
 from circuits.types.safe_cast import lossless
 from dbsp_wcoj import ZSet
@@ -42,6 +42,7 @@ from dbsp_wcoj.zset import consolidated_rows
 __all__ = ["WEIGHT", "Schema", "SchemaLike", "arrow_schema", "arrow_schemas", "schemas_of"]
 
 WEIGHT: Final = "weight"
+_NO_CODES: Final = np.empty(0, np.int64)
 
 
 class ArrowSchema(Protocol):
@@ -133,7 +134,7 @@ columns: name; the relation needs name, age and may have weight
         return pa.schema([*fields, (WEIGHT, pa.int64())])
 
     def to_zset(self, table: Rows, codecs: Codecs) -> ZSet:
-        """Encode a table of rows, with or without weights.
+        """Encode rows, with or without weights.
 
         Args:
             table: Rows of any kind that `circuits.inputs.tables` supports.
@@ -147,8 +148,23 @@ columns: name; the relation needs name, age and may have weight
         Complexity:
             O(bytes), plus the time to sort the codes.
         """
-        table = table_of(self.relation, table, self.arrow)
-        codes, weights = self.to_codes(table, codecs)
+        return self.encode_table(table_of(self.relation, table, self.arrow), codecs)
+
+    def encode_table(
+        self, table: pa.Table, codecs: Codecs, *, read: Collection[int] | None = None
+    ) -> ZSet:
+        """Encode a table that `circuits.inputs.tables.table_of` has validated.
+
+        Args:
+            table: The rows.
+            codecs: The codecs, which assign the codes.
+            read: The columns that are read. The values of other columns are checked, but encoded
+                as NULL, which saves the time to encode texts. By default, all columns are read.
+
+        Raises:
+            SchemaError, WeightError, WeightOverflowError: As `to_zset`.
+        """
+        codes, weights = self.to_codes(table, codecs, read=read)
         if not self.fields:
             if weights is None:
                 return ZSet.scalar(table.num_rows)
@@ -156,18 +172,19 @@ columns: name; the relation needs name, age and may have weight
         return ZSet.from_columns(codes, weights)
 
     def to_codes(
-        self, table: Rows, codecs: Codecs
+        self, table: pa.Table, codecs: Codecs, *, read: Collection[int] | None = None
     ) -> tuple[list[npt.NDArray[np.int64]], npt.NDArray[np.int64] | None]:
         """The codes of every column, in the order of the rows, and the weights if there are any.
+
+        The arguments are as for `encode_table`.
 
         Raises:
             SchemaError: As `to_zset`.
         """
-        table = table_of(self.relation, table, self.arrow)
         self.check_columns(table)
         arrays = [self._column(table, field) for field in self.fields]
         weights = self.weights(table)
-        return self._encode(arrays, codecs), weights
+        return self._encode(arrays, codecs, read), weights
 
     def check_columns(self, table: pa.Table, besides: Collection[str] = ()) -> None:
         """Reject surplus and repeated columns.
@@ -228,7 +245,9 @@ columns: name; the relation needs name, age and may have weight
             )
         return column
 
-    def _encode(self, arrays: list[pa.ChunkedArray], codecs: Codecs) -> list[npt.NDArray[np.int64]]:
+    def _encode(
+        self, arrays: list[pa.ChunkedArray], codecs: Codecs, read: Collection[int] | None
+    ) -> list[npt.NDArray[np.int64]]:
         """The codes of all columns.
 
         Columns without a dictionary are encoded first. They can fail, and then no value has been
@@ -238,14 +257,18 @@ columns: name; the relation needs name, age and may have weight
             (codecs.codec(field.type), array)
             for field, array in zip(self.fields, arrays, strict=True)
         ]
-        codes = [np.empty(0, np.int64)] * len(pairs)
+        codes = [_NO_CODES] * len(pairs)
         # Codes in the order of the values come from no dictionary.
         for place in sorted(range(len(pairs)), key=lambda place: not pairs[place][0].ordered):
             codec, array = pairs[place]
+            is_read = read is None or place in read
             try:
-                codes[place] = codec.encode(array)
+                # The encoding without a dictionary is also a check of the values.
+                codes[place] = codec.encode(array) if is_read or codec.ordered else _NO_CODES
             except SchemaError as error:
                 raise self._column_error(self.columns[place], error) from error
+            if not is_read:
+                codes[place] = np.full(len(array), NULL)
         return codes
 
     def weights(self, table: pa.Table) -> npt.NDArray[np.int64] | None:

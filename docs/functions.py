@@ -30,7 +30,7 @@ NESTED: Final = (
     "Lists in dialect spark",
     "Structs and maps",
     "JSON",
-    "JSON in dialect spark",
+    "JSON and CSV in dialect spark",
 )
 
 #: The sections of the first page, in their order.
@@ -208,6 +208,9 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "list_reduce": "list_reduce([1, 2, 3], lambda x, y: x + y, 0)",
     },
     "Lists in dialect spark": {
+        "split_limit": "split('a,b,c', ',', 2)",
+        "regexp_extract_all": "regexp_extract_all('1-2, 3-4', '([0-9])-([0-9])', 2)",
+        "sentences": "sentences('Hi there! Good morning.')",
         "list_get_strict": "array(5, 6)[0]",
         "list_get": "get(array(5, 6), 2)",
         "list_element_strict": "element_at(array(5, 6), -1)",
@@ -251,7 +254,13 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "from_json": """from_json('{"a": 1}', '{"a": "INT", "b": "VARCHAR"}')""",
         "to_json": "to_json({'x': 1, 'y': NULL})",
     },
-    "JSON in dialect spark": {
+    "JSON and CSV in dialect spark": {
+        "schema_of_json": "schema_of_json('[{\"col\":0}]')",
+        "from_csv": "from_csv('1, 0.8', 'a INT, b DOUBLE')",
+        "to_csv": "to_csv(named_struct('a', 1, 'b', 2))",
+        "schema_of_csv": "schema_of_csv('1,abc')",
+        "text_to_map": "str_to_map('a:1,b:2')",
+        "spark_text": "CAST(array(1, NULL) AS STRING)",
         "json_array_length": "json_array_length('{}')",
         "to_json_without_null": "to_json(named_struct('x', 1, 'y', CAST(NULL AS INT)))",
     },

@@ -168,7 +168,7 @@ class CheckedInput:
             inserted = ~upserts.deletion_mask(events.row_array)
             return events, event_time.watermark_after_all(self._times(events.row_array)[inserted])
         if event_time is None:
-            return self._schema.to_zset(table, self._codecs), None
+            return self._schema.encode_table(table, self._codecs), None
         codes, weights = self._schema.to_codes(table, self._codecs)
         times = codes[event_time.time_column]
         watermark = event_time.watermark_after_all(times if weights is None else times[weights > 0])

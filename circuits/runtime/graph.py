@@ -52,6 +52,7 @@ from circuits.runtime.operators.registry import (
 )
 from circuits.runtime.operators.window_close import WindowCloseOperator
 from circuits.runtime.publication import publish
+from circuits.runtime.read_columns import read_columns
 from circuits.runtime.state_bounds import BoundedStep, StateBounds
 from circuits.state.registry import StateRegistry
 from circuits.types.codecs.codec import Codecs
@@ -179,6 +180,8 @@ class Graph:
     _cached_registry: StateRegistry | None = None
     _registry_size: tuple[int, int] = (0, 0)
     _cached_witnesses: DeletionWitnesses | None = None
+    # By input, and the number of nodes and views for which they are valid.
+    _read_columns: dict[str, tuple[int, int, frozenset[int]]] = field(default_factory=dict)
 
     def add_input(self, name: str, fields: Fields) -> int:
         """Add an input relation and return its position."""
@@ -492,6 +495,15 @@ class Graph:
     def _relation_index(self, circuit: NestedCircuit, position: int) -> int:
         """Return which relation of a nested circuit a fixpoint node outputs."""
         return circuit.results.index(self.nodes[position].inputs[0])
+
+    def read_columns(self, name: str) -> frozenset[int]:
+        """Return the columns of an input that operators read."""
+        size = len(self.nodes), len(self.views)
+        cached = self._read_columns.get(name)
+        if cached is None or cached[:2] != size:
+            columns = read_columns(self.nodes, set(self.views.values()), self._inputs[name])
+            cached = self._read_columns[name] = (*size, columns)
+        return cached[2]
 
     @property
     def _witnesses(self) -> DeletionWitnesses:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -22,11 +22,11 @@ import pyarrow.compute as pc
 from circuits.plan.expressions import Call, Column, Expression, Literal
 from circuits.runtime.evaluation import evaluate
 from circuits.runtime.row_batch import RowBatch, keeps_codes
-from circuits.types.codecs.codec import NULL, Codec
+from circuits.types.codecs.codec import NULL, Codec, Codecs
 from dbsp_wcoj.values.interner import ABSENT
 from dbsp_wcoj.zset import Int64Array
 
-__all__ = ["Truth", "truth"]
+__all__ = ["Truth", "compares_codes", "truth"]
 
 Mask = npt.NDArray[np.bool_]
 Codes = Int64Array | np.int64
@@ -85,6 +85,24 @@ def truth(predicate: Expression, batch: RowBatch) -> Truth:
     return _evaluate_in_arrow(predicate, batch)
 
 
+def compares_codes(predicate: Expression, batch: RowBatch) -> bool:
+    """Return whether `truth` computes a predicate from codes alone, so that it cannot fail."""
+    if not isinstance(predicate, Call):
+        return False
+    arguments = predicate.arguments
+    match predicate.function:
+        case "and" | "or" | "not" | "is_true":
+            return all(compares_codes(argument, batch) for argument in arguments)
+        case "is_null":
+            return isinstance(arguments[0], Column)
+        case "same":
+            return _code_pair(arguments, batch, ordered=False) is not None
+        case function if function in OPERATORS:
+            ordered = function not in ("eq", "ne")
+            return _code_pair(arguments, batch, ordered=ordered) is not None
+    return False
+
+
 def _compare(compare: Callable[[Any, Any], Any], left: Codes, right: Codes, rows: int) -> Truth:
     present = (left != NULL) & (right != NULL)
     result = compare(left, right)
@@ -114,10 +132,18 @@ def _codes(side: Expression, codec: Codec, batch: RowBatch) -> Codes | None:
         return batch.codes(side.index)
     if not isinstance(side, Literal):
         return None
-    code = NULL if side.value is None else codec.code_of(side.value)
+    if side.value is None:
+        return np.int64(NULL)
+    code = _number_code(side) if codec.ordered else codec.code_of(side.value)
     if code is None and not codec.ordered:
         code = ABSENT  # no row has this value, so it differs from the value of every row
     return None if code is None else np.int64(code)
+
+
+@lru_cache(maxsize=4096)
+def _number_code(literal: Literal) -> int | None:
+    """Return the code of a literal whose type needs no dictionary."""
+    return Codecs().codec(literal.type).code_of(literal.value)
 
 
 def _without_casts(expression: Expression, batch: RowBatch) -> Expression:

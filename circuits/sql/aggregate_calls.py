@@ -37,6 +37,7 @@ from circuits.sql.literals import NULL, integer_literal
 from circuits.sql.ordering import SortKey, read_order
 from circuits.types import functions
 from circuits.types.codecs.codec import Codecs
+from circuits.types.functions.type_rules import is_number
 
 __all__ = ["AggregateTerm", "read_aggregate"]
 
@@ -255,6 +256,14 @@ class AggregateReader:
             )
         return value.value
 
+    def fractions(self, index: int) -> list[float] | float:
+        """Return an argument that is a constant from 0 to 1, or an array of such constants."""
+        node = self._nodes[index]
+        if not isinstance(node, exp.Array) or not self.is_spark:
+            return self.fraction(index)
+        self.source.allow_arguments(node, "expressions", "bracket_notation")
+        return [self._fraction(part, self.clause.read(part)) for part in node.expressions]
+
     def fraction(self, index: int) -> float:
         """Return an argument that is a constant from 0 to 1."""
         node = self._nodes[index]
@@ -262,7 +271,11 @@ class AggregateReader:
             raise self.source.unsupported(
                 node, f"several fractions in {self.name}()", "call it once for each fraction"
             )
-        value = self.constant(index, "fraction")
+        self.constant(index, "fraction")
+        return self._fraction(node, self.value(index))
+
+    def _fraction(self, node: exp.Expr, read: Expression) -> float:
+        value = read.value if isinstance(read, Literal) else None
         if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
             raise self.source.error(node, f"the fraction of {self.name}() is a number from 0 to 1")
         if not 0 <= value <= 1:
@@ -274,6 +287,10 @@ class AggregateReader:
     def call(self, function: str, *arguments: Expression) -> Expression:
         """Return a call of a scalar function."""
         return self.clause.call(self.function, function, *arguments)
+
+    def cast(self, value: Expression, type_: pa.DataType) -> Expression:
+        """Return a value in another type."""
+        return self.clause.call(self.function, "cast", value, type=type_)
 
     def number(self, value: Expression) -> Expression:
         """Return a number as a float."""
@@ -364,6 +381,36 @@ def _simple(function: str) -> Read:
     return read
 
 
+def _sum(reader: AggregateReader) -> Expression:
+    """Return the sum; in Spark, the sum of decimals has ten digits more than they have."""
+    value = reader.where(_as_number(reader, reader.value(0)))
+    total = reader.term("sum", value, distinct=reader.distinct)
+    if not reader.is_spark or not pa.types.is_decimal(value.type):
+        return total
+    digits = min(38, value.type.precision + 10)
+    return reader.cast(total, pa.decimal128(digits, value.type.scale))
+
+
+def _average(reader: AggregateReader) -> Expression:
+    """Return the mean; in Spark, the mean of decimals is a decimal with four digits more."""
+    value = reader.where(_as_number(reader, reader.value(0)))
+    if not reader.is_spark or not pa.types.is_decimal(value.type):
+        return reader.term("avg", value, distinct=reader.distinct)
+    total = reader.term("sum", value, distinct=reader.distinct)
+    count = reader.term("count", value, distinct=reader.distinct)
+    divisor = reader.call("case", reader.call("gt", count, integer_literal(0)), count, NULL)
+    precision, scale = value.type.precision, value.type.scale
+    target = pa.decimal128(min(38, precision + 4), min(38, scale + 4))
+    return reader.cast(reader.call("divide_ansi", total, divisor), target)
+
+
+def _as_number(reader: AggregateReader, value: Expression) -> Expression:
+    """Return a text as a double in Spark, another value as it is."""
+    if reader.is_spark and pa.types.is_string(value.type):
+        return reader.cast(value, _FLOAT)
+    return value
+
+
 def _read_count(reader: AggregateReader) -> Expression:
     if reader.count == 0 or reader.is_star(0):
         if reader.distinct:
@@ -388,10 +435,9 @@ def _read_count_if(reader: AggregateReader) -> Expression:
     count = reader.term("count", reader.where(counted), distinct=reader.distinct)
     if reader.is_spark:
         return count
-    # In DuckDB the count over no rows is NULL.
-    counted_row = reader.where(integer_literal(1))
-    rows = reader.term("count", *(() if counted_row == integer_literal(1) else (counted_row,)))
-    return reader.call("case", reader.call("gt", rows, integer_literal(0)), count, NULL)
+    # In DuckDB the count is NULL if the condition is NULL in all rows, as a sum would be.
+    known = reader.term("count", reader.where(condition))
+    return reader.call("case", reader.call("gt", known, integer_literal(0)), count, NULL)
 
 
 def _condition(reader: AggregateReader) -> Expression:
@@ -675,13 +721,14 @@ def _mode(reader: AggregateReader) -> Expression:
 def _quantile(kind: str) -> Read:
     def read(reader: AggregateReader) -> Expression:
         descending = False
+        fraction: list[float] | float
         if reader.within_group:
             if len(reader.order) != 1 or reader.count != 1:
                 raise reader.source.error(
                     reader.function, f"{reader.name}(fraction) WITHIN GROUP (ORDER BY one value)"
                 )
             value, descending = reader.order[0].expression, reader.order[0].descending
-            fraction = reader.fraction(0)
+            fraction = reader.fractions(0)
         else:
             value = reader.value(0)
             if reader.count == 1:
@@ -691,18 +738,30 @@ def _quantile(kind: str) -> Read:
                     )
                 fraction = 0.5
             else:
-                fraction = reader.fraction(1)
+                fraction = reader.fractions(1)
             if reader.count == 3:
                 reader.constant(2, "accuracy")
         continuous = kind in ("cont", "median") or (kind == "default" and reader.is_spark)
         function = "quantile_disc"
         if continuous:
             function, value = _interpolated(reader, value)
+        elif reader.is_spark and kind == "disc" and reader.within_group:
+            value = reader.number(value) if is_number(value.type) else value
         masked = reader.where(value)
         order = (SortKey(masked, descending, False),)
-        return reader.term(
-            function, masked, distinct=reader.distinct, order=order, options=(fraction,)
-        )
+
+        def term(option: float) -> Expression:
+            return reader.term(
+                function, masked, distinct=reader.distinct, order=order, options=(option,)
+            )
+
+        if not isinstance(fraction, list):
+            return term(fraction)
+        values = [term(option) for option in fraction]
+        if not values:
+            raise reader.source.error(reader.function, f"{reader.name}() needs a fraction")
+        missing = reader.call("is_null", values[0])
+        return reader.call("case", missing, NULL, reader.call("make_list", *values))
 
     return read
 
@@ -808,7 +867,7 @@ DEFINITIONS: Final[Mapping[str, _Definition]] = MappingProxyType(
         "approx_count_distinct": _Definition(_read_approx_distinct, (1, 2)),
         "approx_quantile": _Definition(_quantile("disc"), (2, 3)),
         "array_agg": _Definition(_list, ordered=True),
-        "avg": _Definition(_simple("avg")),
+        "avg": _Definition(_average),
         "bit_and": _Definition(_simple("bit_and")),
         "bit_or": _Definition(_simple("bit_or")),
         "bit_xor": _Definition(_simple("bit_xor")),
@@ -850,7 +909,7 @@ DEFINITIONS: Final[Mapping[str, _Definition]] = MappingProxyType(
         "stddev_pop": _Definition(lambda r: r.call("sqrt", _variance(r, 0))),
         "stddev_samp": _Definition(lambda r: r.call("sqrt", _variance(r, 1))),
         "string_agg": _Definition(_string_agg, (1, 2), ordered=True),
-        "sum": _Definition(_simple("sum")),
+        "sum": _Definition(_sum),
         "var_pop": _Definition(lambda reader: _variance(reader, 0)),
         "var_samp": _Definition(lambda reader: _variance(reader, 1)),
     }

@@ -7,6 +7,7 @@ a fraction or an exponent is not an integer, and a float is formatted differentl
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from typing import Final
 
 import pyarrow as pa
@@ -16,7 +17,10 @@ from circuits.errors import EvaluationError
 from circuits.plan.expressions import Call, Expression, Literal
 from circuits.runtime.evaluation import evaluate
 from circuits.sql.clause import Clause, Reader
+from circuits.sql.literals import integer_literal, string_literal
 from circuits.sql.types import arrow_type
+from circuits.types.arrow_types import is_nested
+from circuits.types.functions.type_rules import is_number, is_text
 
 __all__ = ["READERS", "spark_text"]
 
@@ -62,7 +66,41 @@ def _apply_spark_rules(
         return clause.call(node, "trunc", value)
     if pa.types.is_string(target):
         return spark_text(clause, node, value)
+    if pa.types.is_timestamp(value.type) and is_number(target):
+        return _seconds_of(clause, node, value, target)
+    if pa.types.is_timestamp(target) and target.tz is not None and is_number(value.type):
+        return _moment_of(clause, node, value)
+    if is_text(value.type) and (pa.types.is_date(target) or pa.types.is_timestamp(target)):
+        return _complete_date(clause, node, value)
     return value
+
+
+def _seconds_of(
+    clause: Clause, node: exp.Expr, moment: Expression, target: pa.DataType
+) -> Expression:
+    """Return the seconds since 1970, whole ones for an integer."""
+    if pa.types.is_integer(target):
+        return clause.call(node, "epoch_second", moment)
+    micros = clause.call(node, "epoch_microsecond", moment)
+    if pa.types.is_floating(target):
+        return clause.call(node, "divide", micros, integer_literal(1_000_000))
+    return clause.call(node, "divide_ansi", micros, Literal(Decimal(1_000_000), pa.decimal128(7)))
+
+
+def _moment_of(clause: Clause, node: exp.Expr, seconds: Expression) -> Expression:
+    """Return the moment of a number of seconds since 1970."""
+    micros = clause.call(node, "multiply", seconds, integer_literal(1_000_000))
+    if not pa.types.is_integer(micros.type):
+        micros = clause.call(node, "cast", clause.call(node, "trunc", micros), type=pa.int64())
+    return clause.call(node, "timestamp_of_micros", micros)
+
+
+def _complete_date(clause: Clause, node: exp.Expr, text: Expression) -> Expression:
+    """Return a text whose date has all parts: ``2024`` is 2024-01-01, ``2024-5`` 2024-05-01."""
+    for pattern, completed in _PARTIAL_DATES:
+        arguments = (string_literal(pattern), string_literal(completed))
+        text = clause.call(node, "regexp_replace_all", text, *arguments)
+    return text
 
 
 def _is_invalid_spark_integer(value: Expression, target: pa.DataType) -> bool:
@@ -79,9 +117,15 @@ def spark_text(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
         return value
     if pa.types.is_floating(value.type):
         return clause.call(node, "java_float", value)
+    if is_nested(value.type):
+        return clause.call(node, "spark_text", value)
     if pa.types.is_timestamp(value.type) and value.type.tz is not None:
         return clause.call(node, "cast", value, type=pa.timestamp("us"))
     return value
 
 
+_PARTIAL_DATES: Final = (
+    (r"^\s*(\d{4})\s*$", "$1-01-01"),
+    (r"^\s*(\d{4}-\d{1,2})\s*$", "$1-01"),
+)
 READERS: Final[dict[type[exp.Expr], Reader]] = {exp.Cast: _read_cast, exp.TryCast: _read_cast}

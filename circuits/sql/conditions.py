@@ -9,6 +9,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from circuits.sql import disjunctions, subqueries
+from circuits.sql.column_patterns import expand_condition
 from circuits.sql.current_time import add_temporal_filter, reads_now
 from circuits.sql.select_builder import SelectBuilder, conjuncts_of
 
@@ -29,7 +30,12 @@ def restrict(
         clause_name: The name of the clause, for errors.
         applied: The ``id`` of conditions in it that FROM has applied already.
     """
-    parts = [part for part in conjuncts_of(condition) if id(part) not in applied]
+    parts = [
+        expanded
+        for part in conjuncts_of(condition)
+        if id(part) not in applied
+        for expanded in expand_condition(builder.scope, part)
+    ]
     # Filters first, they are cheaper than semijoins; comparisons with the current time last, so
     # that the conditions of joins are next to the joins.
     parts.sort(key=lambda part: (_is_temporal(part, clause_name), has_query(part)))
@@ -50,4 +56,4 @@ def _is_temporal(part: exp.Expr, clause_name: str) -> bool:
 
 def has_query(node: exp.Expr) -> bool:
     """Return whether an expression has a subquery."""
-    return any(isinstance(part, exp.Query) for part in node.walk())
+    return any(isinstance(part, exp.Query | exp.Values) for part in node.walk())

@@ -34,12 +34,12 @@ def _read_parentheses(clause: Clause, node: exp.Paren) -> Expression:
 def _read_product(clause: Clause, node: exp.Mul) -> Expression:
     """Read ``*`` of numbers, or of an integer and an interval without months."""
     left, right = clause.read_arguments(node, "this", "expression")
+    if clause.source.is_spark:
+        return read_arithmetic(clause, node, "multiply", left, right)
     for interval, count in ((left, right), (right, left)):
         if isinstance(interval, Literal) and pa.types.is_duration(interval.type):
             micros = integer_literal(interval.value // timedelta(microseconds=1))
             return clause.call(node, "duration_of_micros", count, micros)
-    if clause.source.is_spark:
-        return read_arithmetic(clause, node, "multiply", left, right)
     return clause.call(node, "multiply", left, right)
 
 
@@ -53,6 +53,8 @@ def _read_division(clause: Clause, node: exp.Div) -> Expression:
         )
     clause.source.allow_arguments(node, "this", "expression", "safe")
     sides = clause.read(node.left), clause.read(node.right)
+    if clause.source.is_spark and pa.types.is_duration(sides[0].type):
+        return clause.call(node, "divide_interval", *sides)
     if clause.source.is_spark:
         return clause.call(node, "divide_ansi", *promote_texts(clause, node, *sides))
     return clause.call(node, "divide", *sides)

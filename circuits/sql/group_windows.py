@@ -144,7 +144,8 @@ def _replace_calls(
             if isinstance(parent, exp.Dot) and parent.expression.name.lower() in ("start", "end"):
                 bound, place = parent.expression.name.lower(), parent
             elif node.find_ancestor(exp.Group, exp.Select) is select:
-                _refuse_struct(builder, node)
+                _replace_by_struct(node, kind, arguments)
+                continue
             _replace(place, kind, bound, arguments)
         elif isinstance(node, exp.Anonymous) and node.name.lower() in _BOUNDS:
             own_kind, bound = _BOUNDS[node.name.lower()]
@@ -163,14 +164,25 @@ def _replace_calls(
             and kind in ("window", "session_window")
             and builder.find_own_value(node) is None
         ):
-            _refuse_struct(builder, node)
+            _replace_by_struct(node, kind, arguments)
 
 
-def _refuse_struct(builder: SelectBuilder, node: exp.Expr) -> None:
-    kind = node.name.lower()
-    raise builder.source.unsupported(
-        node, f"{kind} as a value", f"select its parts: {kind}.start and {kind}.end"
-    )
+def _replace_by_struct(node: exp.Expr, kind: str, arguments: dict[str, exp.Expr]) -> None:
+    """Replace the window as a value by the struct of its start and its end."""
+    struct = exp.Struct()
+    for bound in ("start", "end"):
+        part = exp.PropertyEQ(this=exp.to_identifier(bound), expression=exp.null())
+        struct.append("expressions", part)
+    value: exp.Expr = struct
+    if isinstance(node.parent, exp.Select) and node.arg_key == "expressions":
+        value = exp.Alias(this=struct, alias=exp.to_identifier(kind))
+    for named in node.walk():
+        if "start" in named.meta:
+            struct.meta.update(named.meta)
+            break
+    node.replace(value)
+    for part, bound in zip(struct.expressions, ("start", "end"), strict=True):
+        _replace(part.expression, kind, bound, arguments)
 
 
 def _replace(node: exp.Expr, kind: str, bound: str, arguments: dict[str, exp.Expr]) -> None:

@@ -20,7 +20,7 @@ from sqlglot import exp
 
 from circuits.sql.source import SqlSource
 
-__all__ = ["GroupingSets", "read_grouping_sets"]
+__all__ = ["GroupingSets", "group_keys", "read_grouping_sets"]
 
 GroupingSets = list[frozenset[int]]
 # Reads one key and returns its number.
@@ -62,6 +62,19 @@ def read_grouping_sets(
     if isinstance(suffix, exp.Cube):
         return _cube(source, suffix, plain)
     return [keys for node in suffix.expressions for keys in reader.sets_of(node)]
+
+
+def group_keys(group: exp.Group) -> list[exp.Expr]:
+    """Return the keys of a GROUP BY, also those in grouping sets."""
+    keys: list[exp.Expr] = []
+    pending = list(group.iter_expressions())
+    while pending:
+        node = pending.pop()
+        if isinstance(node, exp.Rollup | exp.Cube | exp.GroupingSets | exp.Tuple):
+            pending += node.expressions
+        else:
+            keys.append(node)
+    return keys
 
 
 class _Reader:

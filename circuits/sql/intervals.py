@@ -159,6 +159,9 @@ def read_interval(clause: Clause, node: exp.Interval) -> Interval:
     if isinstance(unit, exp.IntervalSpan):
         return _read_span(clause, node, unit)
     sign = ""
+    while isinstance(number, exp.Paren):
+        source.allow_arguments(number, "this")
+        number = number.this
     if isinstance(number, exp.Neg):
         source.allow_arguments(number, "this")
         number, sign = number.this, "-"

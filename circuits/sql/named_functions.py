@@ -221,7 +221,7 @@ def _nvl2(
 
 
 def _zero_if_null(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
-    return clause.call(node, "coalesce", value, integer_literal(0))
+    return clause.call(node, "coalesce", value, Literal(0, pa.int32()))
 
 
 def _null_if_zero(clause: Clause, node: exp.Expr, value: Expression) -> Expression:

@@ -46,7 +46,10 @@ def _read_list(clause: Clause, node: exp.Array) -> Expression:
     parts = node.expressions
     if len(parts) == 1 and isinstance(parts[0], exp.Comprehension):
         return _read_comprehension(clause, parts[0])
-    if any(isinstance(part, exp.Query) for part in parts):
+    # ARRAY(SELECT ...) is a list of rows; [(SELECT ...), x] and Spark's array() have values.
+    has_values = clause.source.is_spark or node.args.get("value_constructor") is not None
+    rows = exp.SetOperation | exp.Select if has_values else exp.Query
+    if any(isinstance(part, rows) for part in parts):
         raise clause.source.unsupported(
             node, "a list of the rows of a subquery", "use array_agg in a subquery", word="array"
         )
@@ -269,7 +272,10 @@ def _read_series(clause: Clause, node: exp.GenerateSeries) -> Expression:
     given = (node.args.get(name) for name in ("start", "end", "step"))
     parts = [clause.read(part) for part in given if part is not None]
     if clause.source.is_spark:
-        return clause.call(node, "sequence", *parts)
+        values = clause.call(node, "sequence", *parts)
+        if all(pa.types.is_integer(part.type) and part.type.bit_width < 64 for part in parts):
+            return clause.call(node, "cast", values, type=pa.list_(pa.int32()))
+        return values
     exclusive = node.args.get("is_end_exclusive")
     return clause.call(node, "series_before" if exclusive else "series", *parts)
 

@@ -77,6 +77,8 @@ def _read_raw(clause: Clause, node: exp.RawString) -> Expression:
 
 def _read_overlay(clause: Clause, node: exp.Overlay) -> Expression:
     parts = list(clause.read_arguments(node, "this", "expression", "from_", "for_"))
+    if arrow.is_binary(parts[0].type) and clause.source.is_spark:
+        return clause.call(node, "bytes_overlay", *parts)
     if any(arrow.is_binary(part.type) for part in parts):
         raise clause.source.unsupported(node, "OVERLAY of bytes", "decode them to text")
     if clause.source.is_spark:

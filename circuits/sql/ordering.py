@@ -123,10 +123,29 @@ def _read_count(source: SqlSource, node: exp.Expr | None, name: str) -> int | No
     is_all = isinstance(number, exp.Var) and number.name.upper() == "ALL"
     if name == "LIMIT" and (is_all or isinstance(number, exp.Null)):
         return None
-    if not isinstance(number, exp.Literal) or number.is_string or not number.this.isdecimal():
+    count = _read_constant(source, number)
+    if count is None or count < 0:
         raise source.unsupported(
             number, f"{name} {number.sql()}", "write a whole number", word=name
         )
-    if int(number.this) >= 2**63:
-        raise source.error(number, f"{name} {number.this} does not fit 64 bits")
-    return int(number.this)
+    if count >= 2**63:
+        raise source.error(number, f"{name} {count} does not fit 64 bits")
+    return count
+
+
+def _read_constant(source: SqlSource, node: exp.Expr) -> int | None:
+    """Return the value of whole numbers with +, - and *; None for anything else."""
+    match node:
+        case exp.Literal():
+            return int(node.this) if not node.is_string and node.this.isdecimal() else None
+        case exp.Paren():
+            source.allow_arguments(node, "this")
+            return _read_constant(source, node.this)
+        case exp.Add() | exp.Sub() | exp.Mul():
+            source.allow_arguments(node, "this", "expression")
+            left, right = (_read_constant(source, side) for side in (node.this, node.expression))
+            if left is None or right is None:
+                return None
+            operators = {exp.Add: int.__add__, exp.Sub: int.__sub__, exp.Mul: int.__mul__}
+            return operators[type(node)](left, right)
+    return None

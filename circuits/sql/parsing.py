@@ -28,6 +28,7 @@ from sqlglot import Dialect, exp
 from sqlglot.parser import Parser
 from sqlglot.tokenizer_core import Token, TokenType
 
+from circuits.sql.spark.syntax import OPERATORS, join_tokens, rewrite
 from circuits.sql.window_parsing import parse_window_table, with_window_names
 
 __all__ = [
@@ -64,8 +65,10 @@ def parse_statements(tokens: list[Token], text: str, dialect_name: str) -> list[
     dialect = Dialect.get_or_raise(dialect_name)
     dialect.INDEX_OFFSET = 0  # keep subscripts as written; sqlglot would renumber those of maps
     parser = _parser_class(type(dialect))(dialect=dialect)
+    spark = is_spark(dialect_name)
+    tokens = join_tokens(tokens) if spark else tokens
     trees: list[exp.Expr | None] = parser.parse(_with_emit(with_window_names(tokens)), text)
-    return trees
+    return [rewrite(tree) if spark and tree is not None else tree for tree in trees]
 
 
 @cache
@@ -73,7 +76,8 @@ def _parser_class(dialect: type[Dialect]) -> Any:
     """Return the parser class of a dialect with the extensions of this module."""
     base: Any = dialect.parser_class
     literals = {**dict.fromkeys(exp.DType, _parse_typed_literal), **base.TYPE_LITERAL_PARSERS}
-    names = {name.upper() for name in NAMED_FUNCTIONS[is_spark(dialect.__name__.lower())]}
+    spark = is_spark(dialect.__name__.lower())
+    names = {name.upper() for name in NAMED_FUNCTIONS[spark]}
     constraints = {
         **base.CONSTRAINT_PARSERS,
         "LATENESS": _parse_lateness,
@@ -85,6 +89,7 @@ def _parser_class(dialect: type[Dialect]) -> Any:
         "TYPE_LITERAL_PARSERS": literals,
         "CONSTRAINT_PARSERS": constraints,
         "SCHEMA_UNNAMED_CONSTRAINTS": unnamed,
+        "JSON_OPERATORS": {**base.JSON_OPERATORS, **(OPERATORS if spark else {})},
         "FUNCTIONS": {**base.FUNCTIONS, **{name: _call_reader(name) for name in names}},
         "FUNCTION_PARSERS": {
             name: reader for name, reader in base.FUNCTION_PARSERS.items() if name not in names

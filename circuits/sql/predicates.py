@@ -145,16 +145,18 @@ def _read_like_any(
 
 
 def _read_escape(clause: Clause, node: exp.Escape) -> Expression:
-    """Read ``x [NOT] LIKE p ESCAPE c``; sqlglot puts NOT inside of the ESCAPE."""
+    """Read ``x [NOT] LIKE p ESCAPE c``; sqlglot puts NOT inside of the ESCAPE, or of the LIKE."""
     clause.source.allow_arguments(node, "this", "expression")
     functions = {exp.Like: "like", exp.ILike: "ilike"}
     like, is_negated = node.this, isinstance(node.this, exp.Not)
     if is_negated:
         clause.source.allow_arguments(like, "this")
         like = like.this
-    if type(like) not in functions or like.args.get("negate"):
+    is_negated = is_negated or bool(like.args.get("negate"))
+    if type(like) not in functions:
         raise clause.source.unsupported(node, f"ESCAPE after {like.key.upper()}")
-    value, pattern = clause.read_arguments(like, "this", "expression")
+    clause.source.allow_arguments(like, "this", "expression", "negate")
+    value, pattern = clause.read(like.this), clause.read(like.expression)
     escape = clause.read(node.expression)
     matches = clause.call(node, functions[type(like)], value, pattern, escape)
     return clause.call(node, "not", matches) if is_negated else matches

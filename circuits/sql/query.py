@@ -107,7 +107,7 @@ def _plan_pivot(environment: Environment, node: exp.Pivot, ranks: RankRanges) ->
 
 
 def _plan_values(environment: Environment, node: exp.Values, ranks: RankRanges) -> DerivedTable:
-    environment.source.allow_arguments(node, "expressions", "alias", "joins")
+    environment.source.allow_arguments(node, "expressions", "alias", "joins", "pivots")
     return read_values(environment, node)
 
 

@@ -16,6 +16,7 @@ from circuits.plan.expressions import Expression, Literal
 from circuits.sql.casts import spark_text
 from circuits.sql.clause import Clause, Reader
 from circuits.sql.literals import NULL, integer_literal, string_literal
+from circuits.sql.named_functions import coerce
 from circuits.types.arrow_types import is_nested
 
 __all__ = ["READERS", "READERS_BY_NAME"]
@@ -110,6 +111,10 @@ def _read_trim(clause: Clause, node: exp.Trim) -> Expression:
 def _read_substring(clause: Clause, node: exp.Substring) -> Expression:
     """Read SUBSTRING; in Spark, positions 0 and 1 are both the first character."""
     value, start, *length = clause.read_arguments(node, "this", "start", "length")
+    if clause.source.is_spark and pa.types.is_binary(value.type):
+        return clause.call(node, "bytes_slice", value, start, *length)
+    if clause.source.is_spark:
+        value, start, *length = coerce(clause, node, [value, start, *length], "tii")
     if clause.source.is_spark and isinstance(start, Literal):
         if start.value == 0:
             start = integer_literal(1)

@@ -25,6 +25,7 @@ from circuits.plan.expressions import Column, Expression, Literal, columns_of, c
 from circuits.plan.nodes import Distinct, Field, Filter, Map, PlanNode, TopK, Values, columns
 from circuits.plan.window import Window, WindowCall
 from circuits.sql.clause import HOW_TO_USE_A_WINDOW, Clause, is_aggregate
+from circuits.sql.column_patterns import expand_items
 from circuits.sql.conditions import has_query, restrict
 from circuits.sql.environment import (
     NO_RANKS,
@@ -35,7 +36,7 @@ from circuits.sql.environment import (
 )
 from circuits.sql.group_windows import add_group_window
 from circuits.sql.grouping import ONE_ROW, Grouping, has_aggregate, is_grouped
-from circuits.sql.grouping_sets import read_grouping_sets
+from circuits.sql.grouping_sets import group_keys, read_grouping_sets
 from circuits.sql.literals import integer_literal
 from circuits.sql.ordering import (
     Limit,
@@ -235,6 +236,7 @@ class _SelectReader:
         self.builder.aliases = aliases_before
         clause = self._clause("SELECT")
         scope = self.builder.scope
+        self.node.set("expressions", expand_items(scope, self.node.expressions))
         if self.grouping is None:
             zip_generators(self.builder, self.node)
         for node in self.node.expressions:
@@ -324,7 +326,7 @@ class _SelectReader:
             key == node
             or (_is_number(key) and self.node.expressions[int(key.this) - 1].unalias() == node)
             or (isinstance(key, exp.Column) and key.name.casefold() == name.casefold())
-            for key in group.expressions
+            for key in group_keys(group)
             if not _is_number(key) or int(key.this) <= len(self.node.expressions)
         )
 

@@ -222,8 +222,11 @@ class SelectBuilder:
         """
         if node.table:
             names = [part for part in node.parts if isinstance(part, exp.Identifier)]
-            scopes = self.scope.enclosing_scopes()
+            scopes = [*self.scope.enclosing_scopes()]
             has_table = any(scope.has_table(names[0].name) for scope in scopes)
+            is_schema = len(names) > 2 and not has_table
+            if is_schema and self.source.is_default_schema(names[0].name):
+                return self._read_in_schema(clause, node, names[1:])
             if len(names) > 2 or not has_table:
                 return self._read_field(clause, node, names, 2 if has_table else 1)
         value = self.find_own_value(node)
@@ -244,6 +247,16 @@ class SelectBuilder:
             return clause.read(aliased)
         finally:
             self._aliases_in_progress.remove(id(aliased))
+
+    def _read_in_schema(
+        self, clause: Clause, node: exp.Column, names: list[exp.Identifier]
+    ) -> Expression:
+        """Return the value of ``main.t.c``, by the names after the schema."""
+        self.source.allow_arguments(node, "this", "table", "db", "catalog")
+        parts = dict(zip(("this", "table", "db"), reversed(names), strict=False))
+        column = exp.Column(**{key: name.copy() for key, name in parts.items()})
+        column.meta.update(node.meta)
+        return self.read_column(clause, column)
 
     def _read_field(
         self, clause: Clause, node: exp.Column, names: list[exp.Identifier], width: int

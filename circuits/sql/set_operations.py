@@ -8,6 +8,8 @@
     a EXCEPT b          Positive(Distinct(a) - Distinct(b))
     a INTERSECT ALL b   a - Positive(a - b): each row with the smaller of its two weights
     a INTERSECT b       the same for Distinct(a) and Distinct(b)
+
+BY NAME matches the columns by name; a side has NULL for a column that only the other has.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 from sqlglot import exp
 
-from circuits.plan.expressions import Column, Expression
+from circuits.plan.expressions import Column, Expression, Literal
 from circuits.plan.nodes import (
     Distinct,
     Map,
@@ -46,13 +48,15 @@ def plan_set_operation(environment: Environment, node: exp.SetOperation) -> Deri
     """
     source = environment.source
     source.allow_arguments(
-        node, "this", "expression", "distinct", "with_", "order", "limit", "offset"
+        node, "this", "expression", "distinct", "by_name", "with_", "order", "limit", "offset"
     )
     environment = environment.with_common_tables(node)
     sides = [environment.plan_query(side) for side in (node.this, node.expression)]
     is_correlated = any(side.domain is not None for side in sides)
     domain = environment.domain if is_correlated else None
     plans = [with_domain(side, domain) if domain else side.plan for side in sides]
+    if node.args.get("by_name"):
+        plans = _align_by_name(plans, domain.width if domain else 0)
     left, right = unify_columns(environment, node.expression, plans, node.key)
     distinct = bool(node.args.get("distinct"))
     if isinstance(node, exp.Union):
@@ -68,6 +72,27 @@ def plan_set_operation(environment: Environment, node: exp.SetOperation) -> Deri
             raise source.unsupported(node, source.describe(node))
     width = domain.width if domain else 0
     return DerivedTable(apply_limit(environment, node, plan, width), domain=domain)
+
+
+def _align_by_name(plans: Sequence[PlanNode], domain_width: int) -> list[PlanNode]:
+    """Return the plans with the columns of all, in the order of their names' first occurrence.
+
+    A column that a plan does not have is NULL. The columns of the domain come first.
+    """
+    names: dict[str, str] = {}
+    for plan in plans:
+        for field in plan.fields[domain_width:]:
+            names.setdefault(field.name.casefold(), field.name)
+    aligned: list[PlanNode] = []
+    for plan in plans:
+        own = {field.name.casefold(): index for index, field in enumerate(plan.fields)}
+        values = columns(plan)
+        expressions: list[Expression] = [*values[:domain_width]]
+        for key in names:
+            expressions.append(values[own[key]] if key in own else Literal(None, pa.null()))
+        domain_names = (field.name for field in plan.fields[:domain_width])
+        aligned.append(Map(plan, tuple(expressions), (*domain_names, *names.values())))
+    return aligned
 
 
 def unify_columns(

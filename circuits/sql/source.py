@@ -298,6 +298,10 @@ class SqlSource:
                 node, f"{what} of a {type} in dialect spark", "use its fields or elements"
             )
 
+    def is_default_schema(self, name: str) -> bool:
+        """Return whether a schema is the one of all tables."""
+        return name.casefold() == ("default" if self.is_spark else "main")
+
     def mark_read(self, tree: exp.Expr) -> None:
         """Record that all nodes of a tree are read, because it equals a tree that was read."""
         self._nodes_read.update(id(node) for node in tree.walk())

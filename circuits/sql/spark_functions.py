@@ -11,12 +11,17 @@ from typing import Final
 
 from circuits.sql.clause import Reader
 from circuits.sql.named_functions import COMMON, Builder, as_readers, merge_tables
-from circuits.sql.spark import conversions, dates, numbers, text
+from circuits.sql.spark import conversions, dates, documents, numbers, text
 
 __all__ = ["BUILDERS", "READERS_BY_NAME"]
 
 BUILDERS: Final[dict[str, Builder]] = merge_tables(
-    COMMON, text.BUILDERS, numbers.BUILDERS, dates.BUILDERS, conversions.BUILDERS
+    COMMON,
+    text.BUILDERS,
+    numbers.BUILDERS,
+    dates.BUILDERS,
+    conversions.BUILDERS,
+    documents.BUILDERS,
 )
 
 READERS_BY_NAME: Final[dict[str, Reader]] = as_readers(spark=True, table=BUILDERS)

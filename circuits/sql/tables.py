@@ -282,7 +282,11 @@ class _FromReader:
                 word=str(node.meta.get(NAME_IN_TEXT, node.key)),
             )
         table = reader(self, node, left)
-        derived = apply_pivots(self.environment, node, table.derived)
+        derived = table.derived
+        if isinstance(node, exp.Values) and node.args.get("pivots"):
+            # The names after VALUES are those of its columns, which PIVOT refers to.
+            derived, names = rename_columns(source, derived, names), []
+        derived = apply_pivots(self.environment, node, derived)
         derived = rename_columns(source, derived, names)
         width = derived.domain_width
         scope_columns = scope_columns_of(derived.plan, table.name)
@@ -300,7 +304,7 @@ class _FromReader:
             if is_read
         ]
         self.source.allow_arguments(node, "this", "alias", "joins", "pivots", *optional)
-        if node.db:
+        if node.db and not self.source.is_default_schema(node.db):
             raise self.source.unsupported(
                 node, f"the schema in table name {node.sql()!r}", "name the table alone"
             )
@@ -326,7 +330,7 @@ class _FromReader:
         return self._read_query(node, node.this.this, left)
 
     def read_values(self, node: exp.Values, left: list[SelectBuilder]) -> _NamedTable:
-        self.source.allow_arguments(node, "expressions", "alias", "joins")
+        self.source.allow_arguments(node, "expressions", "alias", "joins", "pivots")
         return self._read_query(node, node, left)
 
     def _read_query(

@@ -311,6 +311,8 @@ def _unnest(
     builder.plan = unnested
     values: list[Expression] = [*columns(unnested)[width:]]
     if position_first:
+        if source.is_spark:
+            values[-1] = builder.clause("FROM").call(node, "cast", values[-1], type=pa.int32())
         values, names = [values[-1], *values[:-1]], [names[-1], *names[:-1]]
     return _Generated(names, values)
 

@@ -20,7 +20,7 @@ __all__ = ["read_values"]
 
 
 def read_values(environment: Environment, node: exp.Values) -> DerivedTable:
-    """Return the rows of VALUES; the columns are named col0, col1, ... as in DuckDB."""
+    """Return the rows of VALUES; columns are col0, col1, ... as in DuckDB; col1, ... in Spark."""
     source, domain = environment.source, environment.domain
 
     def read_column(clause: Clause, name: exp.Column) -> Expression:
@@ -49,7 +49,7 @@ def read_values(environment: Environment, node: exp.Values) -> DerivedTable:
             for row_values in rows:
                 if row_values[number].type != type_:
                     row_values[number] = functions.call("cast", row_values[number], type=type_)
-        fields.append(Field(f"col{number}", type_))
+        fields.append(Field(f"col{number + source.is_spark}", type_))
     if domain is not None:
         return DerivedTable(_computed(domain.plan, rows, fields), domain=domain)
     for value in (value for values in rows for value in values):

@@ -261,9 +261,12 @@ class Windows:
             if ignore_nulls:
                 raise source.unsupported(function, f"IGNORE NULLS of {name}()")
             type_ = pa.float64() if name in ("percent_rank", "cume_dist") else pa.int64()
-            return register(
+            rank = register(
                 _Call(partition, order, name, (), type_, WHOLE_PARTITION, number, False, False)
             )
+            if source.is_spark and type_ == pa.int64():
+                rank = clause.call(function, "cast", rank, type=pa.int32())
+            return rank
         call = _Call(partition, order, name, (), pa.null(), frame, 1, ignore_nulls, False)
         return register(self._read_value_call(clause, function, name, parts, call))
 

@@ -29,7 +29,7 @@ from circuits import (
     compile_sql,
 )
 from circuits.options import CircuitOptions
-from circuits.runtime.operators import linear
+from circuits.runtime import code_evaluation
 from circuits.runtime.operators import recursive_min_max as settle_best
 from dbsp_wcoj import Budget, LimitError, ZSet, generic_join
 from dbsp_wcoj.kernels.join import join_layout
@@ -192,7 +192,7 @@ def test_the_end_of_memory_in_any_operator_becomes_one_typed_error(
         def no_memory(*arguments: object) -> object:
             raise error
 
-        patched.setattr(linear, "evaluate", no_memory)
+        patched.setattr(code_evaluation, "evaluate", no_memory)
         with pytest.raises(StepMemoryError, match=r"'sums': #\d+ map add\(a, b\): out of memory"):
             circuit.step({"e": table([(1, 2)])})
 

@@ -79,11 +79,14 @@ PUBLIC_CIRCUITS = [
     "UnknownViewError",
     "UnsupportedSqlError",
     "UpsertError",
+    "UserFunction",
+    "UserFunctionError",
     "Views",
     "__version__",
     "compile_datalog",
     "compile_sql",
     "incrementalize",
+    "udf",
 ]
 PUBLIC_STREAMING = [
     "AppendFeed",
@@ -148,6 +151,8 @@ PUBLIC_STREAMING = [
     "UntaggedBatchError",
     "UpsertError",
     "UpsertFeed",
+    "UserFunction",
+    "UserFunctionError",
     "ViewDelta",
     "ViewSink",
     "WeightedFeed",
@@ -160,6 +165,7 @@ PUBLIC_STREAMING = [
     "merge",
     "observe",
     "start_session",
+    "udf",
     "warm_up",
 ]
 LAYERS = [

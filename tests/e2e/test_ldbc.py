@@ -7,7 +7,6 @@ deleted, and half of these rows are inserted again.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from typing import Any
 
@@ -18,6 +17,7 @@ from circuits import compile_sql
 from tests.generators.snb import parameters, social_network
 from tests.generators.snb_queries import QUERIES, VIEWS
 from tests.oracles.duckdb_mirror import Mirror, Places
+from tests.support.comparison import add_changes, comparable
 
 TABLES = social_network(seed=1)
 SCHEMAS = {name: rows.schema for name, rows in TABLES.items()}
@@ -62,9 +62,7 @@ def check(query: str, seed: int) -> bool:
     for number, (inserted, deleted) in enumerate(history(seed)):
         deltas = mirror.change({name: (inserted[name], deleted[name]) for name in TABLES})
         output = circuit.step(deltas)["answer"]
-        for row in zip(*(column.to_pylist() for column in output.columns), strict=True):
-            total[comparable(row[:-1])] += row[-1]
-        total = Counter({row: weight for row, weight in total.items() if weight})
+        total = add_changes(total, output)
         assert total == Counter(map(comparable, mirror.answer(text))), (query, seed, number)
         has_rows = has_rows or any(value not in (0, -1, None) for row in total for value in row)
     return has_rows
@@ -80,17 +78,3 @@ def history(seed: int) -> list[tuple[Places, Places]]:
     tenth = {name: numbers[: len(numbers) // 2] for name, numbers in fifth.items()}
     inserts = [({name: parts[n] for name, parts in thirds.items()}, nothing) for n in range(3)]
     return [*inserts, (nothing, fifth), (tenth, nothing)]
-
-
-def comparable(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(plain(value) for value in row)
-
-
-def plain(value: Any) -> Any:
-    if isinstance(value, float):
-        return "NaN" if math.isnan(value) else float(f"{value:.9g}") + 0.0
-    if isinstance(value, list):
-        return tuple(map(plain, value))
-    if isinstance(value, dict):
-        return tuple(map(plain, value.values()))
-    return value

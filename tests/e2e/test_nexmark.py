@@ -11,11 +11,9 @@ import pytest
 
 from benchmarks.nexmark import QUERIES, collected, oracle_answer, program, side_input
 from benchmarks.nexmark_events import generate
-from circuits import UnsupportedSqlError, compile_sql
+from circuits import compile_sql
 
 EVENTS = 1_000
-#: Queries with constructs that this version refuses: it may only refuse them, never be wrong.
-REFUSED = ("q6", "q10", "q15", "q16", "q17", "q19", "q21")
 
 
 def test_the_events_have_the_published_ratios_and_hot_keys():
@@ -33,15 +31,7 @@ def test_the_events_have_the_published_ratios_and_hot_keys():
 
 @pytest.mark.parametrize(
     "query",
-    [
-        pytest.param(
-            query,
-            marks=[pytest.mark.xfail(raises=UnsupportedSqlError, strict=False)]
-            if query in REFUSED
-            else [],
-        )
-        for query in QUERIES
-    ],
+    list(QUERIES),
 )
 def test_a_query_is_exact_after_every_step(query):
     circuit = compile_sql(program(query))

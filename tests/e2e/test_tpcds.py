@@ -9,13 +9,11 @@ the last LIMIT, because the order of a LIMIT 100 has ties.
 from __future__ import annotations
 
 import json
-import math
 import re
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +24,7 @@ import pytest
 
 from circuits import compile_sql
 from tests.oracles.duckdb_mirror import Mirror
+from tests.support.comparison import add_changes, comparable
 
 pytestmark = pytest.mark.slow
 
@@ -97,21 +96,5 @@ def test_a_maintained_query_is_that_of_duckdb_after_every_step(number, tables, t
         else:
             fifth = {name: np.flatnonzero(rng.random(len(p)) < 0.2) for name, p in part.items()}
             deltas = mirror.delete(fifth)
-        for row in _rows(circuit.step(deltas)["view"]):
-            total[_comparable(row[:-1])] += row[-1]
-        expected = Counter(map(_comparable, mirror.answer(text)))
-        assert {row: weight for row, weight in total.items() if weight} == expected, step
-
-
-def _rows(table: pa.Table) -> zip[tuple[Any, ...]]:
-    return zip(*(column.to_pylist() for column in table.columns), strict=True)
-
-
-def _comparable(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(_plain(value) for value in row)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float | Decimal):
-        return "NaN" if math.isnan(value) else float(f"{float(value):.9g}") + 0.0
-    return value
+        total = add_changes(total, circuit.step(deltas)["view"])
+        assert total == Counter(map(comparable, mirror.answer(text))), step

@@ -33,10 +33,11 @@ from circuits.errors import UnsupportedSqlError
 
 __all__ = ["OUTCOMES", "cases_of", "move_literals", "outcome", "score"]
 
-#: From best to worst: the rows and types of Spark; its rows with other types; an error here; an
-#: error here and in Spark counts as equal; other rows, or an error of only one of both.
+#: From best to worst: the rows and types of Spark, or an error in both; the rows with other types;
+#: an error only here; other rows, or an error only in Spark.
 OUTCOMES = ("equal", "type", "refused", "different")
 
+_NO_VALUE = "NOT_IMPLEMENTED"
 _EXAMPLE = re.compile(r"^ *> (.*?);? *$")
 _RANDOM = re.compile(
     r"\b(rand\w*|uniform|uuid|now|current_\w+|curdate|localtimestamp|shuffle|monotonically\w*|"
@@ -67,12 +68,14 @@ def cases_of(session: Any) -> Iterator[dict[str, Any]]:
                 if match is None or match[1] in seen or match[1].upper().startswith("SET "):
                     continue
                 seen.add(match[1])
+                answer = _answer(session, match[1])
                 yield {
                     "function": function.getName(),
                     "group": group or function.getGroup(),
                     "text": match[1],
-                    "random": bool(_RANDOM.search(match[1])),
-                    **_answer(session, match[1]),
+                    # PySpark cannot collect intervals of months.
+                    "random": bool(_RANDOM.search(match[1])) or answer.get("error") == _NO_VALUE,
+                    **answer,
                 }
 
 
@@ -231,7 +234,7 @@ def move_literals(text: str) -> tuple[str, pa.Table] | None:
     None if there is no literal to move. A literal with a prefix or a suffix, as in DATE '...',
     keeps its place, and so do those of intervals.
     """
-    tokens = Tokenizer_spark.tokenize(text)
+    tokens = list(Tokenizer(dialect="spark").tokenize(text))
     kinds = [token.token_type for token in tokens]
     if TokenType.FROM in kinds or TokenType.INTERVAL in kinds or TokenType.SELECT not in kinds:
         return None
@@ -249,7 +252,7 @@ def move_literals(text: str) -> tuple[str, pa.Table] | None:
         raw = text[token.start : token.end + 1]
         if raw.upper() != raw and token.token_type == TokenType.NUMBER:
             continue
-        if after in (TokenType.VAR, TokenType.DCOLON) or raw[:1] in "rRxX":
+        if after in (TokenType.VAR, TokenType.DCOLON) or raw[:1] in "rRxX" or "\\" in raw:
             continue
         column = _literal_column(token)
         if column is None:
@@ -272,15 +275,6 @@ def _literal_column(token: Any) -> pa.Array | None:
     if re.fullmatch(r"\d*\.\d+", token.text):
         return pa.array([Decimal(token.text)])
     return None
-
-
-class Tokenizer_spark:
-    """The tokens of Spark SQL."""
-
-    @staticmethod
-    def tokenize(text: str) -> list[Any]:
-        """Return the tokens of a text."""
-        return list(Tokenizer(dialect="spark").tokenize(text))
 
 
 def score(cases: Iterable[dict[str, Any]], *, moved: bool) -> list[tuple[dict[str, Any], str, str]]:

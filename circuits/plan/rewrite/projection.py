@@ -10,9 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import gcd
 from typing import Final
 
-from circuits.plan.expressions import Column, Expression, column_reads, columns_of, substitute
+import pyarrow as pa
+from pyarrow import types
+
+from circuits.plan.expressions import (
+    Call,
+    Column,
+    Expression,
+    Literal,
+    column_reads,
+    columns_of,
+    substitute,
+)
 from circuits.plan.nodes import (
     Aggregate,
     Filter,
@@ -24,8 +36,9 @@ from circuits.plan.nodes import (
     Union,
     columns,
 )
-from circuits.plan.time_windows import TimeNode
+from circuits.plan.time_windows import HoppingWindows, TimeNode
 from circuits.plan.window import Window
+from circuits.types.functions import call
 
 __all__ = ["push_filter", "push_projection"]
 
@@ -146,15 +159,39 @@ def _prune_rows(
     width = len(rows.fields)
     read = {column for e in outputs for column in columns_of(e)}
     kept = sorted(read.difference([width]) | plan.read_columns())
-    if len(kept) == width:
+    inputs: list[Expression] = [columns(rows)[i] for i in kept]
+    if isinstance(plan, HoppingWindows) and plan.time not in read:
+        inputs[kept.index(plan.time)] = _pane(plan)
+    if tuple(inputs) == columns(rows):
         return Map(plan, outputs, names)
     positions = {old: new for new, old in enumerate(kept)}
-    pruned = plan.over_columns(push_projection(rows, [columns(rows)[i] for i in kept]), positions)
+    pruned = plan.over_columns(push_projection(rows, inputs), positions)
     positions[width] = len(kept)
     expressions = tuple(
         substitute(e, lambda c: Column(positions[c.index], c.type)) for e in outputs
     )
-    return push_projection(pruned, expressions, names)
+    return pruned if expressions == columns(pruned) else Map(pruned, expressions, names)
+
+
+def _pane(plan: HoppingWindows) -> Expression:
+    """Return the start of the pane of each time.
+
+    All times of a pane are in the same windows. So rows that differ only in times of one pane
+    become one row before they are repeated for each window.
+
+    Reference: Li, Maier, Tufte, Papadimos, Tucker. No Pane, No Gain: Efficient Evaluation of
+    Sliding-Window Aggregates over Data Streams. SIGMOD Record 34(1), 2005.
+    """
+    time = columns(plan.input)[plan.time]
+    if time.type != pa.int64() and not types.is_timestamp(time.type):
+        return time
+    size = gcd(plan.size, plan.slide)
+    amounts = (Literal(size, pa.int64()), Literal(plan.offset % size, pa.int64()))
+    match plan.input:
+        case Map(_, expressions) if isinstance(inner := expressions[plan.time], Call):
+            if (inner.function, inner.arguments[1:]) == ("time_bucket", amounts):
+                return time  # the times are the starts of panes already
+    return call("time_bucket", time, *amounts)
 
 
 def _prune_filtered_rows(

@@ -24,21 +24,19 @@ Reference: Budiu, Chajed, McSherry, Ryzhyk, Tannen. DBSP. PVLDB 16(7), 2023, the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 
 import numpy as np
-import pyarrow as pa
 
-from circuits.plan.expressions import Call, Column, Expression, Literal
+from circuits.plan.expressions import Expression
 from circuits.plan.nodes import Fields
-from circuits.runtime.evaluation import evaluate
+from circuits.runtime.code_evaluation import CodeEvaluator
 from circuits.runtime.operators.operator import Result, StepContext
 from circuits.runtime.predicates import truth
-from circuits.runtime.row_batch import RowBatch, keeps_codes
-from circuits.types.codecs.codec import NULL, Codecs
+from circuits.runtime.row_batch import RowBatch
+from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.limits import Budget
-from dbsp_wcoj.zset import Int64Array, accumulate, consolidated_rows
+from dbsp_wcoj.zset import accumulate, consolidated_rows
 
 __all__ = ["FilterOperator", "MapOperator", "NegateOperator", "UnionOperator"]
 
@@ -92,37 +90,11 @@ class MapOperator:
     def _map(self, zset: ZSet, budget: Budget | None) -> ZSet:
         if not len(zset):
             return ZSet.empty(len(self.expressions))
-        batch = RowBatch(zset, self._columns, self._codecs)
+        evaluator = CodeEvaluator(RowBatch(zset, self._columns, self._codecs), budget)
         rows = np.empty((len(self.expressions), len(zset)), np.int64)
         for column, expression in enumerate(self.expressions):
-            rows[column] = self._codes(expression, batch, budget)
+            rows[column] = evaluator.codes(expression)
         return consolidated_rows(rows, zset.weight_array.copy())
-
-    def _codes(
-        self, expression: Expression, batch: RowBatch, budget: Budget | None
-    ) -> Int64Array | int:
-        """Return the code of an expression for each row, or one code for all rows."""
-        match expression:
-            case Column(index):
-                return batch.codes(index)
-            case Literal(None):
-                return NULL
-            case Call("cast", (inner,), type) if keeps_codes(inner.type, type, self._codecs):
-                return self._codes(inner, batch, budget)
-            case Call("is_true"):
-                return truth(expression, batch).true.astype(np.int64)
-            case Call("greatest", arguments, type) if self._is_ordered(arguments, type):
-                # NULL is the least code, so the maximum of the codes ignores it.
-                codes = [self._codes(inner, batch, budget) for inner in arguments]
-                return reduce(np.maximum, codes)
-        values = evaluate(expression, batch, batch.rows)
-        if budget is not None:
-            budget.add_bytes(values.nbytes)
-        return self._codecs.codec(expression.type).encode(values)
-
-    def _is_ordered(self, arguments: Sequence[Expression], type: pa.DataType) -> bool:
-        """True if the codes of the arguments have the order of their values."""
-        return self._codecs.codec(type).ordered and all(a.type == type for a in arguments)
 
 
 class UnionOperator:

@@ -113,14 +113,27 @@ class RowOrder:
     ) -> Int64Array:
         """The permutation that sorts rows of the trace's layout by group and by values.
 
+        The rows must be in the order of the trace, group by group. So only rows that are equal in
+        their groups and sort columns, up to the first ones that can tie, are compared by value.
+
         Args:
-            group_indices: The number of each row's group.
+            group_indices: The number of each row's group, ascending.
             rows: The rows.
             by_order_only: True to sort by the values of the columns in the order only. Rows that
                 are equal in these are in the order of the trace.
         """
+        sorts = self._sorts[: self._ordered] if by_order_only else self._sorts
+        order = np.arange(len(group_indices))
+        inexact = next((sort for sort in sorts if not sort.exact), None)
+        if inexact is None:
+            return order
+        decided = rows[self.keys : self._starts[inexact.column] + inexact.width]
+        tied = _tied_rows(group_indices, decided)
+        if not len(tied):
+            return order
+        group_indices, rows = group_indices[tied], rows[:, tied]
         columns: list[Int64Array] = [group_indices]
-        for sort in self._sorts[: self._ordered] if by_order_only else self._sorts:
+        for sort in sorts:
             start = self._starts[sort.column]
             columns += list(rows[start : start + sort.width])
             if not sort.exact:
@@ -128,10 +141,21 @@ class RowOrder:
                 columns.append(sort.ranks(rows[code_row]))
         if by_order_only:
             columns += list(rows[self.keys :])
-        return np.lexsort(columns[::-1])
+        order[tied] = tied[np.lexsort(columns[::-1])]
+        return order
 
     def group_starts(self, rows: Int64Array) -> Int64Array:
         """The positions at which the group columns of sorted rows change, including the first."""
         keys, n = rows[: self.keys], rows.shape[1]
         change = np.any(keys[:, 1:] != keys[:, :-1], axis=0)
         return np.flatnonzero(np.concatenate((np.ones(min(n, 1), np.bool), change)))
+
+
+def _tied_rows(group_indices: Int64Array, columns: Int64Array) -> Int64Array:
+    """Return the positions of sorted rows that equal a neighbour in these columns and its group."""
+    tied = np.zeros(len(group_indices) + 1, np.bool)  # tied[i]: rows i - 1 and i are equal
+    inner = tied[1:-1]
+    np.equal(group_indices[1:], group_indices[:-1], out=inner)
+    for column in columns:
+        inner &= column[1:] == column[:-1]
+    return np.flatnonzero(tied[:-1] | tied[1:])

@@ -50,7 +50,14 @@ def read_arithmetic(
         left: The left operand.
         right: The right operand.
     """
-    if any(arrow.is_duration(side.type) or arrow.is_temporal(side.type) for side in (left, right)):
+    sides = left, right
+    if any(arrow.is_duration(side.type) for side in sides) and function == "multiply":
+        interval, number = sides if arrow.is_duration(left.type) else sides[::-1]
+        return clause.call(node, "multiply_interval", interval, number)
+    if function == "subtract" and all(arrow.is_date(side.type) for side in sides):
+        moments = (clause.call(node, "cast", side, type=pa.timestamp("us")) for side in sides)
+        return clause.call(node, function, *moments)
+    if any(arrow.is_duration(side.type) or arrow.is_temporal(side.type) for side in sides):
         return clause.call(node, function, left, right)
     return clause.call(node, f"{function}_ansi", *promote_texts(clause, node, left, right))
 

@@ -160,9 +160,9 @@ def _date_trunc(clause: Clause, node: exp.Expr, unit: Expression, value: Express
     name = _truncation(clause, node, unit)
     if name is None:
         return Literal(None, INSTANT)
+    has_zone = arrow.is_timestamp(value.type) and value.type.tz is None
     (value,) = coerce(clause, node, [value], "m")
     truncated = clause.call(node, "date_trunc", string_literal(name), value)
-    has_zone = arrow.is_timestamp(value.type) and value.type.tz is None and not is_text(value)
     return (
         truncated
         if has_zone and arrow.is_timestamp(value.type)
@@ -189,7 +189,8 @@ def _date_diff(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Exp
     if len(arguments) != 2:
         raise count_error(clause, node, "2")
     end, start = (_date(clause, node, value) for value in coerce(clause, node, arguments, "dd"))
-    return clause.call(node, "subtract", end, start)
+    days = clause.call(node, "subtract", end, start)
+    return clause.call(node, "cast", days, type=pa.int32())
 
 
 _MOMENT_FIELDS: Final = {
@@ -206,6 +207,24 @@ _MOMENT_FIELDS: Final = {
 }
 
 
+def _make_interval(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
+    """Read ``make_dt_interval(days, hours, minutes, seconds)``, of which any may be left out."""
+    if len(arguments) > len(_MICROS):
+        raise count_error(clause, node, f"0 to {len(_MICROS)}")
+    total: Expression = integer_literal(0)
+    for kind, value, micros in zip("iiif", arguments, _MICROS, strict=False):
+        (count,) = coerce(clause, node, [value], "i") if kind == "i" else [value]
+        count = clause.call(node, "multiply", count, integer_literal(micros))
+        if not arrow.is_integer(count.type):
+            rounded = clause.call(node, "round", count)
+            count = clause.call(node, "cast", rounded, type=pa.int64())
+        total = clause.call(node, "add", total, count)
+    return clause.call(node, "duration_of_micros", total, integer_literal(1))
+
+
+#: The microseconds of a day, an hour, a minute and a second.
+_MICROS: Final = (86_400_000_000, 3_600_000_000, 60_000_000, 1_000_000)
+
 BUILDERS: Final[dict[str, Builder]] = {
     **{name: named(function, kinds="m") for name, function in _MOMENT_FIELDS.items()},
     "dayofweek": fixed(1, _day_of_week),
@@ -214,6 +233,7 @@ BUILDERS: Final[dict[str, Builder]] = {
     "monthname": fixed(1, _formatted("MMM")),
     "add_months": named("add_months"),
     "months_between": named("months_between", defaults=[Literal(True, pa.bool_())], least=2),
+    "make_dt_interval": _make_interval,
     "next_day": named("next_day"),
     "make_date": named("make_date"),
     "try_make_date": named("try_make_date"),

@@ -28,7 +28,6 @@ from circuits.sql.named_functions import (
 from circuits.sql.spark.operands import (
     is_binary,
     is_text,
-    refuse_bytes,
     to_number,
     trying,
 )
@@ -115,7 +114,8 @@ def _replace(
 def _reverse(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
     if is_nested(value.type):
         return clause.call(node, "list_reverse", value)
-    refuse_bytes(clause, node, value)
+    if is_binary(value):
+        return clause.call(node, "bytes_reverse", value)
     return clause.call(node, "reverse", *coerce(clause, node, [value], "t"))
 
 
@@ -125,7 +125,8 @@ def _pad(function: str) -> Builder:
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         if not 2 <= len(arguments) <= 3:
             raise count_error(clause, node, "2 to 3")
-        refuse_bytes(clause, node, arguments[0])
+        if is_binary(arguments[0]):
+            return clause.call(node, f"bytes_{function}", *coerce(clause, node, arguments, "yiy"))
         value, length, *padding = coerce(clause, node, arguments, "tit")
         if not padding:
             return clause.call(node, function, value, length)
@@ -148,7 +149,9 @@ def _ends(function: str) -> Builder:
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         if len(arguments) != 2:
             raise count_error(clause, node, "2")
-        refuse_bytes(clause, node, arguments[0])
+        if is_binary(arguments[0]) and function == "left":
+            value, length = coerce(clause, node, arguments, "yi")
+            return clause.call(node, "bytes_slice", value, integer_literal(1), length)
         value, length = coerce(clause, node, arguments, "ti")
         length = clause.call(
             node,
@@ -198,6 +201,28 @@ def _like(function: str) -> Builder:
 
 def _unhex_text(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
     return clause.call(node, "unhex", *coerce(clause, node, [value], "t"))
+
+
+def _split(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
+    """Read ``split(text, pattern[, limit])``; a limit that is not positive is none."""
+    if not 2 <= len(arguments) <= 3:
+        raise count_error(clause, node, "2 to 3")
+    value, pattern, *limit = coerce(clause, node, arguments, "tti")
+    unlimited = not limit or (
+        isinstance(limit[0], Literal) and isinstance(limit[0].value, int) and limit[0].value <= 0
+    )
+    if unlimited and isinstance(pattern, Literal):
+        return clause.call(node, "split_regex", value, pattern)
+    return clause.call(node, "split_limit", value, pattern, *(limit or [integer_literal(-1)]))
+
+
+def _sentences(
+    clause: Clause, node: exp.Expr, value: Expression, *language: Expression
+) -> Expression:
+    """Read ``sentences(text[, language, country])``; the words end where letters do."""
+    for part in language:
+        literal_text(clause, node, part, "a language")
+    return clause.call(node, "sentences", *coerce(clause, node, [value], "t"))
 
 
 BUILDERS: Final[dict[str, Builder]] = {
@@ -250,7 +275,16 @@ BUILDERS: Final[dict[str, Builder]] = {
     "repeat": named("repeat", kinds="ti"),
     "replace": fixed((2, 3), _replace),
     "reverse": fixed(1, _reverse),
+    "sentences": fixed((1, 3), _sentences),
     "space": named("space"),
+    "split": _split,
+    "str_to_map": named(
+        "text_to_map",
+        defaults=[string_literal(","), string_literal(":")],
+        kinds="ttt",
+        least=1,
+    ),
+    "jaro_winkler_similarity": named("jaro_winkler"),
     "split_part": named("split_part_checked"),
     "substring_index": named("substring_index"),
     "hex": fixed(1, _hex),
@@ -263,6 +297,9 @@ BUILDERS: Final[dict[str, Builder]] = {
     "rlike": named("regexp_matches", kinds="tt"),
     "regexp_count": named("regexp_count", kinds="tt"),
     "regexp_extract": named("regexp_extract", defaults=[integer_literal(1)], kinds="tti", least=2),
+    "regexp_extract_all": named(
+        "regexp_extract_all", defaults=[integer_literal(1)], kinds="tti", least=2
+    ),
     "regexp_instr": named("regexp_position", order=[0, 1]),
     "regexp_replace": _regexp_replace,
     "regexp_substr": named("regexp_substring"),
@@ -270,6 +307,7 @@ BUILDERS: Final[dict[str, Builder]] = {
     "parse_url": named("parse_url"),
     "try_parse_url": named("try_parse_url"),
     "sha": named("sha1"),
+    "hmac": named("hmac"),
     "sha2": named("sha2"),
     "crc32": named("crc32"),
     "hash": named("murmur3"),

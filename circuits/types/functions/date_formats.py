@@ -2,21 +2,24 @@
 
 A pattern of either kind is converted to a list of fields and literal texts. One formatter and one
 parser use this list. Each distinct value is formatted or parsed once, in Python. Years are from 1
-to 9999. Names of months and days are English.
+to 9999. Names of months and days are English. A time is first truncated to the finest field of the
+format: ``%Y-%m-%d`` formats each day once, however many times of the day there are.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from circuits.types.functions.function import Function
+from circuits.types.functions.function import Function, Kernel, Values
 from circuits.types.functions.signatures import Signature, per_distinct_row
 
 __all__ = ["FUNCTIONS"]
@@ -251,11 +254,34 @@ def _utc_text(name: str, width: int) -> str:
             return "UTC" if width < 4 else "Coordinated Universal Time"
 
 
-def _formatter(compile_format: Callable[[str], tuple[Field, ...]]) -> Callable[..., str]:
+def _format_kernel(compile_format: Callable[[str], tuple[Field, ...]]) -> Kernel:
     def write(timestamp: datetime, pattern: str) -> str:
         return "".join(_format_field(timestamp, field) for field in compile_format(pattern))
 
-    return write
+    format_distinct = per_distinct_row(write)
+
+    def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+        moments, pattern = arguments
+        if isinstance(moments, pa.Array) and isinstance(pattern, pa.Scalar) and pattern.is_valid:
+            with suppress(ValueError):  # of a wrong pattern; `write` raises it for the first row
+                moments = _truncate(moments, compile_format(pattern.as_py()))
+        return format_distinct((moments, pattern), of)
+
+    return kernel
+
+
+# Fields that change within a day, and the unit to which they are constant; coarser units first.
+_UNITS: Final = ("day", "hour", "minute", "second", "microsecond")
+_FIELD_UNITS: Final = {
+    **dict.fromkeys(("hour", "hour12", "hour0_11", "hour1_24", "half"), "hour"),
+    **{"minute": "minute", "second": "second", "fraction": "microsecond"},
+}
+
+
+def _truncate(moments: pa.Array, fields: tuple[Field, ...]) -> pa.Array:
+    """Return the times without the parts that none of the fields shows."""
+    unit = max((_FIELD_UNITS.get(field.name, "day") for field in fields), key=_UNITS.index)
+    return moments if unit == _UNITS[-1] else pc.floor_temporal(moments, unit=unit)
 
 
 _NAMES_PATTERN: Final = {
@@ -397,11 +423,11 @@ def _function(name: str, description: str, rule: Any, python: Callable[..., Any]
 
 
 FUNCTIONS = (
-    _function(
+    Function(
         "date_format",
         "a in the format b of Java: yyyy-MM-dd HH:mm:ss",
         _WRITE,
-        _formatter(java_format),
+        _format_kernel(java_format),
     ),
     _function(
         "date_parse",
@@ -412,8 +438,8 @@ FUNCTIONS = (
     _function(
         "try_date_parse", "as date_parse; NULL for another text", _READ, _java_parser(lenient=True)
     ),
-    _function(
-        "strftime", "a in the format b of C: %Y-%m-%d %H:%M:%S", _WRITE, _formatter(c_format)
+    Function(
+        "strftime", "a in the format b of C: %Y-%m-%d %H:%M:%S", _WRITE, _format_kernel(c_format)
     ),
     _function(
         "strptime", "the timestamp in the text a of format b of C", _READ, _c_parser(lenient=False)

@@ -30,7 +30,7 @@ from circuits.types.functions.function import (
 from circuits.types.functions.signatures import Signature, per_distinct_row
 from circuits.types.functions.type_rules import is_number, is_text
 
-__all__ = ["FUNCTIONS"]
+__all__ = ["FUNCTIONS", "java_floats"]
 
 _TEXT: Final = pa.string()
 _DIRECTIVE: Final = re.compile(r"%(\d+\$)?([-#+ 0,(]*)(\d+)?(?:\.(\d+))?([a-zA-Z%])")
@@ -118,11 +118,16 @@ def java_float(value: float, shortest: str = "") -> str:
     return f"{'-' if sign else ''}{mantissa}E{int(exponent) + len(digits) - 1}"
 
 
-def _java_floats(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
-    encoded = pc.dictionary_encode(fill_rows(arguments[0], row_count(arguments)))
+def java_floats(floats: pa.Array) -> pa.Array:
+    """Return a column of floats as `java_float` writes them."""
+    encoded = pc.dictionary_encode(floats)
     values = encoded.dictionary.to_numpy(zero_copy_only=False)
     texts = [java_float(float(value), str(value)) for value in values]
-    return pa.array(texts, result_type).take(encoded.indices)
+    return pa.array(texts, _TEXT).take(encoded.indices)
+
+
+def _java_floats(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    return pc.cast(java_floats(fill_rows(arguments[0], row_count(arguments))), result_type)
 
 
 def _java_float_rule(

@@ -22,7 +22,7 @@ from circuits.types.functions.function import Function
 from circuits.types.functions.signatures import Signature
 from circuits.types.functions.text_functions import text_rule
 
-__all__ = ["FUNCTIONS"]
+__all__ = ["FUNCTIONS", "compile_pattern"]
 
 _FLAGS = {"i": "i", "s": "s", "m": "m", "n": "m", "p": "m", "c": "", "g": "", "l": ""}
 
@@ -37,7 +37,8 @@ def _is_re2(pattern: str) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _compiled(pattern: str) -> re.Pattern[str]:
+def compile_pattern(pattern: str) -> re.Pattern[str]:
+    """Return a compiled pattern of Python; ArrowInvalid if it is none."""
     try:
         return re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
@@ -65,7 +66,7 @@ def _matches(values: pa.Array, pattern: str, options: str = "") -> pa.Array:
     pattern = with_options(pattern, options)
     if _is_re2(pattern):
         return pc.match_substring_regex(values, pattern)
-    search = _compiled(pattern).search
+    search = compile_pattern(pattern).search
     return _map_distinct(values, lambda value: search(value) is not None, pa.bool_())
 
 
@@ -77,12 +78,12 @@ def _count(values: pa.Array, pattern: str, options: str = "") -> pa.Array:
     pattern = with_options(pattern, options)
     if _is_re2(pattern) and not _matches(pa.array([""]), pattern)[0].as_py():
         return pc.count_substring_regex(values, pattern)
-    find_all = _compiled(pattern).finditer
+    find_all = compile_pattern(pattern).finditer
     return _map_distinct(values, lambda value: sum(1 for _ in find_all(value)), pa.int64())
 
 
 def _position(values: pa.Array, pattern: str) -> pa.Array:
-    search = _compiled(pattern).search
+    search = compile_pattern(pattern).search
 
     def position(value: str) -> int:
         match = search(value)
@@ -139,7 +140,7 @@ def _extract(values: pa.Array, pattern: str, group: int = 0, options: str = "") 
             parts = pc.extract_regex(values, named)
             texts = pc.fill_null(pc.struct_field(parts, f"g{group}"), "")
             return pc.if_else(pc.is_valid(values), pc.if_else(parts.is_valid(), texts, ""), None)
-    compiled = _compiled(flagged)
+    compiled = compile_pattern(flagged)
     if not 0 <= group <= compiled.groups:
         raise pa.ArrowInvalid(f"{pattern!r} has {compiled.groups} groups, not {group}")
 
@@ -162,7 +163,7 @@ def _replacer(*, first_only: bool) -> Callable[..., pa.Array]:
         if _is_re2(flagged):
             limit = None if everywhere else 1
             return pc.replace_substring_regex(values, flagged, new, max_replacements=limit)
-        compiled = _compiled(flagged)
+        compiled = compile_pattern(flagged)
         template = new.replace("\\0", "\\g<0>")
         count = 0 if everywhere else 1
         return _map_distinct(

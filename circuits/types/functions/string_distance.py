@@ -99,7 +99,48 @@ def _soundex(text: str) -> str:
     return code.ljust(4, "0")
 
 
+_MAX_PREFIX, _PREFIX_WEIGHT = 4, 0.1
+
+
+def _jaro_winkler(left: str, right: str) -> float:
+    """Return the similarity of Jaro and Winkler, from 0 to 1.
+
+    Source: Winkler, String Comparator Metrics and Enhanced Decision Rules, 1990.
+    """
+    if left == right:
+        return 1.0
+    if not left or not right:
+        return 0.0
+    window = max(max(len(left), len(right)) // 2 - 1, 0)
+    is_matched = [False] * len(right)
+    matches: list[str] = []
+    for place, letter in enumerate(left):
+        for other in range(max(0, place - window), min(len(right), place + window + 1)):
+            if not is_matched[other] and right[other] == letter:
+                is_matched[other] = True
+                matches.append(letter)
+                break
+    if not matches:
+        return 0.0
+    others = [letter for letter, flag in zip(right, is_matched, strict=True) if flag]
+    moved = sum(a != b for a, b in zip(matches, others, strict=True)) // 2
+    count = len(matches)
+    jaro = (count / len(left) + count / len(right) + (count - moved) / count) / 3
+    prefix = 0
+    for a, b in zip(left[:_MAX_PREFIX], right, strict=False):
+        if a != b:
+            break
+        prefix += 1
+    return jaro + prefix * _PREFIX_WEIGHT * (1 - jaro)
+
+
 FUNCTIONS = (
+    Function(
+        "jaro_winkler",
+        "the similarity of Jaro and Winkler of a and b, from 0 to 1",
+        Signature("tt", pa.float64()),
+        per_distinct_row(_jaro_winkler),
+    ),
     Function(
         "levenshtein",
         "the number of edits from a to b; -1 if there are more than c",

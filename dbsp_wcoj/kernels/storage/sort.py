@@ -6,9 +6,10 @@ Rows are int64 columns of shape ``(arity, n)`` with weights of shape ``(n,)``.
 
 If the ranges of all columns fit in 64 bits together, each row is packed into one unsigned key and
 the keys are radix-sorted, least significant digit first; a digit that is equal in all keys is
-skipped. This takes O(n) per digit. Wider rows are sorted by one column after another, last column
-first: the same sort with a permutation as its payload. At most `MAX_INSERTION_ROWS` rows are
-insertion-sorted.
+skipped. This takes O(n) per digit. Of wider rows, the leading columns that fit are sorted in this
+way with a permutation as payload, and then the rows of each tie by insertion. If a tie has more
+than `MAX_INSERTION_ROWS` rows, the rows are sorted by one column after another instead, last column
+first. At most `MAX_INSERTION_ROWS` rows are insertion-sorted.
 
 The caller provides large scratch arrays: numpy asks the system for large pages but the allocator of
 the kernels does not, and faulting in small pages costs as much as the sort.
@@ -135,18 +136,37 @@ def radix_sort(keys, other_keys, payload, other_payload, low_bit, high_bit):
 
 
 @subroutine
-def insertion_permutation(columns, order):
-    """Like `row_permutation`, by insertion sort, for at most `MAX_INSERTION_ROWS` rows."""
-    rows = columns.shape[1]
-    permutation = np.arange(rows)
-    for i in range(1, rows):
+def insertion_sort(columns, order, permutation, start, stop):
+    """Stable sort of ``permutation[start:stop]`` by the rows at its positions, in place."""
+    for i in range(start + 1, stop):
         row = permutation[i]
         j = i
-        while j > 0 and compare_rows(columns, order, permutation[j - 1], row) > 0:
+        while j > start and compare_rows(columns, order, permutation[j - 1], row) > 0:
             permutation[j] = permutation[j - 1]
             j -= 1
         permutation[j] = row
+
+
+@subroutine
+def insertion_permutation(columns, order):
+    """Like `row_permutation`, by insertion sort, for at most `MAX_INSERTION_ROWS` rows."""
+    permutation = np.arange(columns.shape[1])
+    insertion_sort(columns, order, permutation, 0, columns.shape[1])
     return permutation
+
+
+@subroutine
+def leading_columns(columns, order):
+    """Return how many of the first columns fit 64 bits together, and how many bits they take."""
+    count = np.int64(0)
+    bits = 0
+    while count < order.shape[0]:
+        _, _, more = key_shifts(columns, order[count : count + 1])
+        if bits + more > 64:
+            break
+        bits += more
+        count += 1
+    return count, bits
 
 
 @subroutine
@@ -155,6 +175,28 @@ def row_permutation(columns, order):
     rows = columns.shape[1]
     if rows <= MAX_INSERTION_ROWS:
         return insertion_permutation(columns, order)
+    count, bits = leading_columns(columns, order)
+    lowest, shifts, _ = key_shifts(columns, order[:count])
+    keys = pack_rows(columns, order[:count], lowest, shifts, np.empty(rows, np.uint64))
+    keys, permutation = radix_sort(
+        keys, np.empty(rows, np.uint64), np.arange(rows), np.empty(rows, np.int64), FIRST_BIT, bits
+    )
+    start = 0
+    for i in range(1, rows + 1):
+        if i < rows and keys[i] == keys[start]:
+            continue
+        if i - start > MAX_INSERTION_ROWS and count < order.shape[0]:
+            return permutation_by_columns(columns, order)
+        if i - start > 1:
+            insertion_sort(columns, order[count:], permutation, start, i)
+        start = i
+    return permutation
+
+
+@subroutine
+def permutation_by_columns(columns, order):
+    """Like `row_permutation`, by one column after another."""
+    rows = columns.shape[1]
     permutation = np.arange(rows)
     for k in range(order.shape[0] - 1, -1, -1):
         lowest, _, bits = key_shifts(columns, order[k : k + 1])

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from datetime import datetime, timedelta
+
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from circuits import compile_sql
 from circuits.plan.nodes import Field, Scan
 from circuits.plan.time_windows import HoppingWindows, LatestTime, SessionBound
 from circuits.runtime.operators.hopping_windows import HoppingWindowsOperator
@@ -152,3 +156,27 @@ def test_a_gap_that_closes_moves_the_session_behind_it():
     change, _ = operator.prepare([ZSet.from_rows([(1, 10_495, 0)])], CONTEXT)
     assert len(change) == 2001
     assert operator.rows_read - before < 2000
+
+
+def test_rows_of_one_pane_are_repeated_once_per_window():
+    text = """CREATE VIEW v AS SELECT k, window_start, count(*) AS n
+        FROM TABLE(HOP(TABLE e, DESCRIPTOR(ts), INTERVAL '4' SECOND, INTERVAL '10' SECOND))
+        GROUP BY k, window_start"""
+    circuit = compile_sql(text, {"e": "k BIGINT, ts TIMESTAMP_NTZ"})
+    start = datetime(2026, 1, 1)
+    times = [start + timedelta(milliseconds=i) for i in range(4_000)]
+    output = circuit.step({"e": pa.table({"k": [1] * len(times), "ts": times})})["v"]
+    hop = next(
+        position
+        for position, node in enumerate(circuit.graph.nodes)
+        if isinstance(node.plan, HoppingWindows)
+    )
+    # 4 seconds are 2 panes of 2 seconds, each in 2 or 3 windows.
+    assert circuit.graph.rows[hop] == 5
+    by_window = Counter()
+    for time in times:
+        for window in range(-2, 2):
+            begin = start + timedelta(seconds=4 * window)
+            by_window[begin] += begin <= time < begin + timedelta(seconds=10)
+    found = dict(zip(output["window_start"].to_pylist(), output["n"].to_pylist(), strict=True))
+    assert found == {begin: n for begin, n in by_window.items() if n}

@@ -30,7 +30,7 @@ from tests.support.random_sql import (
 )
 
 LAW = settings(
-    max_examples=200, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+    max_examples=100, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
 SEEDS = st.integers(0, 2**40)
 
@@ -54,6 +54,12 @@ MENDED = [
     "SELECT t.a FROM t WHERE NOT EXISTS (SELECT 1 FROM u WHERE u.a = t.a GROUP BY CUBE (u.s))",
     "SELECT t.a FROM t WHERE t.b IN (SELECT count(*) FROM u WHERE u.a = t.a GROUP BY ROLLUP (s))",
     "SELECT u.s, count(*) AS n FROM u WHERE u.a > 7 GROUP BY ROLLUP (u.s)",
+    (
+        "SELECT (SELECT sum(u.a) FROM u WHERE u.a <> t.b) AS x, k, count(*) AS n FROM t GROUP BY "
+        "ROLLUP ((SELECT sum(u.a) FROM u WHERE u.a <> t.b), k)"
+    ),
+    "SELECT t.ts + INTERVAL (2) MONTH, t.ts - INTERVAL (-2) DAY, INTERVAL (3) HOUR FROM t",
+    "SELECT [(SELECT max(u.a) FROM u WHERE u.s = t.s), t.b] AS l, [(SELECT max(a) FROM u)] FROM t",
 ]
 
 
@@ -85,7 +91,7 @@ def explain(case: Case, number: int, ours: Rows, theirs: Rows) -> str:
     return f"{case}\nafter step {number}: only here {ours - theirs}, only DuckDB {theirs - ours}"
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("text", MENDED)
 def test_a_query_that_was_wrong_is_what_duckdb_answers(text, seed):
     check(case_of(text, seed))
@@ -112,7 +118,7 @@ def check_one_delta_is_many(case: Case) -> None:
         assert "a scalar subquery has" in str(error), str(case)
 
 
-@settings(LAW, max_examples=60)
+@settings(LAW, max_examples=20)
 @given(SEEDS)
 def test_one_delta_of_random_sql_is_its_parts_in_any_order(seed):
     check_one_delta_is_many(draw_case(seed))
@@ -140,7 +146,7 @@ def check_late_rows(seed: int) -> None:
         assert not differ(total, expected), explain(case, number, total, expected)
 
 
-@settings(LAW, max_examples=60)
+@settings(LAW, max_examples=20)
 @given(SEEDS)
 def test_random_sql_over_inputs_with_late_rows_is_what_duckdb_answers(seed):
     check_late_rows(seed)

@@ -116,7 +116,7 @@ UNSUPPORTED = [
     ("SELECT t.a FROM t ASOF RIGHT JOIN s ON t.a >= s.a", "ASOF", "ASOF RIGHT JOIN"),
     ("SELECT t.a FROM t ASOF JOIN s ON t.a <> s.a", "t.a <>", "condition of an ASOF join"),
     ("SELECT t.a FROM t POSITIONAL JOIN s", "POSITIONAL", "POSITIONAL JOIN"),
-    ("SELECT a FROM main.t", "main", "name the table alone"),
+    ("SELECT a FROM other.t", "other", "name the table alone"),
     ("WITH RECURSIVE q AS (SELECT n + 1 AS n FROM q) SELECT n FROM q", "q", "without a UNION"),
     (
         "SELECT a FROM t GROUP BY CUBE (a, a, a, a, a, a, a, a, a, a, a, a, a)",
@@ -136,9 +136,8 @@ UNSUPPORTED = [
     ("SELECT histogram_exact(a, [1]) AS n FROM t", "histogram", "function histogram_exact()"),
     ("SELECT a FROM t FETCH FIRST 3 ROWS WITH TIES", "FETCH", "use LIMIT"),
     ("SELECT a FROM t LIMIT 10%", "10", "PERCENT"),
-    ("SELECT a FROM t LIMIT 1 + 1", "LIMIT", "write a whole number"),
+    ("SELECT a FROM t LIMIT 4 / 2", "LIMIT", "write a whole number"),
     ("SELECT a FROM t FOR UPDATE", "FOR", "FOR UPDATE"),
-    ("SELECT a FROM t UNION ALL BY NAME SELECT a FROM s", "BY", "BY NAME"),
     ("SELECT foo(a) AS n FROM t", "foo", "function foo()"),
     ("SELECT foo(a) FILTER (WHERE k) AS n FROM t", "foo", "aggregate foo()"),
     ("SELECT a FROM t WHERE rank() OVER (ORDER BY a) = 1", "rank", "window function in WHERE"),
@@ -298,8 +297,6 @@ CLAUSES = [
     "SELECT a FROM ONLY t",
     "SELECT a FROM t AT (VERSION => 1)",
     "SELECT a FROM t LIMIT 10%",
-    "SELECT COLUMNS('a') FROM t",
-    "SELECT a FROM t UNION ALL BY NAME SELECT a FROM s",
 ]
 
 

@@ -192,8 +192,8 @@ SPARK = {
     "SELECT year(d) AS n FROM t": "SELECT CAST(year(d) AS INT) AS n FROM t",
     # CAST fails, as in Spark 4, and cuts fractions off.
     "SELECT CAST(x AS INT) AS n FROM s": "SELECT CAST(x AS INT) AS n FROM s",
-    "SELECT x::DATE AS n, TRY_CAST(x AS DATE) AS p FROM s": (
-        "SELECT x::DATE AS n, TRY_CAST(x AS DATE) AS p FROM s"
+    "SELECT x::DOUBLE AS n, TRY_CAST(x AS DOUBLE) AS p FROM s": (
+        "SELECT x::DOUBLE AS n, TRY_CAST(x AS DOUBLE) AS p FROM s"
     ),
     "SELECT CAST(f AS INT) AS n, CAST(m AS BIGINT) AS p FROM t": (
         "SELECT CAST(trunc(f) AS INT) AS n, CAST(trunc(m) AS BIGINT) AS p FROM t"

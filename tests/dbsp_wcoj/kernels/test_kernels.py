@@ -9,6 +9,7 @@ fit.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -430,3 +431,23 @@ def test_running_sums_wrap_and_their_differences_are_right(x, y):
     wrapped = wrapping_add(x, y)
     assert wrapped == (x + y + 2**63) % 2**64 - 2**63
     assert difference(wrapped, x) == y
+
+
+@pytest.mark.parametrize("leading", [1, 3, 10**9])
+def test_rows_wider_than_a_word_are_sorted_and_added_up(leading):
+    random = np.random.default_rng(leading)
+    # Ties in the leading columns are of all rows, of many, and of none.
+    columns = [
+        random.integers(0, leading, 400),
+        random.integers(-(2**62), 2**62, 400) // 2**60 * 2**60,
+        random.integers(-(2**62), 2**62, 400),
+        random.integers(0, 3, 400),
+    ]
+    columns = [np.concatenate((column, column[:50])) for column in columns]
+    weights = np.concatenate((np.ones(400, np.int64), random.integers(-1, 2, 50)))
+    total: Counter[tuple[int, ...]] = Counter()
+    for *row, weight in zip(*(column.tolist() for column in columns), weights, strict=True):
+        total[tuple(row)] += int(weight)
+    expected = [(row, weight) for row, weight in sorted(total.items()) if weight]
+    zset = ZSet.from_columns(columns, weights)
+    assert list(zset.to_dict().items()) == expected

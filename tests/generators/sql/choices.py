@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 Item = TypeVar("Item")
 
 #: Kinds of values that can be compared, grouped and ordered. The others are ``approx`` (a float
-#: that the engines round differently) and ``interval``.
+#: that the engines round differently, or a value of any type) and ``interval``.
 KINDS = ("int", "real", "decimal", "text", "bool", "date", "ts", "list", "struct", "map")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from tests.generators.sql.choices import KINDS, Choices, Column, differ
 
@@ -139,7 +140,33 @@ def templates(*sources: dict[str, str]) -> dict[str, list[str]]:
     }
 
 
-TEMPLATES = {"duckdb": templates(COMMON, DUCKDB), "spark": templates(COMMON, SPARK)}
+#: The kinds of the columns in the expressions of `functions_of_duckdb.txt`.
+ARGUMENTS = {"s": "text", "p": "text", "i": "int", "j": "int", "f": "real", "m": "decimal"}
+ARGUMENTS |= {"d": "date", "ts": "ts", "ts2": "ts"}
+FUNCTIONS = Path(__file__).parents[2] / "circuits" / "sql" / "functions_of_duckdb.txt"
+#: Functions that fail for some arguments, or whose value depends on the width of an integer.
+PARTIAL = ("chr", "factorial", "make_", "typeof", "<<", ">>", "9223372036854775800", "strptime")
+
+
+def listed_functions() -> str:
+    """Return the expressions of the list of functions, with arguments for its columns."""
+    found = []
+    for line in FUNCTIONS.read_text().splitlines():
+        if "|" in line or "{" in line or any(word in line for word in PARTIAL):
+            continue
+        parts = line.split("'")  # every other part is a string
+        parts[::2] = [
+            re.sub(r"\b(ts2|ts|[spijfmd])\b", lambda m: f"{{{ARGUMENTS[m[1]]}}}", part)
+            for part in parts[::2]
+        ]
+        found.append("'".join(parts))
+    return "\n".join(found)
+
+
+TEMPLATES = {
+    "duckdb": templates(COMMON, DUCKDB, {"approx": listed_functions()}),
+    "spark": templates(COMMON, SPARK),
+}
 
 
 class Expressions(Choices):

@@ -29,6 +29,8 @@ class Writer(Sources):
     """Writes whole programs."""
 
     def program(self) -> Program:
+        if self.dialect == "duckdb" and self.chance(3):
+            return self.mutually_recursive()
         views: list[tuple[str, str]] = []
         if self.chance(25):
             for number in range(self.pick([1, 1, 2])):
@@ -260,18 +262,43 @@ class Writer(Sources):
         self.outer = before
         return text
 
-    def recursive(self) -> Query:
-        """Write a recursion over the pairs of integers of a query."""
-        edges = self.query(1)
+    def edges(self) -> str:
+        """Write a query for the pairs of integers x and y in the rows of a query."""
+        query = self.query(1)
         for _ in range(20):
-            if edges.kinds.count("int") >= 2:
+            if query.kinds.count("int") >= 2:
                 break
-            edges = self.query(1)
+            query = self.query(1)
         else:
-            edges = Query("SELECT a AS c0, b AS c1 FROM t", ("int", "int"))
+            query = Query("SELECT a AS c0, b AS c1 FROM t", ("int", "int"))
+        first, second = [i for i, kind in enumerate(query.kinds) if kind == "int"][:2]
+        return f"SELECT c{first} AS x, c{second} AS y FROM ({query.text}) AS e"
+
+    def mutually_recursive(self) -> Program:
+        """Write two views that name each other; DuckDB has one view with a column that says which.
+
+        Only values below 9 are followed, so that the views are finite.
+        """
+        self.count("mutual recursion")
+        edges = self.edges()
+        query = self.pick(["SELECT n FROM even", "SELECT n FROM odd EXCEPT SELECT n FROM even"])
+        step = "SELECT e.y AS n FROM {0} JOIN ({1}) AS e ON {0}.n = e.x WHERE e.y < 9"
+        views = [
+            f"CREATE RECURSIVE VIEW even AS SELECT 0 AS n UNION {step.format('odd', edges)}",
+            f"CREATE RECURSIVE VIEW odd AS {step.format('even', edges)}",
+        ]
+        both = (
+            "WITH RECURSIVE both(odd, n) AS (SELECT 0, 0 UNION SELECT 1 - odd, e.y FROM both "
+            f"JOIN ({edges}) AS e ON both.n = e.x WHERE e.y < 9), "
+            "even AS (SELECT n FROM both WHERE odd = 0), odd AS (SELECT n FROM both WHERE odd = 1) "
+        )
+        text = "; ".join([*self.shuffled(views), query])
+        return Program((), choose(text, 0), choose(both + query, 1))
+
+    def recursive(self) -> Query:
+        """Write a recursion over pairs of integers."""
+        source = f"edges AS ({self.edges()})"
         self.count("WITH RECURSIVE")
-        first, second = [i for i, kind in enumerate(edges.kinds) if kind == "int"][:2]
-        source = f"edges AS (SELECT c{first} AS x, c{second} AS y FROM ({edges.text}) AS e)"
         union = self.pick(["UNION", "UNION", "UNION ALL"])
         scope = [Column("r.y", "int"), Column("g.x", "int"), Column("g.y", "int")]
         where = f" AND {self.comparison(scope)}" if self.chance(40) else ""

@@ -1,0 +1,154 @@
+"""Codes of expressions: computed from the codes of columns, without decoding, where possible.
+
+================================ ==================================================================
+a column, a literal              its codes, its code
+cast between equal codes         the codes of its argument
+greatest of ordered codes        the greatest code; NULL is the least one
+is_true                          the truth of its argument (`circuits.runtime.predicates`)
+case of comparisons              the codes of the chosen columns and literals
+time_bucket, date_add            arithmetic on ticks, if no row overflows or is infinite
+all others                       evaluated in Arrow (`circuits.runtime.evaluation`), then encoded
+================================ ==================================================================
+
+Each distinct call is computed once per batch.
+
+Cost: a few passes of numpy per call; decoding, a kernel and encoding for the others.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+
+import numpy as np
+import pyarrow as pa
+
+from circuits.plan.expressions import Call, Column, Expression, Literal
+from circuits.runtime.evaluation import evaluate
+from circuits.runtime.predicates import compares_codes, truth
+from circuits.runtime.row_batch import RowBatch, keeps_codes
+from circuits.types.codecs.codec import NULL
+from dbsp_wcoj.limits import Budget
+from dbsp_wcoj.zset import Int64Array
+
+__all__ = ["CodeEvaluator"]
+
+_INFINITE = 2**63 - 1  # of timestamps; the greatest code
+_TICKS_PER_MICROSECOND = {"us": 1, "ns": 1000}
+
+
+class CodeEvaluator:
+    """Computes the codes of expressions over one batch.
+
+    Args:
+        batch: The rows.
+        budget: Counts the bytes of values that are computed in Arrow; None for no limit.
+    """
+
+    def __init__(self, batch: RowBatch, budget: Budget | None) -> None:
+        self._batch = batch
+        self._budget = budget
+        self._results: dict[Expression, Int64Array | int] = {}
+
+    def codes(self, expression: Expression) -> Int64Array | int:
+        """Return the code of an expression for each row, or one code for all rows.
+
+        Raises:
+            EvaluationError: The expression has no value for a row.
+            LimitError: The values exceed the step's limit of bytes.
+        """
+        if isinstance(expression, Column):
+            return self._batch.codes(expression.index)
+        if isinstance(expression, Literal) and expression.value is None:
+            return NULL
+        if expression not in self._results:
+            codes = self._from_codes(expression) if isinstance(expression, Call) else None
+            self._results[expression] = self._from_values(expression) if codes is None else codes
+        return self._results[expression]
+
+    def _from_values(self, expression: Expression) -> Int64Array | int:
+        codec = self._batch.codecs.codec(expression.type)
+        if isinstance(expression, Literal):
+            return int(codec.encode(evaluate(expression, (), 1))[0])
+        values = evaluate(expression, self._batch, self._batch.rows)
+        if self._budget is not None:
+            self._budget.add_bytes(values.nbytes)
+        return codec.encode(values)
+
+    def _from_codes(self, call: Call) -> Int64Array | int | None:
+        """Return the codes of a call; None if they cannot be computed from codes."""
+        arguments, codecs = call.arguments, self._batch.codecs
+        match call.function:
+            case "cast" if keeps_codes(arguments[0].type, call.type, codecs):
+                return self.codes(arguments[0])
+            case "is_true":
+                return truth(call, self._batch).true.astype(np.int64)
+            case "greatest" if self._is_ordered(call):
+                return reduce(np.maximum, map(self.codes, arguments))
+            case "case" if self._chooses_codes(call):
+                return self._choose(call)
+            case "time_bucket" if arguments[0].type == call.type:
+                return self._bucket(call)
+            case "date_add" if arguments[0].type == call.type:
+                return self._add_microseconds(call)
+        return None
+
+    def _is_ordered(self, call: Call) -> bool:
+        """True if the codes of the arguments have the order of their values."""
+        codec = self._batch.codecs.codec(call.type)
+        return codec.ordered and all(a.type == call.type for a in call.arguments)
+
+    def _chooses_codes(self, case: Call) -> bool:
+        """True if no test or value of a CASE can fail, and all are computed from codes."""
+        *pairs, otherwise = case.arguments
+        return all(compares_codes(test, self._batch) for test in pairs[::2]) and all(
+            isinstance(value, Literal)
+            or (
+                isinstance(value, Column) and keeps_codes(value.type, case.type, self._batch.codecs)
+            )
+            for value in (*pairs[1::2], otherwise)
+        )
+
+    def _choose(self, case: Call) -> Int64Array:
+        *pairs, otherwise = case.arguments
+        result = np.full(self._batch.rows, self._code(otherwise, case.type))
+        for test, value in zip(pairs[-2::-2], pairs[::-2], strict=True):
+            matching = truth(test, self._batch).true
+            result = np.where(matching, self._code(value, case.type), result)
+        return result
+
+    def _code(self, value: Expression, type: pa.DataType) -> Int64Array | int:
+        """Return the codes of a column, or of a literal as a value of another type."""
+        if isinstance(value, Literal) and value.type != type:
+            return self.codes(Call("cast", (value,), type))
+        return self.codes(value)
+
+    def _bucket(self, call: Call) -> Int64Array | None:
+        value, *amounts = call.arguments
+        size, offset = (amount.value for amount in amounts if isinstance(amount, Literal))
+        is_integer = pa.types.is_integer(call.type)
+        if not (is_integer or pa.types.is_timestamp(call.type)) or not 0 < size < 2**62:
+            return None
+        codes = self.codes(value)
+        is_null = codes == NULL
+        ticks = np.where(is_null, 0, codes)
+        if not _within(ticks, _INFINITE - 2 * size):
+            return None
+        return np.where(is_null, NULL, ticks - (ticks - offset % size) % size)
+
+    def _add_microseconds(self, call: Call) -> Int64Array | None:
+        value, *amounts = call.arguments
+        months, days, micros = (amount.value for amount in amounts if isinstance(amount, Literal))
+        factor = _TICKS_PER_MICROSECOND.get(call.type.unit)
+        if months or days or factor is None or abs(micros) >= 2**52:
+            return None
+        codes, added = self.codes(value), micros * factor
+        is_null = codes == NULL
+        ticks = np.where(is_null, 0, codes)
+        if not _within(ticks, _INFINITE - 1 - abs(added)):
+            return None
+        return np.where(is_null, NULL, ticks + added)
+
+
+def _within(ticks: Int64Array, limit: int) -> bool:
+    """Return whether all numbers are from -limit to limit."""
+    return bool(-limit <= ticks.min() and ticks.max() <= limit)
