@@ -68,7 +68,7 @@ FUNCTIONS = (
     ),
     Function(
         "text_to_map",
-        "the map of the pairs in the text a, which end at the pattern b; keys end at c",
+        "the map in the text a; the pattern b separates entries, c a key from its value",
         Signature("ttt", pa.map_(pa.string(), pa.string())),
         per_distinct_row(_to_map),
     ),
