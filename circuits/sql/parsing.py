@@ -194,6 +194,8 @@ class _TextKeepingParser(Parser):
         self._refuse_surplus(call, name)
         if isinstance(call, exp.Expr):
             call.meta.setdefault(NAME_IN_TEXT, name.text)
+            if "start" not in call.meta and not any(call.iter_expressions()):
+                call.update_positions(name)  # as CURRENT_DATE, which is written without ()
         return tree
 
     def _refuse_surplus(self, call: Any, name: Token) -> None:

@@ -137,6 +137,24 @@ def test_an_argument_that_the_parser_turns_into_a_flag_or_a_unit_is_accepted(dia
     compile_sql(f"SELECT {call} AS x FROM t", TABLES, dialect=dialect)
 
 
+@pytest.mark.parametrize(
+    ("dialect", "text", "column", "words"),
+    [
+        ("duckdb", "SELECT a, current_date AS x FROM t", 11, "current_date in SELECT"),
+        ("duckdb", "SELECT current_timestamp FROM t", 8, "current_timestamp in SELECT"),
+        ("duckdb", "SELECT now() AS x FROM t", 8, r"function now\(\) in SELECT"),
+        ("duckdb", "SELECT a FROM t WHERE current_time > TIME '10:00'", 23, "current_time"),
+        ("spark", "SELECT curdate() AS x FROM t", 8, "curdate in SELECT"),
+        ("spark", "SELECT unix_timestamp() AS x FROM t", 8, r"unix_timestamp\(\) without"),
+        ("spark", "SELECT count(*) FROM t GROUP BY current_date", 33, "current_date in GROUP BY"),
+    ],
+)
+def test_a_refused_use_of_the_current_time_has_the_reason(dialect, text, column, words):
+    reason = "is not supported; the current time would change all rows in every step; compare"
+    with pytest.raises(UnsupportedSqlError, match=f"column {column}: {words}.*{reason}"):
+        compile_sql(text, TABLES, dialect=dialect)
+
+
 @pytest.mark.parametrize(("text", "line", "column", "words"), WRONG)
 def test_an_error_names_what_is_wrong_and_its_place(text, line, column, words):
     with pytest.raises(SqlError) as caught:
