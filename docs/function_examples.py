@@ -49,7 +49,7 @@ MORE_EXAMPLES: Final[dict[str, dict[str, str]]] = {
         "try_validate_utf8": "spark: try_validate_utf8('Spark')",
     },
     "Bits and whole numbers": {
-        "bit_and_of": "spark: shiftrightunsigned(4, 1)",
+        "bit_and_of": "spark: 3 & 5",
         "bit_or_of": "spark: 3 | 5",
         "bit_xor_of": "xor(6, 3)",
         "bit_not": "spark: ~ 0",

@@ -277,7 +277,7 @@ FUNCTIONS = (
     ),
     _function(
         "months_between",
-        "the months from b to a, of 31 days; to 8 digits if c",
+        "the months from b to a, with a fraction in months of 31 days; rounded to 8 digits if c",
         "mmb",
         _FLOAT,
         _months_between,
