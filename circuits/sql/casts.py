@@ -67,11 +67,11 @@ def _has_no_cast(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 def _is_number_or_bool(type: pa.DataType) -> bool:
-    return is_number(type) or pa.types.is_boolean(type)
+    return is_number(type) or bool(pa.types.is_boolean(type))
 
 
 def _is_date_or_time(type: pa.DataType) -> bool:
-    return pa.types.is_date(type) or pa.types.is_timestamp(type) or pa.types.is_time(type)
+    return bool(pa.types.is_temporal(type) and not pa.types.is_duration(type))
 
 
 def _apply_spark_rules(

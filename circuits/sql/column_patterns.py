@@ -76,7 +76,12 @@ def _unpack_columns(scope: Scope, item: exp.Expr) -> exp.Expr:
             _column_node(matched, node) for matched in _matching_columns(scope, node, node.this)
         ]
         parent, key, index = node.parent, node.arg_key, node.index
-        if parent is None or isinstance(parent, exp.Alias | exp.Paren) or node is item:
+        if (
+            parent is None
+            or key is None
+            or isinstance(parent, exp.Alias | exp.Paren)
+            or node is item
+        ):
             raise scope.source.error(
                 node, "*COLUMNS() is a list of arguments; write COLUMNS() without the star"
             )
