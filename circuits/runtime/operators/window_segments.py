@@ -14,20 +14,30 @@ sum(x) ROWS BETWEEN a AND b ...     from b rows before to a after    a rows befo
 sum(x) RANGE BETWEEN a AND b ...    the same, by value               the same, by value
 row_number, rank, dense_rank        all rows after the change        number of rows before
 sum(x) OVER (ORDER BY t)            all rows after the change        sum of the rows before
+min(x) OVER (ORDER BY t)            rows from the change to the next the min of the rows before
+                                    that is as small
 first_value(x) OVER (ORDER BY t)    the change; all if it is first   the first row
 last_value(x) OVER (ORDER BY t)     the rows equal to it             nothing
 percent_rank, ntile, all others     the partition                    nothing
 =================================== ================================ ============================
+
+`running_extremes` finds the rows that a change of a running min or max affects.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from circuits.plan.window import Window, WindowCall
+from circuits.runtime.operators.running_extremes import (
+    Effects,
+    RunningExtreme,
+    is_running_extreme,
+)
 from circuits.runtime.operators.window_functions import reads_first_row
 from circuits.types.codecs.arrow_buffers import BoolArray
 from dbsp_wcoj.storage.row_ranges import KeyPositions, RangeRows, RowRanges
@@ -125,7 +135,7 @@ def _call_reach(call: WindowCall, value_order: bool) -> Reach | None:
         # last_value reads one row near the current row, unless its frame of mode RANGE ends before
         # that row: the last row that far back can be at any distance.
         is_near = function == "last_value" and (frame.mode == "rows" or frame.end >= 0)
-        if not (first_row or from_start or is_near):
+        if not (first_row or from_start or is_near or is_running_extreme(call)):
             return None
     start = 0 if frame.start is None else frame.start
     before, after = max(-start, -frame.end, 0), max(frame.end, start, 0)
@@ -172,6 +182,7 @@ def find_segments(
     prefixes: Int64Array,
     order_columns: int,
     reach: Reach,
+    extremes: Sequence[RunningExtreme] = (),
 ) -> Segments:
     """Return the segments around changed rows.
 
@@ -182,31 +193,40 @@ def find_segments(
         prefixes: The partition columns of each changed partition, shape ``(keys, partitions)``.
         order_columns: The number of sort columns after the partition columns.
         reach: What the calls read.
+        extremes: The running extremes that calls read.
     """
     keys = len(prefixes)
     first, last = ranges.seek(prefixes), ranges.seek(prefixes, after=True)
-    low_bound, high_bound = _take(first, partition), _take(last, partition)
+    low_bound, high_bound = first.take(partition), last.take(partition)
     here, after = ranges.seek(changed), ranges.seek(changed, after=True)
     # An affected row is up to one reach away from a changed row. It reads rows that are up to the
     # other reach away from it.
     rows = reach.rows_before + reach.rows_after
-    start, stop = here, after
+    effects = Effects(after, changed)
+    # The effects on totals from the start reach to the end of the partition anyway.
+    for extreme in () if reach.from_start else extremes:
+        effects = effects.union(
+            extreme.find_effects(ranges, changed, partition, here, after, high_bound)
+        )
+    start, stop = here, effects.stop
     if rows:
         depth = keys + order_columns if reach.groups else None
         start = ranges.neighbour(here, low_bound, rows, depth=depth)
-        stop = ranges.neighbour(after, high_bound, rows, depth=depth, after=True)
+        stop = ranges.neighbour(stop, high_bound, rows, depth=depth, after=True)
     group = changed[: keys + order_columns].copy()
-    low_value = high_value = group[-1]
+    last_group = effects.last[: keys + order_columns].copy()
+    low_value, high_value = group[-1], last_group[-1]
     if reach.values_before is not None and reach.values_after is not None:
         values = reach.values_before + reach.values_after
-        is_null = is_null_key(group[-1])
-        low_value = np.where(is_null, low_value, add_saturating(group[-1], -values))
-        high_value = np.where(is_null, high_value, add_saturating(group[-1], values))
+        low_value, high_value = (
+            np.where(is_null_key(value), value, add_saturating(value, offset))
+            for value, offset in ((low_value, -values), (high_value, values))
+        )
     if reach.groups:
         group[-1] = low_value
         start = _least(start, ranges.seek(group))
-        group[-1] = high_value
-        stop = _greatest(stop, ranges.seek(group, after=True))
+        last_group[-1] = high_value
+        stop = _greatest(stop, ranges.seek(last_group, after=True))
     if reach.from_start:
         stop = high_bound
     if reach.first_row:
@@ -221,7 +241,7 @@ def find_segments(
     at = np.flatnonzero(opens)
     start, stop = _reduce(np.minimum, start, at), _reduce(np.maximum, stop, at)
     own_partition = partition[at]
-    partition_start, partition_stop = _take(first, own_partition), _take(last, own_partition)
+    partition_start, partition_stop = first.take(own_partition), last.take(own_partition)
     return Segments(
         ranges.read(start, stop),
         own_partition,
@@ -233,10 +253,6 @@ def find_segments(
         np.minimum.reduceat(low_value, at),
         np.maximum.reduceat(high_value, at),
     )
-
-
-def _take(positions: KeyPositions, index: Int64Array) -> KeyPositions:
-    return KeyPositions(positions.positions[:, index], positions.old[index], positions.new[index])
 
 
 def _least(left: KeyPositions, right: KeyPositions) -> KeyPositions:
