@@ -43,9 +43,7 @@ from circuits.runtime.operators.running_extremes import RunningExtreme, is_runni
 from circuits.runtime.operators.window_functions import Totals, WindowFunctions
 from circuits.runtime.operators.window_segments import (
     Segments,
-    add_saturating,
     find_segments,
-    is_null_key,
     reach_of,
 )
 from circuits.types.arrow_types import value_type
@@ -302,8 +300,20 @@ class WindowOperator:
         _count_repeated_rows(segments.rows.old, budget, self.arity)
         _count_repeated_rows(segments.rows.new, budget, self.arity)
         return self._difference(
-            self._segment_results(segments, segments.rows.old, totals[0]),
-            self._segment_results(segments, segments.rows.new, totals[1]),
+            self._segment_results(
+                segments.rows,
+                segments.rows.old,
+                segments.first_affected.old - segments.start.old,
+                segments.last_affected.old - segments.start.old,
+                totals[0],
+            ),
+            self._segment_results(
+                segments.rows,
+                segments.rows.new,
+                segments.first_affected.new - segments.start.new,
+                segments.last_affected.new - segments.start.new,
+                totals[1],
+            ),
         )
 
     @staticmethod
@@ -313,16 +323,17 @@ class WindowOperator:
         return consolidated_rows(np.concatenate((old, new), axis=1), weights)
 
     def _segment_results(
-        self, segments: Segments, weights: Int64Array, totals: Totals | None
+        self,
+        rows: RangeRows,
+        weights: Int64Array,
+        first: Int64Array,
+        last: Int64Array,
+        totals: Totals | None,
     ) -> Int64Array:
-        """The rows of segments with their results.
+        """The affected rows of segments, from number ``first`` to before ``last``, with results.
 
-        Rows near an end of a segment are left out, unless the partition ends there as well: a call
-        would read rows beyond the end. Their results have not changed.
+        The other rows are only read: their own results would need rows beyond the segment.
         """
-        reach = self._reach
-        assert reach is not None
-        rows = segments.rows
         index = np.repeat(np.arange(len(weights)), weights)
         segment = rows.ranges[index]
         codes = self._order.to_input(rows.rows[:, index])
@@ -331,20 +342,9 @@ class WindowOperator:
         if totals is not None:
             totals = totals.take(segment[np.flatnonzero(begins)])
         results = self._functions.results(codes, begins, totals)
-        start = np.searchsorted(segment, segment, side="left")
-        stop = np.searchsorted(segment, segment, side="right")
-        row = np.arange(len(index))
-        at_start, at_end = segments.begins_partition[segment], segments.ends_partition[segment]
-        enough_before = row - start >= reach.rows_before
-        enough_after = stop - 1 - row >= reach.rows_after
-        if reach.values_before is not None and reach.values_after is not None:
-            value = rows.rows[self._order.keys, index]
-            low, high = segments.low_value[segment], segments.high_value[segment]
-            is_null = is_null_key(value)
-            enough_before &= is_null | (add_saturating(value, -reach.values_before) >= low)
-            enough_after &= is_null | (add_saturating(value, reach.values_after) <= high)
-        valid = np.flatnonzero((at_start | enough_before) & (at_end | enough_after))
-        return np.concatenate((codes, results))[:, valid]
+        number = np.arange(len(index)) - np.searchsorted(segment, segment, side="left")
+        affected = np.flatnonzero((number >= first[segment]) & (number < last[segment]))
+        return np.concatenate((codes, results))[:, affected]
 
     def _results(
         self, group_indices: Int64Array, rows: Int64Array, weights: Int64Array

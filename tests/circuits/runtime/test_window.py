@@ -134,6 +134,23 @@ def test_running_extremes_keep_the_law_with_rows_of_negative_weight(data):
     check_law(data, overhead, least_weight=-2, plans=running_extremes())
 
 
+@pytest.mark.parametrize("load", [[0, 1, 2, None], [None, 3, 50, 60]])
+def test_frames_by_position_and_by_value_in_one_window(load):
+    by_rows, by_value = Frame("rows", -1, 0), Frame("range", 0, 2)
+    calls = (
+        WindowCall("sum", (1,), INT, "a", by_rows),
+        WindowCall("sum", (1,), INT, "b", by_value),
+    )
+    operator = WindowOperator(Window(ROWS, (), (Order(2),), calls), Codecs())
+    inputs, output = ZSet.empty(3), ZSet.empty(5)
+
+    for rows in ([(1, 1, x) for x in load], [(1, 5, 3)], [(1, 7, None)], [(1, 9, 58)]):
+        inputs += encoded(rows, [1] * len(rows))
+        with mock.patch.object(window_module, "SEGMENT_OVERHEAD_ROWS", ALWAYS_SEGMENTS):
+            output += step(operator, encoded(rows, [1] * len(rows)))
+        assert output == operator.evaluate([inputs])
+
+
 SUM = ("sum", (2,))
 BEFORE = Frame("rows", -9, 0)
 NEAR_CALLS = {
