@@ -136,12 +136,9 @@ def test_running_extremes_keep_the_law_with_rows_of_negative_weight(data):
 
 @pytest.mark.parametrize("load", [[0, 1, 2, None], [None, 3, 50, 60]])
 def test_frames_by_position_and_by_value_in_one_window(load):
-    by_rows, by_value = Frame("rows", -1, 0), Frame("range", 0, 2)
-    calls = (
-        WindowCall("sum", (1,), INT, "a", by_rows),
-        WindowCall("sum", (1,), INT, "b", by_value),
-    )
-    operator = WindowOperator(Window(ROWS, (), (Order(2),), calls), Codecs())
+    frames = (Frame("rows", -1, 0), Frame("range", 0, 2))
+    calls = [WindowCall("sum", (1,), INT, frame.mode, frame) for frame in frames]
+    operator = WindowOperator(Window(ROWS, (), (Order(2),), tuple(calls)), Codecs())
     inputs, output = ZSet.empty(3), ZSet.empty(5)
 
     for rows in ([(1, 1, x) for x in load], [(1, 5, 3)], [(1, 7, None)], [(1, 9, 58)]):
