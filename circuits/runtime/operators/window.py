@@ -13,7 +13,7 @@ An example stream, ``row_number() OVER (PARTITION BY k ORDER BY x)`` of rows (k,
 
 State: the rows, once, in the order (partition, sort columns, other columns), see `row_order`; for
 running sums their digits (`prefix_totals`); for running min and max the rows that improve it
-(`running_extremes`); for dense_rank the groups (`order_groups`).
+(`running_extremes`); for dense_rank and frames of GROUPS the groups (`order_groups`).
 
 Cost: a step reads the rows whose results can change, and the rows that these read
 (`window_segments`): O(log N) per changed row and run, and O(1) per row that is read. If a call

@@ -253,10 +253,10 @@ def find_segments(
             last_affected, high_bound, reach.rows_after, depth=depth, after=True
         )
     if reach.values_before is not None and reach.values_after is not None:
-        # Rows that are affected by position can have any value.
-        if reach.rows_after:
+        # Rows that are affected by position or group can have any value.
+        if reach.rows_after or reach.groups_after:
             low[-1] = np.minimum(low[-1], _first_rows(ranges, first_affected, after)[width - 1])
-        if reach.rows_before:
+        if reach.rows_before or reach.groups_before:
             high[-1] = np.maximum(high[-1], _last_rows(ranges, here, last_affected)[width - 1])
         low[-1] = _add_to_values(low[-1], -reach.values_before)
         high[-1] = _add_to_values(high[-1], reach.values_after)
