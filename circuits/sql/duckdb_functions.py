@@ -151,6 +151,14 @@ def _date_sub(
     return clause.call(node, "elapsed_units", end, start, string_literal(name))
 
 
+def _age(clause: Clause, node: exp.Expr, *arguments: Expression) -> Expression:
+    raise clause.source.unsupported(
+        node,
+        f"{clause.source.name_in_text(node)}(), whose result has months and days,",
+        "write ts - ts2, or the months as date_diff('month', ts2, ts)",
+    )
+
+
 def _xor(clause: Clause, node: exp.Expr, left: Expression, right: Expression) -> Expression:
     return clause.call(node, "bit_xor_of", left, right)
 
@@ -237,6 +245,7 @@ _BUILDERS: Final[dict[str, Builder]] = {
     "datesub": fixed(3, _date_sub),
     "date_sub": fixed(3, _date_sub),
     "add_months": named("add_months"),
+    "age": fixed((1, 2), _age),
     "to_hours": _to_interval(3_600_000_000),
     "to_minutes": _to_interval(60_000_000),
     "to_seconds": _to_interval(1_000_000),
