@@ -5,6 +5,7 @@ Names whose meaning sqlglot's classes already give (``substring``, ``date_trunc`
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import pyarrow as pa
@@ -103,6 +104,40 @@ def _printf(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expres
     if not arguments:
         raise count_error(clause, node, "1 or more")
     return clause.call(node, "c_printf", *arguments)
+
+
+def _format(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
+    """Read ``format('{} of {}', a, b)``: each pair of braces is an argument, without options."""
+    if not arguments:
+        raise count_error(clause, node, "1 or more")
+    pattern, *values = arguments
+    pieces = re.split(r"(\{\{|\}\}|\{\}|[{}])", literal_text(clause, node, pattern, "a format"))
+    parts: Arguments = []
+    used = 0
+    for piece in pieces:
+        if piece in ("{", "}"):
+            raise clause.source.unsupported(
+                node, "an option in a format", "write {}, or use printf()"
+            )
+        if piece != "{}":
+            parts.append(string_literal(piece[:1] if piece in ("{{", "}}") else piece))
+            continue
+        if used == len(values):
+            raise clause.source.error(node, f"format() has {used} values for more {{}}")
+        parts.append(_plain_text(clause, node, values[used]))
+        used += 1
+    if used < len(values):
+        raise clause.source.unsupported(node, "a value of format() without {}", "leave it out")
+    return parts[0] if len(parts) == 1 else clause.call(node, "concat", *parts)
+
+
+def _plain_text(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+    """Return a text or an integer as a text."""
+    if not (arrow.is_string(value.type) or arrow.is_integer(value.type)):
+        raise clause.source.unsupported(
+            node, f"format() of a value of type {value.type}", "cast it to VARCHAR"
+        )
+    return clause.call(node, "cast", value, type=pa.string())
 
 
 def _epoch_ms(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
@@ -209,6 +244,7 @@ _BUILDERS: Final[dict[str, Builder]] = {
     "mismatches": named("hamming"),
     "jaccard": named("jaccard"),
     "printf": _printf,
+    "format": _format,
     "regexp_matches": named("regexp_matches"),
     "regexp_full_match": named("regexp_full_match"),
     "regexp_extract": _regexp_extract,
