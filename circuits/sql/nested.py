@@ -195,6 +195,12 @@ def _read_array_slice(clause: Clause, node: exp.ArraySlice) -> Expression:
 
 
 def _read_sort(clause: Clause, node: exp.ArraySort) -> Expression:
+    if node.args.get("expression") is not None:
+        raise clause.source.unsupported(
+            node,
+            "array_sort() with a comparator",
+            "write array_sort(a), or sort_array(a, false) for the reverse order",
+        )
     clause.source.allow_arguments(node, "this", "asc", "nulls_first")
     flags = {"asc": True, "nulls_first": False}
     for name in flags:
