@@ -19,6 +19,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dbsp_wcoj.kernels.storage import spine as spine_kernels
 from dbsp_wcoj.kernels.storage.rank_search import find_ranks
 from dbsp_wcoj.kernels.storage.row_ranges import seek_rows
 from dbsp_wcoj.storage.trace import Trace, TraceStep
@@ -29,6 +30,8 @@ __all__ = ["RankSearch"]
 
 class RankSearch:
     """The sum of traces of one arity in their own column order, and of staged steps.
+
+    It reads overlays, too, and is valid until one of the traces changes.
 
     Args:
         traces: At least one trace. No row may have a negative total weight.
@@ -50,11 +53,15 @@ class RankSearch:
     def __init__(self, traces: Sequence[Trace], steps: Sequence[TraceStep] = ()) -> None:
         self._arity = traces[0].arity
         order = tuple(range(self._arity))
-        present = [trace for trace in traces if not trace.is_empty]
-        runs = [run for trace in present for run in trace.arrange(order).spine.runs]
-        runs += [step.run(order) for step in steps]
-        self._kept_runs = runs  # kernels read them by address
-        self._runs: Int64Array = np.array([run.address for run in runs], np.int64)
+        # The tables have the addresses of the runs, with those of an overlay. The spines and steps
+        # keep the runs alive.
+        self._traces, self._steps = traces, steps
+        tables = [trace.arrange(order).spine.table for trace in traces]
+        addresses = [
+            table[spine_kernels.FIRST_RUN :][: table[spine_kernels.RUN_COUNT]] for table in tables
+        ]
+        addresses.append(np.array([step.run(order).address for step in steps], np.int64))
+        self._runs: Int64Array = np.concatenate(addresses)
         self.searches = 0
 
     def sizes(self, keys: Int64Array) -> Int64Array:
