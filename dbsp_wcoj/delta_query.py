@@ -277,10 +277,10 @@ class DeltaQuery:
     @property
     def stats(self) -> Stats:
         """Counters since the view was created, and the size of its current state."""
-        counted = self._plan_cache.retired_counters.copy()
+        counters = self._plan_cache.retired_counters.copy()
         for term in self._plan_cache.terms:
-            counted += term.physical.counters.sum(axis=0)
-        proposals, intersections = counted.tolist()
+            counters += term.physical.counters.sum(axis=0)
+        proposals, intersections = counters.tolist()
         rows = {}
         size = 0
         for name, trace in self._plan_cache.traces.items():

@@ -9,9 +9,10 @@ Then every formula equals ``N_1 ⋈ … ⋈ N_n - O_1 ⋈ … ⋈ O_n``; for two
 
 The formulas differ only in their cost. Each line is a term: a product of factors that is added to
 a partial delta, here ``D2``. A factor is one version (old, delta or new) of one atom. Terms are
-only data; `dbsp_wcoj.delta_query` runs each of them as one generic join. A formula must not be
-applied level by level inside of a join: that would multiply the differences per variable, and this
-product is not the difference of the products.
+only data; `dbsp_wcoj.delta_query` runs each of them as one generic join. A factor reads the same
+version of its atom at all levels of the join. It would be wrong to choose versions level by level:
+this would multiply one difference for each variable, and the product of differences is not the
+difference of the products.
 
 The flipped formulas need only one version of each trace in memory, if ``d_i`` is merged into
 relation i right after term i: before the merge the trace is old, after it new. The order of
@@ -86,8 +87,9 @@ class Formula(StrEnum):
     ===================================== === === === === === === ====
 
     ``collapsed`` is the default: each of its terms is one generic join with its own variable order
-    that starts at the delta, hence worst-case optimal. The recursions do fewer joins from n = 5,
-    but materialize a binary intermediate result ``D_i`` in a fixed left-deep order.
+    that starts at the delta, hence worst-case optimal. ``recursive`` does fewer joins from n = 5,
+    the other two recursions from n = 3. But a recursion materializes the intermediate results
+    ``D_i`` of binary joins in a fixed left-deep order.
 
     >>> Formula.of("flipped")
     <Formula.flipped: 'flipped'>

@@ -187,7 +187,7 @@ step of 50 rows
             self._check()
 
     def finish_operator(self, rows: int, columns: int, added: int | None = None) -> None:
-        """Finish counting for the running operator, of which only the result remains.
+        """Finish counting for the running operator: from now on, only its result counts.
 
         Args:
             rows: All rows that it has produced in the step.

@@ -92,7 +92,8 @@ def _warm_up_groups() -> None:
     ranges = RowRanges(trace)
     keys = np.array([[1]])
     ranges.read(ranges.seek(keys), ranges.seek(keys, after=True))
-    # Sums of groups: the number 5 of weight 1, split into digits and summed again.
+    # Sums of groups: the number 5 of weight 1, split into digits and summed again. 2**-1074 is the
+    # least float64, and the unit of the digits of floats.
     one = np.ones(1, np.int64)
     digits = np.empty((3, 8), np.int64)
     written = split_numbers(np.array([[5]]), np.empty(0, np.int64), one, *digits)

@@ -1,8 +1,8 @@
 """Remove secrets, such as those of a connection string, from texts for people.
 
 Errors of drivers and of the command line repeat their arguments. Every text that leaves the program
-as an error or a log line passes this function once, at the outlet, so that no other place has to
-consider secrets.
+as an error or a log line passes this function once, just before it is written, so that no other
+code has to consider secrets.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _OPTION: Final = re.compile(
 )
 #: User and password of an address, up to the last @ of the word, as a password may hold one.
 _ADDRESS: Final = re.compile(r"""(?<=://)[^\s'"]*@""")
-#: The rest of a password that was cut at its first @ and taken for a part of the host.
+#: The rest of a password in a quoted host name: if a password contains an @, a driver may split the
+#: address at the first one, and name the text behind it as the host.
 _HOST: Final = re.compile(r"""(?<=['"])[^\s'"/]*@(?=[\w.:-]+['"])""")
 
 

@@ -117,7 +117,7 @@ class CheckedInput:
 
     @property
     def bounded_column(self) -> int | None:
-        """The column in which no later step changes a row before `frontier`; None for none.
+        """The column in which no later step changes a row before `frontier`; None if there is none.
 
         With keys, an event deletes the row of its key, however old that row is, unless the time is
         part of the key.

@@ -22,8 +22,8 @@ The rules, by plan node::
                                        only one of them may have expired
 
 The rows of a group expire together if the group's key contains, for each kept input, the event time
-``t`` of the row or ``f(t)`` for a non-decreasing function ``f``, such as the hour of ``t``. Rows
-then expire only up to a time at which every such ``f`` takes a new value
+``t`` of the row or ``f(t)`` for a non-decreasing function ``f``, such as the hour of ``t``. All
+rows with the same ``f(t)`` are then kept until the last of them may expire
 (`circuits.inputs.retention`), so a row may stay in the state longer than its retention.
 
 To check this, `_FinalityCheck` computes *branches* for each node, from the inputs up to the view. A

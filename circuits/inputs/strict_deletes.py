@@ -27,7 +27,11 @@ __all__ = ["shortage"]
 
 
 def shortage(delta: ZSet, trace: Trace) -> tuple[ZSet, Int64Array]:
-    """Return the part of a delta that would make weights negative, and the existing weights.
+    """Return the part of a delta that would make weights negative.
+
+    Returns:
+        The rows, with the negative weights that they would have, and the weights that they have in
+        the trace.
 
     >>> trace = Trace(1)
     >>> trace.update(ZSet.from_rows([(7,), (8,)]))

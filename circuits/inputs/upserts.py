@@ -299,5 +299,5 @@ class UpsertInput:
 def _merge_events(pieces: list[Int64Array]) -> ZSet:
     """Concatenate events of several tables; sort them, and merge equal ones."""
     rows = np.concatenate(pieces, axis=1)
-    counted = consolidated_rows(rows, np.ones(rows.shape[1], np.int64))
-    return ZSet(counted.row_array, np.ones(len(counted), np.int64))
+    distinct = consolidated_rows(rows, np.ones(rows.shape[1], np.int64))
+    return ZSet(distinct.row_array, np.ones(len(distinct), np.int64))

@@ -257,20 +257,16 @@ class AggregateReader:
         return value.value
 
     def fractions(self, index: int) -> list[float] | float:
-        """Return an argument that is a constant from 0 to 1, or an array of such constants."""
+        """Return an argument that is a constant from 0 to 1, or a list of such constants."""
         node = self._nodes[index]
-        if not isinstance(node, exp.Array) or not self.is_spark:
+        if not isinstance(node, exp.Array):
             return self.fraction(index)
-        self.source.allow_arguments(node, "expressions", "bracket_notation")
+        self.source.allow_arguments(node, "expressions", "bracket_notation", "value_constructor")
         return [self._fraction(part, self.clause.read(part)) for part in node.expressions]
 
     def fraction(self, index: int) -> float:
         """Return an argument that is a constant from 0 to 1."""
         node = self._nodes[index]
-        if isinstance(node, exp.Array):
-            raise self.source.unsupported(
-                node, f"several fractions in {self.name}()", "call it once for each fraction"
-            )
         self.constant(index, "fraction")
         return self._fraction(node, self.value(index))
 

@@ -26,6 +26,7 @@ from circuits.types.arrow_types import is_nested, part_types
 __all__ = [
     "HOW_TO_USE_A_WINDOW",
     "NO_WINDOW",
+    "USE_OF_NOW",
     "Clause",
     "Reader",
     "ReaderTable",
@@ -82,6 +83,11 @@ def _refuse(construct: str, advice: str = "") -> Reader:
     return refuse
 
 
+#: How an error explains a refused use of the current time.
+USE_OF_NOW: Final = (
+    "the current time would change all rows in every step; compare it with a timestamp in WHERE, "
+    "as in WHERE ts > now() - INTERVAL '1 hour'"
+)
 NO_AGGREGATE: Final = _refuse(
     "an aggregate function", "use HAVING, or aggregate in a query in FROM"
 )
@@ -98,10 +104,10 @@ NO_GENERATOR: Final = _refuse(
 
 def _refuse_now(clause: Clause, node: exp.Expr) -> Expression:
     """Raise an error: the clause does not support the current time."""
-    is_named = isinstance(node, exp.Anonymous)
-    name = f"function {node.name}()" if is_named else node.sql().lower()
-    advice = "compare it in WHERE, as in WHERE ts > now() - INTERVAL '1 hour'"
-    raise clause.source.unsupported(node, f"{name} in {clause.name}", advice)
+    name = clause.source.name_in_text(node)
+    if isinstance(node, exp.Anonymous):
+        name = f"function {name}()"
+    raise clause.source.unsupported(node, f"{name} in {clause.name}", USE_OF_NOW)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ Each step has one time (`Circuit.prepare`). ``WHERE ts > now() - INTERVAL '1 hou
 `TemporalFilter`, which inserts and deletes rows as the time advances. The normal form is a
 comparison whose one side is a non-decreasing function of ``now()`` and of nothing else, and whose
 other side does not contain it. BETWEEN and ``=`` are two comparisons. Any other use of ``now()`` is
-refused: its result would change for all rows in every step.
+refused: its result would change for all rows in every step. The time of day (``current_time``)
+falls at midnight, so it is always refused.
 
 While a condition is read, the time is the column `NOW_COLUMN`, so that functions apply to it as to
 any other value. Times are in UTC. Compared with a timestamp without a time zone, ``now()`` is the
@@ -31,7 +32,7 @@ from circuits.plan.expressions import (
 from circuits.plan.monotone_functions import adds_months_to_times, monotone_argument
 from circuits.plan.nodes import TemporalFilter
 from circuits.plan.temporal_filter import TemporalComparison
-from circuits.sql.clause import Clause, Reader
+from circuits.sql.clause import USE_OF_NOW, Clause, Reader
 from circuits.sql.scope import is_correlated
 from circuits.sql.select_builder import SelectBuilder
 
@@ -145,6 +146,11 @@ def _time_reader(type: pa.DataType) -> Reader:
     return read
 
 
+def _refuse_time_of_day(clause: Clause, node: exp.Expr) -> Expression:
+    """Raise an error for ``current_time`` and ``localtime``."""
+    raise clause.source.unsupported(node, clause.source.name_in_text(node), USE_OF_NOW)
+
+
 def _read_now(clause: Clause, node: exp.Expr) -> Expression:
     clause.source.allow_arguments(node, *(("this",) if isinstance(node, exp.Anonymous) else ()))
     return clause.read_now(clause, node)
@@ -152,7 +158,9 @@ def _read_now(clause: Clause, node: exp.Expr) -> Expression:
 
 READERS: Final[dict[type[exp.Expr], Callable[[Clause, exp.Expr], Expression]]] = {
     exp.CurrentDate: _read_now,
+    exp.CurrentTime: _refuse_time_of_day,
     exp.CurrentTimestamp: _read_now,
+    exp.Localtime: _refuse_time_of_day,
     exp.Localtimestamp: _read_now,
 }
 READERS_BY_NAME: Final[dict[str, Reader]] = dict.fromkeys(_NOW_NAMES, _read_now)

@@ -140,13 +140,22 @@ def _unicode(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
     return clause.call(node, "case", empty, integer_literal(-1), code)
 
 
+_MONTHS_OF_UNIT: Final = {
+    **{"month": 1, "quarter": 3, "year": 12, "decade": 120},
+    **{"century": 1200, "centurie": 1200, "millennium": 12_000, "millennia": 12_000},
+}
+
+
 def _date_sub(
     clause: Clause, node: exp.Expr, unit: Expression, start: Expression, end: Expression
 ) -> Expression:
     name = literal_text(clause, node, unit, "a unit").lower().removesuffix("s")
+    if name in _MONTHS_OF_UNIT:
+        months = clause.call(node, "complete_months", end, start)
+        return clause.call(node, "int_divide", months, integer_literal(_MONTHS_OF_UNIT[name]))
     if name not in ("week", "day", "hour", "minute", "second", "millisecond", "microsecond"):
         raise clause.source.unsupported(
-            node, f"date_sub() in units of {name}", "take weeks, days or shorter units"
+            node, f"date_sub() in units of {name}", "take millennia to microseconds"
         )
     return clause.call(node, "elapsed_units", end, start, string_literal(name))
 

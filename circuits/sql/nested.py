@@ -33,6 +33,7 @@ from circuits.types import functions
 from circuits.types.ddl import field_of, schema_of_ddl
 from circuits.types.functions.lambdas import lambda_call
 from circuits.types.functions.list_rules import is_list
+from circuits.types.functions.type_rules import is_text
 
 __all__ = ["READERS", "READERS_BY_NAME"]
 
@@ -133,6 +134,8 @@ def _read_subscript(clause: Clause, node: exp.Bracket) -> Expression:
         return clause.call(node, "map_value", value, index)
     if pa.types.is_struct(value.type):
         return clause.call(node, "struct_field", value, index)
+    if is_text(value.type) and not clause.source.is_spark:
+        return clause.call(node, "substring", value, index, integer_literal(1))
     if not is_list(value.type):
         raise clause.source.unsupported(
             node, f"a subscript of a value of type {value.type}", "subscript a list, struct or map"
@@ -151,7 +154,26 @@ def _read_slice(
     low, high = bounds.args.get("this"), bounds.args.get("expression")
     begin = clause.read(low) if low is not None else integer_literal(1)
     end = clause.read(high) if high is not None else integer_literal(-1)
+    if is_text(value.type) and not clause.source.is_spark:
+        return _slice_text(clause, node, value, begin, end)
     return clause.call(node, "list_slice", value, begin, end)
+
+
+def _slice_text(
+    clause: Clause, node: exp.Expr, value: Expression, begin: Expression, end: Expression
+) -> Expression:
+    """Return the characters from position ``begin`` to ``end``; -1 is the last one."""
+
+    def call(function: str, *arguments: Expression) -> Expression:
+        return clause.call(node, function, *arguments)
+
+    zero, one, length = integer_literal(0), integer_literal(1), call("length", value)
+    from_end = call("greatest", call("add", call("add", length, begin), one), one)
+    first = call("case", call("lt", begin, zero), from_end, call("greatest", begin, one))
+    last = call("case", call("lt", end, zero), call("add", call("add", length, end), one), end)
+    count = call("greatest", call("add", call("subtract", last, first), one), zero)
+    is_null = call("or", call("is_null", begin), call("is_null", end))
+    return call("case", is_null, NULL, call("substring", value, first, count))
 
 
 def _read_dot(clause: Clause, node: exp.Dot) -> Expression:
@@ -237,6 +259,8 @@ def _read_element_at(clause: Clause, node: exp.Anonymous) -> Expression:
     if len(node.expressions) != 2:
         raise clause.source.error(node, f"{node.name}() takes 2 arguments")
     value, index = map(clause.read, node.expressions)
+    if is_text(value.type) and not clause.source.is_spark and node.name.lower() != "element_at":
+        return clause.call(node, "substring", value, index, integer_literal(1))
     if pa.types.is_map(value.type):
         return _extract(clause, node, value, index)
     return clause.call(

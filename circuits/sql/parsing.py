@@ -2,10 +2,11 @@
 
 The words are needed for error messages, and the comma for its precedence.
 
-======================== ========================================================================
+======================== =================================================================
 the name of a function   ``meta[NAME_IN_TEXT]``: ``string_agg``; the tree has a GroupConcat
 the name of a type       ``meta[NAME_IN_TEXT]``: ``HUGEINT``; the tree has an INT128
 exists(a, x -> ...)      a function by name; sqlglot parses it as EXISTS
+surplus arguments        an error; sqlglot drops the fourth one of ``range(1, 2, 3, 4)``
 a subscript ``a[1]``     as written; sqlglot counts from 0
 a comma in FROM          ``meta[IS_COMMA]`` of a join; the tree has the same node for a bare JOIN
 ``DATE 'x'::VARCHAR``    parsed as the cast of a date; sqlglot parses it as a date of a cast
@@ -13,7 +14,7 @@ WATERMARK FOR, LATENESS  parts of CREATE TABLE; most dialects of sqlglot do not 
 EMIT ON WINDOW CLOSE     ``meta[EMIT_ON_CLOSE]`` of a query: the offset of EMIT
 METADATA                 a part of a column in Flink; ``meta[UNSUPPORTED_COLUMN_PART]``
 USING KEY (a, min(b))    columns and calls; sqlglot parses names only
-======================== ========================================================================
+======================== =================================================================
 
 The subclass overrides methods that all parsers of sqlglot 30 have.
 `tests/circuits/sql/test_sql_errors.py` fails if sqlglot no longer calls one of them.
@@ -21,13 +22,16 @@ The subclass overrides methods that all parsers of sqlglot 30 have.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
 from sqlglot import Dialect, exp
+from sqlglot.errors import SqlglotError
 from sqlglot.parser import Parser
 from sqlglot.tokenizer_core import Token, TokenType
 
+from circuits.sql.array_subqueries import replace_array_subqueries
 from circuits.sql.spark.syntax import OPERATORS, join_tokens, rewrite
 from circuits.sql.window_parsing import parse_window_table, with_window_names
 
@@ -49,6 +53,10 @@ NAME_IN_TEXT: Final = "name_in_text"
 #: lower case; for dialect spark, and for all others. The modules that read them add them.
 NAMED_FUNCTIONS: Final[dict[bool, set[str]]] = {True: set(), False: set()}
 UNSUPPORTED_COLUMN_PART: Final = "unsupported_column_part"
+_SURPLUS: Final = "surplus"  # a key of ``meta`` of a call: the count of arguments that it takes
+# If each of these values in place of an argument gives the same tree, the tree ignores it.
+_OTHER_COLUMN: Final = exp.column("other_argument")
+_OTHER_VALUES: Final = (_OTHER_COLUMN, exp.true(), exp.false(), exp.Literal.string("day"))
 _EMIT: Final = ["EMIT", "ON", "WINDOW", "CLOSE"]
 # A keyword that ends every clause before it, and that no statement has at its end.
 _EMIT_TOKEN: Final = TokenType.THEN
@@ -68,7 +76,8 @@ def parse_statements(tokens: list[Token], text: str, dialect_name: str) -> list[
     spark = is_spark(dialect_name)
     tokens = join_tokens(tokens) if spark else tokens
     trees: list[exp.Expr | None] = parser.parse(_with_emit(with_window_names(tokens)), text)
-    return [rewrite(tree) if spark and tree is not None else tree for tree in trees]
+    rewrite_tree = rewrite if spark else replace_array_subqueries
+    return [rewrite_tree(tree) if tree is not None else None for tree in trees]
 
 
 @cache
@@ -90,7 +99,10 @@ def _parser_class(dialect: type[Dialect]) -> Any:
         "CONSTRAINT_PARSERS": constraints,
         "SCHEMA_UNNAMED_CONSTRAINTS": unnamed,
         "JSON_OPERATORS": {**base.JSON_OPERATORS, **(OPERATORS if spark else {})},
-        "FUNCTIONS": {**base.FUNCTIONS, **{name: _call_reader(name) for name in names}},
+        "FUNCTIONS": {
+            **{name: _note_surplus(build) for name, build in base.FUNCTIONS.items()},
+            **{name: _call_reader(name) for name in names},
+        },
         "FUNCTION_PARSERS": {
             name: reader for name, reader in base.FUNCTION_PARSERS.items() if name not in names
         },
@@ -108,6 +120,47 @@ def _call_reader(name: str) -> Any:
         return exp.Anonymous(this=name.lower(), expressions=arguments)
 
     return read
+
+
+def _note_surplus(build: Callable[..., exp.Expr]) -> Callable[..., exp.Expr]:
+    """Return a builder of trees of calls that notes in the tree if it ignored arguments."""
+
+    def build_and_check(arguments: list[exp.Expr], dialect: Dialect) -> exp.Expr:
+        written = list(arguments)
+        tree = _build(build, arguments, dialect)
+        nodes = {id(node) for node in tree.walk()}
+        used = len(written)
+        while used and id(written[used - 1]) not in nodes:
+            # A constant or the name of a unit may be in the tree in another form.
+            *values, last = written[:used]
+            is_constant = isinstance(last, exp.Literal | exp.Boolean)
+            others = _OTHER_VALUES if is_constant else (_OTHER_COLUMN,)
+            if any(_changes_tree(build, tree, [*values, other], dialect) for other in others):
+                break
+            used -= 1
+        if used < len(written):
+            tree.meta[_SURPLUS] = used
+        return tree
+
+    return build_and_check
+
+
+def _changes_tree(
+    build: Callable[..., exp.Expr], tree: exp.Expr, arguments: list[exp.Expr], dialect: Dialect
+) -> bool:
+    """Return whether a builder gives another tree for these arguments, or refuses them."""
+    try:
+        return _build(build, [argument.copy() for argument in arguments], dialect) != tree
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError, SqlglotError):
+        return True
+
+
+def _build(build: Callable[..., exp.Expr], arguments: list[exp.Expr], dialect: Dialect) -> exp.Expr:
+    """Call a builder of sqlglot, of which some take the dialect."""
+    try:
+        return build(arguments)
+    except TypeError:
+        return build(arguments, dialect=dialect)
 
 
 class _TextKeepingParser(Parser):
@@ -138,10 +191,27 @@ class _TextKeepingParser(Parser):
             tree = exp.Anonymous(this="list_exists", expressions=arguments)
         call: Any = tree
         while isinstance(call, CALL_SUFFIXES):
+            self._refuse_surplus(call, name)
             call = call.this
+        self._refuse_surplus(call, name)
         if isinstance(call, exp.Expr):
             call.meta.setdefault(NAME_IN_TEXT, name.text)
+            if "start" not in call.meta and not any(call.iter_expressions()):
+                call.update_positions(name)  # as CURRENT_DATE, which is written without ()
         return tree
+
+    def _parse_in(self, this: exp.Expr | None, alias: bool = False) -> exp.In:
+        token = self._curr
+        if token is not None and token.token_type == TokenType.L_BRACKET:
+            # A list in brackets is one value; sqlglot would read it as values in parentheses.
+            return self.expression(exp.In(this=this, field=self._parse_column()))
+        return super()._parse_in(this, alias)
+
+    def _refuse_surplus(self, call: Any, name: Token) -> None:
+        """Raise the error for a call with more arguments than the function takes."""
+        limit = call.meta.pop(_SURPLUS, None) if isinstance(call, exp.Expr) else None
+        if limit is not None:
+            self.raise_error(f"{name.text}() takes {limit} arguments or fewer", name)
 
     def _parse_types(self, *args: Any, **options: Any) -> exp.Expr | None:
         first = self._curr

@@ -1,7 +1,8 @@
 """The Arrow types of SQL type names.
 
 The widths are those of DuckDB: ``INT`` has 32 bits, a ``TIMESTAMP`` counts microseconds,
-``DECIMAL`` alone is ``DECIMAL(18, 3)``. As in DuckDB, the length in ``VARCHAR(n)`` has no effect.
+``DECIMAL`` alone is ``DECIMAL(18, 3)``, in dialect spark ``DECIMAL(10, 0)``. As in both systems,
+the length in ``VARCHAR(n)`` has no effect.
 """
 
 from __future__ import annotations
@@ -20,11 +21,21 @@ __all__ = ["arrow_type"]
 ARROW_TYPES: Final[dict[exp.DType, pa.DataType]] = {
     exp.DType[name]: type for name, type in SQL_TYPES.items()
 }
+# Names of DuckDB that sqlglot does not know.
+DUCKDB_TYPES: Final[dict[str, pa.DataType]] = {
+    "integral": pa.int32(),
+    "nvarchar": pa.string(),
+    "oid": pa.int64(),
+    "uint8": pa.uint8(),
+    "uint16": pa.uint16(),
+    "uint32": pa.uint32(),
+    "uint64": pa.uint64(),
+}
 
 
-# Of the type DECIMAL.
-DEFAULT_PRECISION: Final = 18
-DEFAULT_SCALE: Final = 3
+# Of the type DECIMAL in DuckDB and in Spark: precision and scale.
+DEFAULT_DECIMAL: Final = (18, 3)
+DEFAULT_DECIMAL_OF_SPARK: Final = (10, 0)
 MAX_PRECISION: Final = 38
 
 
@@ -49,6 +60,8 @@ def arrow_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
     if kind not in ARROW_TYPES or node.expressions or node.args.get("nested"):
         types = ", ".join(sorted([*(type.value for type in ARROW_TYPES), "DECIMAL(p, s)"]))
         name = node.meta.get(NAME_IN_TEXT) or node.sql(dialect=source.dialect)
+        if not source.is_spark and str(name).lower() in DUCKDB_TYPES:
+            return DUCKDB_TYPES[str(name).lower()]
         raise source.unsupported(node, f"type {name}", f"types: {types}")
     return ARROW_TYPES[kind]
 
@@ -56,7 +69,7 @@ def arrow_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
 def _decimal_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
     """Return the type of ``DECIMAL``, ``DECIMAL(precision)`` or ``DECIMAL(precision, scale)``."""
     parameters = [_read_parameter(source, parameter) for parameter in node.expressions]
-    precision, scale = DEFAULT_PRECISION, DEFAULT_SCALE
+    precision, scale = DEFAULT_DECIMAL_OF_SPARK if source.is_spark else DEFAULT_DECIMAL
     if parameters:
         precision, scale = (*parameters, 0)[:2]
     if len(parameters) > 2 or not 1 <= precision <= MAX_PRECISION or not 0 <= scale <= precision:

@@ -193,7 +193,9 @@ _ROWS: Final = (
     ),
     TypeRow(pa.large_string(), Family.STRING, lake=_TEXT, ddl=("large_string",)),
     TypeRow(pa.string_view(), Family.STRING, plain=_LARGE_TEXT, lake=_TEXT),
-    TypeRow(pa.binary(), Family.BINARY, lake=_BYTES, ddl=("binary", "blob"), sql=("VARBINARY",)),
+    TypeRow(
+        pa.binary(), Family.BINARY, lake=_BYTES, ddl=("binary", "blob"), sql=("BINARY", "VARBINARY")
+    ),
     TypeRow(pa.large_binary(), Family.BINARY, lake=_BYTES),
     TypeRow(pa.binary_view(), Family.BINARY, plain=_LARGE_BYTES, lake=_BYTES),
     TypeRow(pa.binary(1), Family.BINARY, plain=_LARGE_BYTES, lake=_BYTES),

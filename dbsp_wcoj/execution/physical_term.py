@@ -61,8 +61,7 @@ class Source(NamedTuple):
     delta_slot: int
 
 
-# A result and the counters of the work, of one parallel task.
-Result = TypeVar("Result")
+Result = TypeVar("Result")  # of one parallel task
 
 
 class PhysicalTerm:
@@ -143,6 +142,7 @@ class PhysicalTerm:
         level = int(program[join_layout.LEVELS]) - 2
         if level < 0:
             return None
+        # The program has one block for each level, and lists where the blocks start.
         starts = int(program[join_layout.BLOCKS]) + level
         block, last_block = (int(start) for start in program[starts : starts + 2])
         if program[block + join_layout.SUM_KIND] != join_layout.SUM_CYCLE:

@@ -67,7 +67,8 @@ class PlanCache:
     Attributes:
         deltas: The addresses of the delta runs of the current step, by slot.
         traces: The trace of each relation of the query.
-        retired_counters: The proposals and intersections of terms that were planned again since.
+        retired_counters: The number of proposals and intersections that terms had counted when they
+            were planned again, which sets their own counters to zero.
     """
 
     def __init__(
@@ -142,6 +143,7 @@ class PlanCache:
                 str(term): [positions[name] for name in order]
                 for term, order in self._variable_orders().items()
             }
+            # "again": the number of changed rows at which terms are planned again.
             self._plans = {"again": self._replan_at, "orders": orders}
         return self._plans
 
@@ -156,8 +158,10 @@ class PlanCache:
             That of planning, plus O(rows) for each arrangement that was not loaded.
         """
         if not self._is_planned_ahead:
+            # Each trace needs an arrangement from which those of later terms are built.
             for trace in self.traces.values():
                 trace.arrange(tuple(range(trace.arity)))
+        # All arrangements of a trace have the same rows, so the first one is counted.
         self._changes = sum(
             arrangement.spine.rows
             for trace in self.traces.values()
@@ -175,6 +179,7 @@ class PlanCache:
             replanned += [term for term in stored_orders if term not in self._bound]
             self._prescribed_orders = self._variable_orders() | stored_orders
         elif self._changes < self._replan_at:
+            # Too few rows for statistics: bind the terms again with the orders that they have.
             self._prescribed_orders = self._variable_orders()
         elif len(replanned) <= MAX_REPLAN_TERMS:
             self._replan_at = REPLAN_GROWTH_FACTOR * self._changes
@@ -256,8 +261,10 @@ class PlanCache:
     def _terms_ahead(self, formula: Formula | CustomFormula) -> Iterator[DeltaTerm]:
         """Yield the terms to plan before the first step.
 
-        These are all terms, unless there are too many. In addition, steps that change only one
-        relation may have other terms; these are yielded for each relation that one atom reads.
+        These are all terms, unless there are too many. In a ring, the terms of a step that changes
+        one relation differ from these: they read the unchanged relations as old, not as new
+        (`DeltaTerm.simplify_for`). Such terms are yielded for each relation that only one atom
+        reads; also if there are too many terms to plan all of them.
         """
         relations = [atom.relation for atom in self._query.body]
         if self._is_planned_ahead:
@@ -368,7 +375,7 @@ class PlanCache:
         old: list[Spine] = []
         new: list[tuple[Spine, str]] = []
         partial = None
-        split = None
+        split = None  # the delta whose rows are divided to run the term in parallel
         for name, factor, planned in zip(names, term.factors, plan.factors, strict=True):
             spine = None
             slot = -1

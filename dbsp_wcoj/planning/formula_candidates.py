@@ -4,19 +4,20 @@ A formula that the user names is the only candidate. With ``auto`` the candidate
 and, if its work is bounded, `recursive_collapsed`; each step then runs the one with the lower
 measured work (`dbsp_wcoj.planning.adaptive_formula`). `dbsp_wcoj.formulas` explains the formulas.
 
-`collapsed` is one generic join per changed atom, each worst-case optimal. A recursion computes
-partial deltas ``D_i`` instead, each from the one before it: joins of the first i atoms, which can
-be large. So a recursion is a candidate only if, for each i, atom i + 1 contains all variables of
-``D_i`` that are still needed. Then each row of that atom joins with at most one row of ``D_i``, and
-the number of rows of the relations bounds the work. Counts and sums over paths and stars have this
-property. Cycles, cliques, and joins whose rows are listed do not have it: they always run
-`collapsed`. In measurements (`benchmarks.formulas`), none of the four other formulas is faster than
-the faster one of these two, except for noise.
+`collapsed` is one generic join per changed atom, each worst-case optimal. A recursive formula (here
+called a recursion) computes partial deltas ``D_i`` instead, each from the one before it. ``D_i`` is
+the delta of the join of the first i atoms, which can be large. So a recursion is a candidate only
+if, for each i, atom i + 1 contains all variables of ``D_i`` that are still needed. Then each row of
+that atom joins with at most one row of ``D_i``, and the number of rows of the relations bounds the
+work. Counts and sums over paths and stars have this property. Cycles, cliques, and joins that
+return the joined rows themselves do not have it: they always run `collapsed`. In measurements
+(`benchmarks.formulas`), none of the four other formulas is faster than the faster one of these two,
+except for noise.
 
 A choice never changes the result of a step. Choices are not stored: a view that is restored from
-stored state starts its measurements again, and can read the state of any formula. In memory it
-needs the arrangements of both candidates, which `explain` lists; the recursion usually needs the
-same ones as `collapsed`.
+stored state starts its measurements again, and can read the state of any formula. In memory the
+view needs the arrangements of both candidates, which `explain` lists; the recursion usually needs
+the same ones as `collapsed`.
 
 Alternatives considered: to decide by the number of atoms alone, as the numbers of joins suggest
 (from five atoms on, a recursion does fewer). But a partial delta costs more than a join of a few
@@ -125,7 +126,8 @@ def describe_choice(
         name: The formula, or `AUTO`.
         formulas: The candidates.
         reason: Why ``auto`` has only one candidate.
-        chosen: The relations that a kind of step changes, and its choices so far.
+        chosen: For each set of relations that changed together in a step: their names, and the
+            formula selection of such steps.
 
     >>> describe_choice("auto", [Formula.collapsed], "this is an example", [])
     'auto: collapsed, because this is an example'
@@ -138,7 +140,7 @@ def describe_choice(
         f"auto: {' or '.join(map(str, formulas))}, by proposals and intersections per changed row"
     ]
     for changed, adaptive in chosen:
-        for digits, cost in tuple(adaptive.costs.items()):
+        for binary_digits, cost in tuple(adaptive.costs.items()):
             measured = [
                 f"{formula} {rate:,.1f} ({steps:,} steps)"
                 for formula, rate, steps in zip(
@@ -148,5 +150,6 @@ def describe_choice(
             ]
             names = ", ".join(changed)
             rates = ", ".join(measured) or "not measured yet"
-            lines.append(f"  {names}, {1 << (digits - 1):,} rows and more: {rates}")
+            min_rows = 1 << (binary_digits - 1)
+            lines.append(f"  {names}, {min_rows:,} rows and more: {rates}")
     return "\n".join(lines)

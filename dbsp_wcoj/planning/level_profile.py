@@ -30,9 +30,11 @@ class LevelProfile:
     Attributes:
         variable: The variable that the level binds.
         is_listed: True if the join lists its values one by one; False if it sums over them.
-        proposals: Values proposed, or passed to an innermost intersection.
+        proposals: The number of values that the join proposed, or passed to an intersection at the
+            innermost level.
         intersections: Look-ups of such a value in another atom.
-        bound: The AGM bound of the prefix query, for the largest sizes of the first executions.
+        bound: The AGM bound of the prefix query. The size of each atom is the largest one in the
+            first executions; later sizes are not recorded.
         seconds: The time of the join at this level; None if it was not sampled.
     """
 

@@ -270,14 +270,15 @@ def plan_term(
     if order is not None:
         first_variables = iter([order])
     else:
-        of_delta = [name for i in delta_factors[:1] for name in factors[i] if name in needed]
-        first_variables = islice(permutations(of_delta), MAX_PERMUTATIONS)
+        delta_variables = [name for i in delta_factors[:1] for name in factors[i] if name in needed]
+        first_variables = islice(permutations(delta_variables), MAX_PERMUTATIONS)
     plans = [
         _plan_factors(factors, comparisons, head, orderer.order(names), is_arranged)
         for names in first_variables
     ]
 
     def count_new_arrangements(plan: TermPlan) -> int:
+        # Factors with the same variables and column order are counted once.
         missing: set[tuple[int | tuple[str, ...], ColumnOrder]] = set()
         for i, factor in enumerate(plan.factors):
             if not is_arranged(i, factor.order):
@@ -293,7 +294,8 @@ def is_ring(
     """Return whether a term is a ring: a cycle of more than four variables.
 
     It then has as many factors as variables to bind, and each of these variables is in two factors.
-    Shorter cycles do not count, because all but one of their variables are next to the delta.
+    Shorter cycles do not count: the delta binds two of their variables, and the other one or two
+    are all next to these.
 
     >>> is_ring([("a", "b"), ("b", "c"), ("c", "d"), ("d", "e"), ("e", "a")], [], ["a"])
     True

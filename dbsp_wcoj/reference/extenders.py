@@ -258,7 +258,10 @@ def _integer(weight: Any, row: Row) -> int:
 
 
 def _trie(weights: Mapping[Row, int], levels: Sequence[int]) -> Any:
-    """Sorted dictionaries, one depth per level, with the weights below; a weight if no level."""
+    """Return the trie of rows: sorted dictionaries, nested once per level, of the weights.
+
+    Without levels, the trie is the weight of the empty row.
+    """
     if not levels:
         return weights.get((), 0)
     children: defaultdict[Any, dict[Row, int]] = defaultdict(dict)

@@ -34,6 +34,10 @@ class KeyPositions(NamedTuple):
     old: Int64Array
     new: Int64Array
 
+    def take(self, index: Int64Array) -> KeyPositions:
+        """The positions of some of the keys."""
+        return KeyPositions(self.positions[:, index], self.old[index], self.new[index])
+
 
 class RangeRows(NamedTuple):
     """The rows of ranges, sorted by range and then by row.
@@ -190,8 +194,10 @@ class RowRanges:
         starts_row = np.ones(size, np.bool)
         starts_row[1:] = (ranges[1:] != ranges[:-1]) | np.any(rows[:, 1:] != rows[:, :-1], axis=0)
         first_rows = np.flatnonzero(starts_row)
-        old = np.add.reduceat(np.where(runs < self._spine_runs, weights, 0), first_rows)
-        new = np.add.reduceat(weights, first_rows)
-        kept = np.flatnonzero((old != 0) | (new != 0))
+        old_weights = np.add.reduceat(np.where(runs < self._spine_runs, weights, 0), first_rows)
+        new_weights = np.add.reduceat(weights, first_rows)
+        kept = np.flatnonzero((old_weights != 0) | (new_weights != 0))
         first_rows = first_rows[kept]
-        return RangeRows(ranges[first_rows], rows[:, first_rows], old[kept], new[kept])
+        return RangeRows(
+            ranges[first_rows], rows[:, first_rows], old_weights[kept], new_weights[kept]
+        )

@@ -276,8 +276,8 @@ class Trace:
         >>> [arrangement.order for arrangement in trace.arrangements]
         [(1, 0)]
         """
-        wanted = set(orders)
-        remaining = {order: a for order, a in self._arrangements.items() if order in wanted}
+        kept_orders = set(orders)
+        remaining = {order: a for order, a in self._arrangements.items() if order in kept_orders}
         if remaining:
             self._arrangements = remaining
             self._arena = None

@@ -34,7 +34,9 @@ _SIGN: Final = -(2**63)
 
 
 def codes_of(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Return the codes of an array of a native bit-cast dtype; it may share its memory.
+    """Return the codes of an array of a dtype of the table above; they may share its memory.
+
+    The array must have the byte order of the machine.
 
     >>> codes_of(np.array([-1.5, -0.0, 0.0, np.inf, np.nan])).argsort().tolist()
     [0, 1, 2, 3, 4]

@@ -79,8 +79,8 @@ class ChangeStream:
 
     def cuts(self, batches: int) -> Integers:
         """Choose up to ``batches`` evenly spaced ends of transactions, the last of the stream."""
-        wanted = np.arange(1, batches + 1) * len(self) / batches
-        return np.unique(self.ends[np.searchsorted(self.ends, wanted - 1e-9)])
+        even_ends = np.arange(1, batches + 1) * len(self) / batches
+        return np.unique(self.ends[np.searchsorted(self.ends, even_ends - 1e-9)])
 
 
 def college_messages() -> pa.Table:

@@ -123,12 +123,12 @@ class Totals:
     def add(self, outputs: Mapping[str, pa.Table]) -> None:
         """Add the deltas of one micro-batch."""
         for name in self._sums:
-            counted, weight = (column.to_numpy() for column in outputs[name].columns)
+            count, weight = (column.to_numpy() for column in outputs[name].columns)
             # The old count is deleted (weight -1), and the new count is inserted (weight 1).
-            self._sums[name] += int(counted @ weight)
+            self._sums[name] += int(count @ weight)
         for name, nodes in self._nodes.items():
-            node, counted, weight = (column.to_numpy() for column in outputs[name].columns)
-            self._nodes[name] = nodes + ZSet.from_columns([node], counted * weight)
+            node, count, weight = (column.to_numpy() for column in outputs[name].columns)
+            self._nodes[name] = nodes + ZSet.from_columns([node], count * weight)
 
     @property
     def counts(self) -> Counts:

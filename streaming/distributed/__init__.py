@@ -1,4 +1,4 @@
-"""HyperCube: the views run on Spark executors, and each cell of a grid is an embedded circuit.
+"""HyperCube: the views run on Spark executors, and each cell of a grid is a separate circuit.
 
 ::
 

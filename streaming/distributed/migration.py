@@ -122,9 +122,9 @@ def _place(stage: Stage, part: int, rows: pa.Table, grid: Grid) -> PlacedRows:
     (relation,) = (other for other in stage.relations if other.name == atom.relation)
     columns = [encode_column(rows.column(position)) for position in range(len(relation.fields))]
     placed = place_relation(relation.name, columns, grid, rows.num_rows)
-    role_bit = [n for n, other in enumerate(stage.atoms) if other.relation == atom.relation].index(
-        part
-    )
+    # The roles of a placed row have one bit for each atom that reads the relation.
+    atoms_of_relation = [n for n, a in enumerate(stage.atoms) if a.relation == atom.relation]
+    role_bit = atoms_of_relation.index(part)
     matches = (placed.roles >> role_bit & 1) == 1
     return PlacedRows(placed.rows[matches], placed.cells[matches], placed.roles[matches])
 
@@ -138,7 +138,7 @@ def _keyed_columns(relation: Relation, rows: pa.Table) -> list[pa.ChunkedArray]:
     nulls = pa.chunked_array([pa.nulls(rows.num_rows, pa.int64())])
     columns = [nulls] * len(relation.fields)
     for position, key in enumerate(relation.keys):
-        # The transport encoding keeps ordered codes; dictionary codes are values here.
+        # Exported state has values in place of dictionary codes, and ordered codes unchanged.
         columns[key] = encode_column(rows.column(position))
     return columns
 

@@ -11,9 +11,9 @@ the tasks that have rows: no plan, no shuffle, half of the time. A stage that ke
 group (a count of all rows, say) runs in the driver, without a job.
 
 Rows between stages pass through the driver: a delta is small compared with the state, the driver
-knows at once which stages have no rows, and each stage is one consistent cut. Alternatives
-considered: chaining all stages in one plan. Then every stage would run for every micro-batch, and
-the rows of all relations would need one common row type in all shuffles.
+knows at once which stages have no rows, and a stage starts when all its rows are known.
+Alternatives considered: chaining all stages in one plan. Then every stage would run for every
+micro-batch, and the rows of all relations would need one common row type in all shuffles.
 
 The pipeline holds no state. The manifests that the tasks return name the files that they wrote, and
 these become the state when the driver commits (`streaming.distributed.execution.task`).
@@ -117,7 +117,8 @@ class Pipeline:
     ) -> None:
         self.stages = stages
         self._layout = layout or GridLayout.default(stages, cells)
-        self._is_open = layout is None
+        # True for a new state: the grid of a join is chosen when its first rows arrive.
+        self._chooses_grids = layout is None
         self.specs = [cell_spec(stage, stages, limits=limits) for stage in stages.stages]
         self._files = files
         self._state_id = state_id
@@ -231,7 +232,7 @@ class Pipeline:
         rows = pack_relations(stage, tables)
         if before:
             self._load_balance.note(stage, rows)
-        elif self._is_open and stage.atoms:
+        elif self._chooses_grids and stage.atoms:
             self._choose_grid(stage, rows)
         if stage.is_small:
             return self._run_in_driver(stage, rows, batch_id, before)
@@ -262,11 +263,14 @@ class Pipeline:
         """Run a stage on rows that the driver places."""
         grid = self.grids[stage.number]
         sent = replicate_rows(stage, rows, grid)
-        numbers = sent.column(CELL).to_numpy() % task.tasks
-        new = {cell % task.tasks for cell in range(grid.cells) if cell not in task.before}
+        task_of_row = sent.column(CELL).to_numpy() % task.tasks
+        # A cell without state takes its first step even if it has no rows.
+        tasks_of_new_cells = {
+            cell % task.tasks for cell in range(grid.cells) if cell not in task.before
+        }
         parts = [
-            (number, write_table(sent.filter(pa.array(numbers == number))))
-            for number in sorted(new.union(numbers.tolist()))
+            (number, write_table(sent.filter(pa.array(task_of_row == number))))
+            for number in sorted(tasks_of_new_cells.union(task_of_row.tolist()))
         ]
         results = session.sparkContext.parallelize(parts, len(parts)).mapPartitions(task.run_placed)
         return list(results.collect())

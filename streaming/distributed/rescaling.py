@@ -176,11 +176,11 @@ class _Rescaling:
             if old.cells is not None:
                 layout = GridLayout.of(old.cells.layout, self._stages, old.cells.count)
                 if new is None:
-                    after = self._embedded(layout, old.cells)
+                    after = self._embed(layout, old.cells)
                 else:
                     after = self._repartition(layout, old.cells, new)
             else:
-                after = old if new is None else self._distributed(new)
+                after = old if new is None else self._distribute(new)
             if after != old:
                 self._commit(after)
         except BaseException:
@@ -197,7 +197,7 @@ class _Rescaling:
             sum(writer.bytes_written for writer in self._all_writers),
         )
 
-    def _distributed(self, count: int) -> Manifest:
+    def _distribute(self, count: int) -> Manifest:
         """Convert the state of one process to the state of cells."""
         circuit = self._circuit
         circuit.load(stored_state(self._files, self._before))
@@ -210,14 +210,14 @@ class _Rescaling:
                 grids[-1], state, batch_id=self._number, steps=self._before.steps
             )
             manifests |= _by_stage(cells.stage, cell_manifests)
-        return self._rewritten(
+        return self._write_state(
             import_dictionaries(self._driver, export_dictionaries(circuit)),
             {},
             {name: export_relation(circuit, name) for name in circuit.input_options},
             CellVersions(count, GridLayout(count, tuple(grids)).body, manifests),
         )
 
-    def _embedded(self, layout: GridLayout, old: CellVersions) -> Manifest:
+    def _embed(self, layout: GridLayout, old: CellVersions) -> Manifest:
         """Convert the state of cells to the state of one process."""
         driver = self._driver
         driver.load(stored_state(self._files, self._before))
@@ -226,7 +226,7 @@ class _Rescaling:
             state = cells.read(grid, old.stage_manifests(cells.stage.number))
             states[cells.stage.node] = state
             cells.count(state)
-        return self._rewritten(
+        return self._write_state(
             import_dictionaries(self._circuit, export_dictionaries(driver)),
             states,
             {name: export_relation(driver, name) for name in driver.input_options},
@@ -254,7 +254,7 @@ class _Rescaling:
         body = GridLayout(count, tuple(grids)).body
         return replace(self._before, cells=CellVersions(count, body, manifests))
 
-    def _rewritten(
+    def _write_state(
         self,
         circuit: Circuit,
         states: Mapping[int, OperatorState],

@@ -50,8 +50,9 @@ class Checkpoint:
         """
         name = f"offsets/{batch_id}"
         try:
-            _, settings, *_ = self._read(name).splitlines()
-            milliseconds = int(json.loads(settings).get("batchWatermarkMs", 0))
+            # The lines: the version of the format, the micro-batch, the offsets of each source.
+            _, micro_batch, *_ = self._read(name).splitlines()
+            milliseconds = int(json.loads(micro_batch).get("batchWatermarkMs", 0))
             return EPOCH + timedelta(milliseconds=milliseconds) if milliseconds else None
         except (AttributeError, OverflowError, RecursionError, TypeError, ValueError) as error:
             raise self._invalid_file(name, error) from error

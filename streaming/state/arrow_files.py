@@ -81,12 +81,15 @@ class ArrowFiles:
         return int(info.size) if info.type == arrow_fs.FileType.File else None
 
     def names(self, folder: str) -> list[str]:
-        """Return the names of the files in a folder, sorted, each with its folder."""
+        """Return the names of the files in a folder, sorted, each with its folder.
+
+        A folder with the name of a file is listed too, so that readers detect it.
+        """
         selector = arrow_fs.FileSelector(self._path(folder), allow_not_found=True)
         with _os_errors(self._path(folder)):
             infos = self._system.get_file_info(selector)
-        is_file = arrow_fs.FileType.File
-        base_names = [info.base_name for info in infos if folder or info.type == is_file]
+        file_type = arrow_fs.FileType.File
+        base_names = [info.base_name for info in infos if folder or info.type == file_type]
         return sorted(f"{folder}/{name}" if folder else name for name in base_names)
 
     def remove(self, name: str) -> None:

@@ -101,7 +101,9 @@ def replace_atomically(files: Files, name: str, data: bytes) -> None:
         OSError: The file system raised an error.
     """
     temporary = f"{name}.tmp"
-    files.remove(temporary)  # a killed process may have left it, perhaps as a hard link of ``name``
+    # A killed process may have left the temporary file. If it is another hard link to ``name``,
+    # writing to it would change ``name``.
+    files.remove(temporary)
     files.write(temporary, [data])
     files.sync(temporary)
     files.rename(temporary, name)

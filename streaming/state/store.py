@@ -18,10 +18,10 @@ that name is used: the rename is the commit. Before the rename the version does 
 leaves files that no manifest names, and the next start removes them. The last ``keep`` versions are
 kept.
 
-Only the id of the first micro-batch after a start shows what Spark has committed, so it decides
-which version is loaded. The newest version is loaded if it is intact. If it is damaged and Spark
-replays its micro-batch, the previous version is loaded instead: the same rows give the same delta.
-If Spark has advanced, the only correct answer is an error.
+The newest version is loaded if it is intact. If it is damaged, the id of the first micro-batch
+after the start decides, because only this id shows what Spark has committed. If Spark replays the
+micro-batch of the damaged version, the previous version is loaded instead: the same rows give the
+same delta. If Spark has advanced, the only correct answer is an error.
 
 Cost: bytes of the delta · (1 + log_FANOUT(rows / rows per step)) per arrangement, one manifest of
 O(arrangements · log rows), three or four syncs. Loading maps files: O(bytes), for checksums only.
@@ -112,7 +112,8 @@ class Store:
         self._opened_id: str | None = None  # the id of the directory, until it is closed
         self._durable_folders: set[str] = set()  # folders whose names were synced
         self._metrics_bytes = 0
-        # The last dead letter files when the directory was opened; some may have no version.
+        # The newest dead letter files when the directory was opened. One of a micro-batch that was
+        # not committed has no version; `write` replaces or removes it.
         self._old_dead_letters: set[str] = set()
 
     @observed(WRITE)
@@ -244,7 +245,7 @@ class Store:
 
     @property
     def cells(self) -> CellVersions | None:
-        """The cells of the current version; None if it is embedded, or there is no version."""
+        """The cells of the current version; None if no cells wrote it, or there is no version."""
         return None if self._current is None else self._current.cells
 
     def confirm_commit(self) -> None:
@@ -255,9 +256,10 @@ class Store:
         """Load the newest version, whether this sink or another one wrote it.
 
         Raises:
-            StateDamagedError: It is damaged; only a micro-batch decides whether an older one works.
+            StateDamagedError: It is damaged. Only `find` loads an older version instead, because it
+                knows the id of the next micro-batch.
         """
-        if not self._is_open:
+        if not self._is_open:  # read without a lock: another sink may be the writer
             self._reader.load_newest()
         elif not self._is_loaded:
             self._load(self._versions.newest)
@@ -409,6 +411,8 @@ class Store:
 
     def _fall_back(self, batch_id: int, newest: int | None, error: StateDamagedError) -> None:
         """Continue from the previous version, if Spark replays the micro-batch of the newest.
+
+        The state before version 0 is empty, so version 0 needs no previous version.
 
         Raises:
             StateDamagedError: Spark does not replay it, or the previous version is missing.

@@ -5,8 +5,8 @@ crash in between leaves files without a manifest, which `Versions.remove_unrefer
 manifest cannot be read, nothing is removed, because the files that it names are unknown.
 
 Each version has the checksum of the previous version's manifest, its parent. So a manifest of
-another history, for example from an older copy of the directory, is detected: it counts as damaged,
-and its successor does not.
+another history, for example from an older copy of the directory, is detected: if a version is not
+the parent that its successor names, the version counts as damaged, not the successor.
 """
 
 from __future__ import annotations

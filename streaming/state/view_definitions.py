@@ -187,6 +187,7 @@ def _encode(spec: CircuitSpec) -> bytes:
 def _to_json(value: Any) -> Any:
     """Convert an option to a value of JSON."""
     if is_dataclass(value) and not isinstance(value, type):
+        # A field without `compare` does not change the views, so it is not stored.
         names = [field.name for field in fields(value) if field.compare]
         return {name: _to_json(getattr(value, name)) for name in names}
     if isinstance(value, Mapping):
@@ -195,7 +196,7 @@ def _to_json(value: Any) -> Any:
         return [_to_json(element) for element in value]
     if isinstance(value, timedelta):
         return {"microseconds": value // MICROSECOND}
-    return str(value) if isinstance(value, str) else value
+    return str(value) if isinstance(value, str) else value  # a member of a StrEnum as plain text
 
 
 def _compile(body: Mapping[str, Any], functions: Mapping[str, UserFunction]) -> CircuitSpec:

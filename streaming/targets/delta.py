@@ -19,8 +19,8 @@ The MERGE compares keys by IS NOT DISTINCT FROM, so NULL equals NULL, and NaN eq
 Cost: a write reads the log since its checkpoint, and the files that it changes. OPTIMIZE merges
 small files and VACUUM removes old ones; the owner of the table runs them.
 
-The target needs the package ``deltalake`` (Rust, no JVM) of an extra, which is imported at the
-first delta.
+The target needs the package ``deltalake`` (Rust, no JVM), which the extra ``sinks`` installs. It is
+imported at the first check or write.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ class DeltaTarget:
 
         Raises:
             TargetError: ``deltalake`` is not installed, the view has values that no type of Delta
-                contains, the table contains other rows, or it cannot be written to.
+                contains, the table contains rows that are not from this view and state directory,
+                or it cannot be written to.
         """
         _require_deltalake()
         from deltalake.exceptions import CommitFailedError, DeltaError
@@ -97,10 +98,11 @@ class DeltaTarget:
                 ) from error
 
     def check(self, delta: ViewDelta) -> None:
-        """Check that an existing table has the columns of the view and no other rows.
+        """Check that an existing table has the columns of the view, and only rows of the view.
 
         Raises:
-            TargetError: The table has other columns or rows, or ``deltalake`` is not installed.
+            TargetError: The table has other columns, or rows that are not from this view and state
+                directory; or ``deltalake`` is not installed.
         """
         _require_deltalake()
         from deltalake import DeltaTable

@@ -41,7 +41,10 @@ _END_DAY: Final = "10000-01-01"
 
 
 class Dialect(Protocol):
-    """The interface of a database. Its types and columns have neither dictionaries nor views."""
+    """The interface of a database.
+
+    The Arrow types and columns that it receives have no dictionaries and no string or binary views.
+    """
 
     name: str
     placeholder: str
@@ -167,8 +170,8 @@ def iso_texts(column: pa.ChunkedArray) -> list[Any]:
     if types.is_timestamp(type_):
         _check_years(column.cast(pa.timestamp(type_.unit)), type_)
         zone = "+00:00" if type_.tz is not None else ""
-        naive = column.cast(pa.timestamp(type_.unit, "UTC")) if zone else column
-        texts = naive.cast(pa.timestamp(type_.unit)).cast(pa.string())
+        in_utc = column.cast(pa.timestamp(type_.unit, "UTC")) if zone else column
+        texts = in_utc.cast(pa.timestamp(type_.unit)).cast(pa.string())
         return values_of(pc.binary_join_element_wise(texts, zone, ""))
     if types.is_date(type_):
         _check_years(column, type_)

@@ -75,6 +75,6 @@ def _is_readable_as_lake_type(type_: pa.DataType) -> bool:
     if types.is_timestamp(type_):
         return bool(type_.unit == "us")  # Parquet stores all zones in UTC
     lake = lake_type(type_)
-    if lake == pa.string():
+    if lake == pa.string():  # Parquet stores a time as a number, and a null column without a type
         return not types.is_time(type_) and not types.is_null(type_)
-    return bool(lake in (type_, pa.binary()))
+    return bool(lake in (type_, pa.binary()))  # Spark reads all types of bytes as binary

@@ -76,7 +76,8 @@ class MemoryTarget:
             raise TargetError(f"keep={keep}: give 1 or more deltas per view")
         self.keep = keep
         self._views: dict[str, _View] = {}
-        self._totals: dict[str, tuple[_View, pa.Table]] = {}  # the last results of `table`
+        # The last result of `table` for each view, with the contents that it was computed from.
+        self._totals: dict[str, tuple[_View, pa.Table]] = {}
 
     def write(self, delta: ViewDelta) -> None:
         """Add the micro-batch, unless the view contains it.
@@ -89,8 +90,8 @@ class MemoryTarget:
             current = _View(delta.table.slice(0, 0), (), ())
         else:
             last = current.latest[-1]
-            version, total = self._totals.get(delta.view, (None, None))
-            if version is current:
+            summed_view, total = self._totals.get(delta.view, (None, None))
+            if summed_view is current:
                 current = replace(current, total=total, pending=())
             if last.state_id != delta.state_id:
                 raise delta.foreign_rows_error("this MemoryTarget")
@@ -113,8 +114,8 @@ class MemoryTarget:
             O(view) if the view changed since the last call.
         """
         current = self._view(view)
-        version, total = self._totals.get(view, (None, None))
-        if version is not current:
+        summed_view, total = self._totals.get(view, (None, None))
+        if summed_view is not current:
             total = current.contents()
             self._totals[view] = current, total
         return total

@@ -188,7 +188,11 @@ def _check_all(files: Files, delta: ViewDelta, is_ours: Callable[[str], bool]) -
 
 
 def _recorded_batch(files: Files, delta: ViewDelta) -> int:
-    """Return the micro-batch in the file of the complete view, or -1 if it has another state."""
+    """Return the micro-batch in the file of the complete view.
+
+    Returns:
+        Its id; -1 if the file is missing or belongs to another state directory.
+    """
     name = _name(delta)
     if files.size(name) is None:
         return -1

@@ -126,7 +126,8 @@ class SqlTarget:
 
         Raises:
             TargetError: The database refuses the rows or cannot be reached after all attempts, no
-                type of the database contains a value of the view, or the table contains other rows.
+                type of the database contains a value of the view, or the table contains rows that
+                are not from this view and state directory.
         """
         with self._lock:
             self._write(delta)

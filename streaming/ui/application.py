@@ -216,10 +216,10 @@ class Guard:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                own = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
-                names = {name for name, _ in own}
+                added = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+                names = {name for name, _ in added}
                 others = [(n, v) for n, v in message.get("headers", []) if n.lower() not in names]
-                message = {**message, "headers": [*others, *own]}
+                message = {**message, "headers": [*others, *added]}
             await send(message)
 
         delay = self._limiter.delay()

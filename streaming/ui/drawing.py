@@ -2,7 +2,8 @@
 
 The fixed parts (boxes, labels, lines, positions) are sent to the page once. Later events contain
 only the rows and the milliseconds of each operator, in the same order. The boxes are the operators
-of ``Circuit.explain``, followed by one box for each view.
+of ``Circuit.explain``, followed by one box for each view. An `Integrate` node has no box: it only
+stores the rows of a materialized relation.
 """
 
 from __future__ import annotations
@@ -41,10 +42,11 @@ class Drawing:
             for number, node in enumerate(graph.nodes)
             if not isinstance(node.operator, Integrate)
         ]
+        # The boxes of views are numbered after the operators.
         views = {len(graph.nodes) + i: name for i, name in enumerate(graph.views)}
         operator_of_view = dict(zip(views, graph.views.values(), strict=True))
-        edges = [(child, n) for n in numbers for child in dict.fromkeys(graph.nodes[n].inputs)]
-        edges += [(child, box) for box, child in operator_of_view.items()]
+        edges = [(start, n) for n in numbers for start in dict.fromkeys(graph.nodes[n].inputs)]
+        edges += [(operator, box) for box, operator in operator_of_view.items()]
         layout = lay_out_graph([*numbers, *views], edges)
         boxes = [_box(graph, number, layout.positions[number]) for number in numbers]
         boxes += [
@@ -63,7 +65,8 @@ class Drawing:
             {"from": index_of[start], "to": index_of[end], "bends": layout.bends[start, end]}
             for start, end in edges
         ]
-        names = {child: name for name, child in graph.views.items()}
+        names = {operator: name for name, operator in graph.views.items()}
+        # The view that each `Integrate` node stores, by the name of the node.
         materialized = {
             node.name: names[node.inputs[0]]
             for node in graph.nodes

@@ -132,7 +132,8 @@ async def _events(
     ending = False
     while not ending:
         await asyncio.sleep(POLL_INTERVAL_S)
-        ending = is_over() or time.monotonic() > end  # after sending the last change
+        # Before the stream ends, the code below sends the last change.
+        ending = is_over() or time.monotonic() > end
         silent += POLL_INTERVAL_S
         if history.version != version:
             version, batches, text = await texts.since(batches)

@@ -117,6 +117,7 @@ def _ordered(layers: list[list[int]], edges: Sequence[tuple[int, int]]) -> list[
 def _by_barycentre(
     layer: list[int], neighbours: Mapping[int, list[int]], index_of: Mapping[int, int]
 ) -> list[int]:
+    """Sort the nodes of a layer by their barycentre: the mean index of their neighbours."""
     barycentre: dict[int, float] = {}
     for j, node in enumerate(layer):
         indices = [index_of[n] for n in neighbours.get(node, []) if n in index_of]

@@ -29,6 +29,7 @@ from circuits import (
     UnknownInputError,
     compile_datalog,
     compile_sql,
+    udf,
 )
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import (
@@ -257,6 +258,21 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         ),
         {"keys": ("a",), "sequence": None},
     ),
+    "udf": (
+        udf,
+        {
+            "function": len,
+            "returns": "bigint",
+            "parameters": ["string"],
+            "vectorized": False,
+            "call_on_null": False,
+            "version": "1",
+        },
+    ),
+    "functions of compile_sql": (
+        lambda functions: circuit(functions=functions),
+        {"functions": {"length_of": udf(len, returns="bigint")}},
+    ),
     "Lateness": (Lateness, {"column": "a", "duration": "7 days"}),
     "Retention": (Retention, {"column": "a", "duration": "7 days", "days": 0, "seconds": 0}),
     "Retention of a circuit": (
@@ -414,6 +430,7 @@ def test_every_public_function_is_given_nonsense() -> None:
         "RejectedRows",
         "RelationsStep",
         "Snapshot",
+        "UserFunction",
     }
     made_inside |= {"State", "StateStep", "Stats", "Views", "CircuitSpec", "incrementalize"}
     made_inside |= {"CircuitOptions", "SqlNotice", "__version__"}

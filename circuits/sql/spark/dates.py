@@ -10,13 +10,14 @@ from pyarrow import types as arrow
 from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
-from circuits.sql.clause import Clause
+from circuits.sql.clause import USE_OF_NOW, Clause
 from circuits.sql.literals import integer_literal, string_literal
 from circuits.sql.named_functions import (
     Arguments,
     Builder,
     as_instant,
     coerce,
+    constant,
     count_error,
     fixed,
     literal_text,
@@ -70,6 +71,8 @@ def _parse(target: pa.DataType, *, lenient: bool) -> Builder:
 
 
 def _unix_timestamp(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
+    if not arguments and node.name.lower() == "unix_timestamp":
+        raise clause.source.unsupported(node, "unix_timestamp() without arguments", USE_OF_NOW)
     if not 1 <= len(arguments) <= 2:
         raise count_error(clause, node, "1 to 2")
     value, *rest = arguments
@@ -263,6 +266,7 @@ BUILDERS: Final[dict[str, Builder]] = {
     "timestamp_micros": _timestamp_of(1),
     "from_utc_timestamp": as_instant(named("to_zone")),
     "to_utc_timestamp": as_instant(named("from_zone")),
+    "current_timezone": constant(string_literal("UTC")),
     "convert_timezone": _convert_timezone,
     "trunc": fixed(2, _trunc),
     "date_trunc": fixed(2, _date_trunc),

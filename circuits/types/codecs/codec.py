@@ -56,7 +56,8 @@ __all__ = ["NULL", "Codec", "Codecs", "dictionary_columns"]
 class Coding(Protocol):
     """The part of a codec that depends on the type.
 
-    Its arrays are not dictionary-encoded. `Codec` handles NULL.
+    Its arrays are not dictionary-encoded. `Codec` handles NULL. If the type has a
+    dictionary, ``adding`` makes `encode` add new values to it; otherwise they get the code ABSENT.
     """
 
     @property

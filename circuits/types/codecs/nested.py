@@ -75,6 +75,8 @@ class Nested:
         type: A list, fixed-size list, struct or map.
         dictionary: The dictionary of all nested types.
         parts: The codecs of the elements, of the fields, or of the keys and values.
+        exact: False, because different values may have equal sort keys.
+        ordered: False, because codes do not have the order of the values.
     """
 
     type: pa.DataType
@@ -154,9 +156,8 @@ class Nested:
         non_empty = np.flatnonzero(counts)
         first_words = np.ascontiguousarray(words[_offsets(counts)[:-1][non_empty], 0])
         keys = np.full(len(codes), LEAST_KEY, np.int64)
-        keys[non_empty] = np.clip(
-            self.parts[0].sort_keys(first_words)[0][0], LEAST_KEY, GREATEST_KEY
-        )
+        part_keys, _ = self.parts[0].sort_keys(first_words)
+        keys[non_empty] = np.clip(part_keys[0], LEAST_KEY, GREATEST_KEY)
         return [keys]
 
     def words(self, codes: Int64Array) -> tuple[Int64Array, Int64Array]:
@@ -168,7 +169,7 @@ class Nested:
         """
         offsets, data = self.dictionary.gather(codes)
         width = len(self.parts)
-        if not width:
+        if not width:  # structs without fields: each value that is not NULL is a row of no words
             return np.zeros(len(codes), np.int64), np.empty((int((codes >= 0).sum()), 0), np.int64)
         words = data.view(np.int64).reshape(-1, width)
         return np.diff(offsets) // (WORD_BYTES * width), words

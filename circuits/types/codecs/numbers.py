@@ -42,7 +42,11 @@ __all__ = ["Nulls", "Numbers", "number_coding"]
 
 @dataclass(frozen=True)
 class Numbers:
-    """The coding of a type whose values are of ``dtype`` in numpy."""
+    """The coding of a type whose values are of ``dtype`` in numpy.
+
+    `circuits.types.codecs.codec` explains ``space`` and ``ordered``. The argument ``adding`` of
+    `encode` has no effect, because numbers need no dictionary.
+    """
 
     type: pa.DataType
     dtype: np.dtype[Any]

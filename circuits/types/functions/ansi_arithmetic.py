@@ -28,12 +28,19 @@ from circuits.types.functions.type_rules import common_type, digits_of
 __all__ = ["FUNCTIONS", "adjusted_decimal", "ansi_rule", "spark_digits"]
 
 _MAX_DIGITS, _MIN_SCALE = 38, 6
-# The digits of a product are counted by us: Arrow would require 77 for 38 and 38 digits.
+# A decimal of Arrow has at most 76 digits. Arrow computes the precision of a result from the
+# declared precisions of the operands: their sum plus 1 for a product, the larger one plus 1 for a
+# sum. So it rejects a product of 38 and 38 digits, although the 76 digits of the values fit. The
+# operands therefore declare fewer digits.
 _FACTOR_DIGITS = (38, 37)
+_SUMMAND_DIGITS = 75
 
 
 def spark_digits(argument: Expression) -> tuple[int, int]:
-    """Return precision and scale of a number; for an integer literal, those of its value."""
+    """Return precision and scale of a number; for an integer literal, those of its value.
+
+    Spark counts 20 digits for a BIGINT, although its values have at most 19.
+    """
     if isinstance(argument, Literal) and arrow.is_integer(argument.type):
         return len(str(abs(argument.value or 0))), 0
     precision, scale = digits_of(argument.type)
@@ -64,14 +71,15 @@ def ansi_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) 
         cast_to(operand, pa.decimal128(min(precision, _MAX_DIGITS), scale))
         for operand, (precision, scale) in zip(operands, pairs, strict=True)
     )
-    (precision, scale), (other, other_scale) = pairs
-    longest = max(scale, other_scale)
+    (left_precision, left_scale), (right_precision, right_scale) = pairs
+    larger_scale = max(left_scale, right_scale)
     if name.startswith("multiply"):
-        return typed, adjusted_decimal(precision + other + 1, scale + other_scale)
-    wholes = precision - scale, other - other_scale
+        product_digits = left_precision + right_precision + 1
+        return typed, adjusted_decimal(product_digits, left_scale + right_scale)
+    whole_digits = left_precision - left_scale, right_precision - right_scale
     if "modulo" in name:
-        return typed, adjusted_decimal(min(wholes) + longest, longest)
-    return typed, adjusted_decimal(max(wholes) + longest + 1, longest)
+        return typed, adjusted_decimal(min(whole_digits) + larger_scale, larger_scale)
+    return typed, adjusted_decimal(max(whole_digits) + larger_scale + 1, larger_scale)
 
 
 def _checked(function: Callable[..., Any]) -> Kernel:
@@ -86,7 +94,7 @@ def _checked(function: Callable[..., Any]) -> Kernel:
             ]
         else:
             scale = max(side.type.scale for side in arguments)
-            sides = [_widen(side, rows, scale, 75) for side in arguments]
+            sides = [_widen(side, rows, scale, _SUMMAND_DIGITS) for side in arguments]
         exact = function(*sides)
         if exact.type.scale > result_type.scale:
             exact = pc.round(exact, ndigits=result_type.scale, round_mode="half_towards_infinity")
@@ -96,7 +104,11 @@ def _checked(function: Callable[..., Any]) -> Kernel:
 
 
 def _widen(values: Values, rows: int, scale: int, digits: int) -> pa.Array:
-    """Return decimals of 256 bits with this scale and a declared precision of ``digits``."""
+    """Return decimals of 256 bits with this scale and a declared precision of ``digits``.
+
+    The cast only appends zeros after the point, so every value fits. Then the declared precision is
+    replaced without a check of the values.
+    """
     values = fill_rows(values, rows)
     wide = pa.decimal256(values.type.precision + scale - values.type.scale, scale)
     return relabel_scale(pc.cast(values, wide), digits, scale)

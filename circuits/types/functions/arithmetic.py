@@ -45,14 +45,14 @@ def as_numbers(name: str, arguments: Arguments, min_count: int, max_count: int |
         FunctionError: An argument is neither a number nor a text literal nor NULL.
     """
     require(name, arguments, min_count, max_count)
-    operands = tuple(
-        cast_to(argument, pa.int64())
-        if arrow.is_null(argument.type)
-        else adapted
-        if is_text(argument.type)
-        else argument
-        for argument, adapted in zip(arguments, adapt(arguments), strict=True)
-    )
+
+    def as_number(argument: Expression, adapted: Expression) -> Expression:
+        if arrow.is_null(argument.type):
+            return cast_to(argument, pa.int64())
+        return adapted if is_text(argument.type) else argument
+
+    # `adapt` gives each literal the type of the other arguments, if its value fits.
+    operands = tuple(map(as_number, arguments, adapt(arguments)))
     if not all(is_number(argument.type) for argument in operands):
         raise argument_error(
             name, arguments, "it takes numbers; cast the arguments to a numeric type"

@@ -2,9 +2,10 @@
 
 ``date_add`` adds months first (a day beyond the end of the month becomes its last day), then days,
 both in the local time of the timestamp's zone, then microseconds of elapsed time. ``date_diff``
-counts the boundaries of the unit between two timestamps; for weeks, it counts whole weeks of days
-(both as DuckDB does). ``date_trunc`` and ``date_add`` return timestamps, also for dates, as in
-DuckDB. An infinite timestamp remains infinite, and its ``date_diff`` to any timestamp is NULL.
+counts the boundaries of the unit between two timestamps; for weeks, it divides the number of day
+boundaries by seven instead (both as DuckDB does). ``date_trunc`` and ``date_add`` return
+timestamps, also for dates, as in DuckDB. An infinite timestamp remains infinite, and its
+``date_diff`` to any timestamp is NULL.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def _trunc(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     if isinstance(unit, pa.Array):
         unit = unit[0]
     truncated = pc.cast(pc.floor_temporal(values, unit=unit.as_py()), result_type)
-    infinite = infinite_rows(fill_rows(values, 1))
+    infinite = infinite_rows(fill_rows(values, 1))  # a scalar becomes an array of one row
     if infinite is None:
         return truncated
     mask = infinite[0] if isinstance(values, pa.Scalar) else infinite
@@ -124,11 +125,11 @@ def _boundaries(values: Values, origin: Values, unit: str) -> Values:
         return _days(values)
     if unit in _MICROSECONDS_PER_UNIT:
         return _ticks(values, unit)
-    parts = {"year": 1, "quarter": 4, "month": 12}
-    year = pc.multiply(pc.year(values), parts[unit])
+    units_per_year = {"year": 1, "quarter": 4, "month": 12}
+    before_year = pc.multiply(pc.year(values), units_per_year[unit])
     if unit == "year":
-        return year
-    return pc.add(year, (pc.quarter if unit == "quarter" else pc.month)(values))
+        return before_year
+    return pc.add(before_year, (pc.quarter if unit == "quarter" else pc.month)(values))
 
 
 def _days(values: Values) -> Values:
@@ -140,14 +141,15 @@ def _ticks(values: Values, unit: str) -> Values:
 
     If the timestamps are coarser than the unit, each tick is several units.
     """
-    per_second = _TICKS_PER_SECOND[values.type.unit]
+    ticks_per_second = _TICKS_PER_SECOND[values.type.unit]
     ticks = pc.cast(values, pa.int64())
-    # A unit has size / scale ticks.
-    size, scale = _MICROSECONDS_PER_UNIT[unit] * per_second, 1_000_000
-    if size < scale:
-        return pc.multiply_checked(ticks, scale // size)
+    # A unit has numerator / denominator ticks.
+    numerator = _MICROSECONDS_PER_UNIT[unit] * ticks_per_second
+    denominator = 1_000_000  # microseconds per second
+    if numerator < denominator:
+        return pc.multiply_checked(ticks, denominator // numerator)
     # The remainder has the sign of the dividend, so a negative quotient is corrected downwards.
-    divisor = pa.scalar(size // scale)
+    divisor = pa.scalar(numerator // denominator)
     remainder = pc.remainder(ticks, divisor)
     correction = pc.cast(pc.less(remainder, 0), pa.int64())
     return pc.subtract(pc.divide(pc.subtract(ticks, remainder), divisor), correction)

@@ -93,6 +93,7 @@ def _fold(function: Function, arguments: Arguments, result: pa.DataType) -> Lite
         if not isinstance(argument, Literal):
             return None
         array = pa.array([argument.value], argument.type).cast(plain(argument.type))
+        # An array of one row, which gives the result one row; the other arguments are scalars.
         values.append(array if not values else array[0])
     try:
         value = function.kernel(values, plain(result))

@@ -31,6 +31,8 @@ __all__ = ["FUNCTIONS"]
 
 _INT, _TEXT = pa.int64(), pa.string()
 _SECONDS = pa.decimal128(8, 6)
+_JULIAN_DAY_OF_1970 = 2440588.0
+_NO_LIMIT = 2**40  # more days than an interval can have
 
 
 def _finite(function: Callable[[pa.Array], pa.Array]) -> Callable[[pa.Array], pa.Array]:
@@ -98,7 +100,8 @@ def _days(values: pa.Array) -> pa.Array:
 
 def _julian(values: pa.Array) -> pa.Array:
     return pc.add(
-        pc.divide(pc.cast(_micros(values), pa.float64(), safe=False), 86_400e6), 2440588.0
+        pc.divide(pc.cast(_micros(values), pa.float64(), safe=False), 86_400e6),
+        _JULIAN_DAY_OF_1970,
     )
 
 
@@ -189,7 +192,7 @@ FUNCTIONS = (
             column_kernel(_interval_part(size, limit)),
         )
         for unit, size, limit in (
-            ("days", 86_400_000_000, 2**40),
+            ("days", 86_400_000_000, _NO_LIMIT),
             ("hours", 3_600_000_000, 24),
             ("minutes", 60_000_000, 60),
         )

@@ -143,9 +143,15 @@ FUNCTIONS = (
         per_distinct_row(lambda value: zlib.crc32(_bytes(value))),
     ),
     Function(
-        "murmur3", "Spark's hash(): Murmur3 of 32 bits of all arguments", _hash_rule, _hash_kernel
+        "murmur3",
+        "Spark's hash(): the Murmur3 hash (32 bits) of all arguments",
+        _hash_rule,
+        _hash_kernel,
     ),
     Function(
-        "xxhash64", "Spark's xxhash64(): of 64 bits of all arguments", _hash_rule, _hash_kernel
+        "xxhash64",
+        "Spark's xxhash64(): the XXH64 hash (64 bits) of all arguments",
+        _hash_rule,
+        _hash_kernel,
     ),
 )

@@ -116,6 +116,7 @@ def apply_lambda(name: str, lists: Lists, values: pa.Array, result_type: pa.Data
     is_unknown = ~is_decided & has_null
     if lists.valid is not None:
         is_unknown |= ~lists.valid
+    # A decided list_exists is true, a decided list_forall false; an undecided one is the opposite.
     return pa.array(is_decided == is_exists, mask=is_unknown)
 
 

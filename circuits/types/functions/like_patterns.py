@@ -43,7 +43,7 @@ def _like(*, ignore_case: bool) -> Kernel:
     return by_constants(like)
 
 
-_RULE = text_rule("ttt", 2, pa.bool_())
+_RULE = text_rule("ttt", 2, pa.bool_())  # three texts (t), of which the third is optional
 
 FUNCTIONS = (
     Function(

@@ -1,7 +1,7 @@
 """Functions that build lists: of their arguments, of numbers, of copies, and of parts of a text.
 
 DuckDB and Spark build sequences of numbers differently, so there are several functions, and the
-reader of the SQL dialect chooses one. Cost: O(elements of the result).
+code that reads the SQL dialect chooses one. Cost: O(elements of the result).
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ def _make_list_rule(
     name: str, arguments: Arguments, target_type: pa.DataType | None
 ) -> TypedArguments:
     if not arguments:
+        # A call without arguments gets one, a BOOLEAN that the kernel takes the row count from.
         return (Literal(None, pa.bool_()),), pa.list_(pa.null())
     typed, element_type = unify(arguments)
     return typed, pa.list_(element_type)
@@ -49,6 +50,7 @@ def _make_list_rule(
 
 def _make_list(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     rows = row_count(arguments)
+    # The call had no arguments: see the type rule.
     if arrow.is_null(result_type.value_type) and arrow.is_boolean(arguments[0].type):
         return list_array(result_type, np.zeros(rows, np.int64), [pa.nulls(0)], None)
     columns = [convert(fill_rows(values, rows), result_type.value_type) for values in arguments]
@@ -74,8 +76,9 @@ def _sequence(*, exclusive: bool, strict: bool) -> Kernel:
     Args:
         exclusive: If True, the stop is not part of the list.
         strict: If True, as in Spark, the default step leads to the stop (1 or -1), and a step in
-            the wrong direction is an error. If False, as in DuckDB, the default step is 1, and a
-            step in the wrong direction gives an empty list.
+            the wrong direction is an error. A step of 0 is an error unless start and stop are
+            equal. If False, as in DuckDB, the default step is 1, a step in the wrong direction
+            gives an empty list, and a step of 0 is always an error.
     """
 
     def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
@@ -88,8 +91,10 @@ def _sequence(*, exclusive: bool, strict: bool) -> Kernel:
         else:
             step = np.where((stop < start) & strict, -1, 1)
         is_zero = step == 0
-        is_wrong = (((stop - start) * np.sign(step) < 0) | (is_zero & (start != stop))) & strict
-        is_wrong |= is_zero & (not strict)
+        if strict:
+            is_wrong = ((stop - start) * np.sign(step) < 0) | (is_zero & (start != stop))
+        else:
+            is_wrong = is_zero
         if (is_wrong if valid is None else is_wrong & valid).any():
             raise pa.ArrowInvalid("the step does not lead from the start to the stop")
         # The distance may exceed int64; floats suffice to find that there are too many elements.
@@ -168,6 +173,7 @@ def _characters(values: pa.Array, data_type: pa.DataType) -> pa.Array:
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(utf8)]
     characters = pa.Array.from_buffers(pa.string(), len(starts), buffers)
     lists = list_array(data_type, lengths, [characters], valid_all([values]))
+    # As in DuckDB, the parts of an empty text are one empty text, not none.
     is_empty = pc.fill_null(pc.equal(values, ""), False)
     return pc.if_else(is_empty, pa.scalar([""], data_type), lists)
 

@@ -690,7 +690,7 @@ FUNCTIONS = (
     ),
     Function(
         "list_zip",
-        "the list of structs of the elements of the lists at each position, or NULL",
+        "the list of structs of the elements at each position; NULL where a list is too short",
         _zip_rule,
         _zip,
     ),

@@ -183,9 +183,9 @@ def _directive(value: Any, flags: str, width: int, precision: str | None, kind: 
     elif lower == "d" and isinstance(value, int) and is_number:
         text = f"{abs(value):{',' if ',' in flags else ''}d}"
     elif lower in "xo" and isinstance(value, int) and is_number:
-        unsigned = (
-            value % (2**64 if not -(2**31) <= value < 2**31 else 2**32) if value < 0 else value
-        )
+        # Java formats a negative int as 32 bits in two's complement, a long as 64 bits.
+        modulus = 2**32 if value >= -(2**31) else 2**64
+        unsigned = value % modulus if value < 0 else value
         text = f"{unsigned:{lower}}"
         text = ("0x" if lower == "x" else "0") + text if "#" in flags else text
     elif lower in "fe" and isinstance(value, float | Decimal):
@@ -297,8 +297,10 @@ def _to_char(value: Any, pattern: str) -> str:
     digits = digits.lstrip("0")
     slots = [slot for slot in integer_pattern if slot != ","]
     if len(digits) > len(slots) or number != exact:
+        # As in Spark, a number that does not fit the pattern is shown as signs #.
         digits, fraction_digits = "#" * len(slots), "#" * len(fraction_pattern)
-    digits = (digits or "0" if slots else "").rjust(len(slots))
+    if slots:
+        digits = (digits or "0").rjust(len(slots))
     text, index, has_digit = "", 0, False
     for slot in integer_pattern:
         if slot == ",":
@@ -306,7 +308,7 @@ def _to_char(value: Any, pattern: str) -> str:
             continue
         digit = digits[index]
         index += 1
-        shows_zero = slot == "0" or "0" in slots[: index - 1]
+        shows_zero = slot == "0" or "0" in slots[: index - 1]  # from the first 0 of the pattern on
         if digit == " " and shows_zero:
             digit = "0"
         has_digit = has_digit or digit != " "

@@ -225,7 +225,7 @@ def _similar(values: pa.Array, pattern: str, escape: str = "\\") -> pa.Array:
     return _full_match(values, _similar_pattern(pattern, escape))
 
 
-_TEST = text_rule("ttt", 2, pa.bool_())
+_TEST = text_rule("ttt", 2, pa.bool_())  # three texts (t), of which the third is optional
 
 FUNCTIONS = (
     Function(

@@ -31,8 +31,14 @@ def _levenshtein(left: str, right: str, limit: int = -1) -> int:
 
 
 def _damerau_levenshtein(left: str, right: str) -> int:
-    """Count insertions, deletions, substitutions and transpositions (unrestricted)."""
-    last_row: dict[str, int] = {}
+    """Count insertions, deletions, substitutions and transpositions (unrestricted).
+
+    ``table[i, j]`` is the distance of the first i and the first j characters. A transposition ends
+    at the latest earlier row and column whose characters are equal to those here, crosswise.
+
+    Source: Lowrance, Wagner, An Extension of the String-to-String Correction Problem, JACM 1975.
+    """
+    last_row: dict[str, int] = {}  # the latest row of each character
     bound = len(left) + len(right)
     table = {(-1, -1): bound}
     for i in range(len(left) + 1):
@@ -42,7 +48,7 @@ def _damerau_levenshtein(left: str, right: str) -> int:
     for i in range(1, len(left) + 1):
         last_column = 0
         for j in range(1, len(right) + 1):
-            row, column = last_row.get(right[j - 1], 0), last_column
+            match_row, match_column = last_row.get(right[j - 1], 0), last_column
             cost = left[i - 1] != right[j - 1]
             if not cost:
                 last_column = j
@@ -50,7 +56,10 @@ def _damerau_levenshtein(left: str, right: str) -> int:
                 table[i - 1, j - 1] + cost,
                 table[i, j - 1] + 1,
                 table[i - 1, j] + 1,
-                table[row - 1, column - 1] + (i - row - 1) + 1 + (j - column - 1),
+                table[match_row - 1, match_column - 1]
+                + (i - match_row - 1)
+                + 1
+                + (j - match_column - 1),
             )
         last_row[left[i - 1]] = i
     return table[len(left), len(right)]
@@ -122,10 +131,12 @@ def _jaro_winkler(left: str, right: str) -> float:
                 break
     if not matches:
         return 0.0
-    others = [letter for letter, flag in zip(right, is_matched, strict=True) if flag]
-    moved = sum(a != b for a, b in zip(matches, others, strict=True)) // 2
+    # The matched letters of both texts, each in the order of its text; two that differ in place
+    # are one transposition.
+    right_matches = [letter for letter, flag in zip(right, is_matched, strict=True) if flag]
+    transpositions = sum(a != b for a, b in zip(matches, right_matches, strict=True)) // 2
     count = len(matches)
-    jaro = (count / len(left) + count / len(right) + (count - moved) / count) / 3
+    jaro = (count / len(left) + count / len(right) + (count - transpositions) / count) / 3
     prefix = 0
     for a, b in zip(left[:_MAX_PREFIX], right, strict=False):
         if a != b:
@@ -134,6 +145,7 @@ def _jaro_winkler(left: str, right: str) -> float:
     return jaro + prefix * _PREFIX_WEIGHT * (1 - jaro)
 
 
+# The letters of a `Signature`: t is a text, i an integer; parameters after | are optional.
 FUNCTIONS = (
     Function(
         "jaro_winkler",

@@ -116,7 +116,7 @@ def _substring(values: pa.Array, start: int, length: int | None = None) -> pa.Ar
     """Return ``length`` characters from ``start``.
 
     A negative start counts from the end. With a negative length, the characters before the start
-    are returned.
+    are returned. The start 0 is the position before the first character, as in DuckDB.
     """
     if length is None:
         return _slice(values, start - (start > 0), None)

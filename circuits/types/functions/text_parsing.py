@@ -127,6 +127,7 @@ def _parse_decimals(values: pa.Array, target: pa.DataType, type_name: str) -> pa
             _parse_decimals(without_inexact, target, type_name), inexact, parsed
         )
     wide = pa.decimal256(76, target.scale)
+    # The first digit after the scale decides how to round, so the digits behind it are cut off.
     scale = min(target.scale + 1, 75)
     shortened = pc.replace_substring_regex(texts, rf"(\.\d{{0,{scale}}})\d*$", r"\1")
     parsed = pc.cast(shortened, pa.decimal256(76, scale))

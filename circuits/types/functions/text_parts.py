@@ -22,7 +22,10 @@ _WORD = re.compile(r"\w+(?:['’\-.]\w+)*")
 
 
 def _split(text: str, pattern: str, limit: int) -> list[str]:
-    """Split as Java does: at most ``limit`` parts, if it is positive."""
+    """Split as Java does: at most ``limit`` parts, if it is positive.
+
+    A match that ends at the start of the text, or an empty match at its end, does not split it.
+    """
     if limit == 1 or not text:
         return [text]
     parts: list[str] = []
@@ -37,10 +40,10 @@ def _split(text: str, pattern: str, limit: int) -> list[str]:
     return [*parts, text[end:]]
 
 
-def _to_map(text: str, pairs: str, keys: str) -> list[tuple[str, str | None]]:
+def _to_map(text: str, entry_end: str, key_end: str) -> list[tuple[str, str | None]]:
     entries: dict[str, str | None] = {}
-    for entry in _split(text, pairs, -1):
-        key, *value = _split(entry, keys, 2)
+    for entry in _split(text, entry_end, -1):
+        key, *value = _split(entry, key_end, 2)
         if key in entries:
             raise ValueError(f"the key {key!r} occurs twice")
         entries[key] = value[0] if value else None
@@ -68,7 +71,7 @@ FUNCTIONS = (
     ),
     Function(
         "text_to_map",
-        "the map of the pairs in the text a, which end at the pattern b; keys end at c",
+        "the map in the text a; the pattern b separates entries, c a key from its value",
         Signature("ttt", pa.map_(pa.string(), pa.string())),
         per_distinct_row(_to_map),
     ),

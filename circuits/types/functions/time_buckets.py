@@ -129,13 +129,13 @@ def _months(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
 FUNCTIONS = (
     Function(
         "time_bucket",
-        "the start of the bucket of a: c plus a multiple of b, in the unit of a",
+        "the start of the bucket that contains a; buckets have length b, and one starts at c",
         _bucket_rule,
         _bucket,
     ),
     Function(
         "month_bucket",
-        "the start of the bucket of a: c plus a multiple of b, in months since 1970",
+        "as time_bucket, for a number of months b; c counts months since 1970",
         _month_rule,
         _months,
     ),

@@ -233,8 +233,9 @@ def _check_outputs(
         names = [name for name in circuit.schema(view).arrow.names if name != WEIGHT]
         sink.output.check(view, names)
     if cells is not None and not circuit.recursions:
-        modes = {view: sink.output for view, sink in sinks.items()}
-        outputs = [Output(view, None, mode.mode, mode.keys) for view, mode in modes.items()]
+        outputs = [
+            Output(view, None, sink.output.mode, sink.output.keys) for view, sink in sinks.items()
+        ]
         check_outputs("distributed", outputs)
     folders = [source.path for source in sources.values() if source.path is not None]
     check_places(sinks, folders)
@@ -346,10 +347,10 @@ def _check_versions(state: Path, circuit: Circuit | None, cells: int | None, lab
         return newest
     try:
         name = next(n for n in reversed(files.names(MANIFESTS)) if parse_manifest_name(n) == newest)
-        found = Manifest.decode(bytes(files.read(name)), name).cells
+        stored_cells = Manifest.decode(bytes(files.read(name)), name).cells
     except StateDamagedError:
         return newest  # the version before it may be usable; the sink checks that
-    count = None if found is None else found.count
+    count = None if stored_cells is None else stored_cells.count
     wanted = None if circuit.recursions else cells
     if count != wanted:
         current_mode = "in one process" if count is None else f"in {count} cells"

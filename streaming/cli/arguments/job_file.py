@@ -295,6 +295,7 @@ class _Table:
 
     def integer(self, key: str, *, minimum: int = 0, maximum: int = 2**63 - 1) -> int | None:
         """Read an integer in a range."""
+        # A maximum above that of a port is only the limit of the type, so it is not shown.
         bounds = f"{minimum} or more" if maximum > MAX_PORT else f"{minimum} to {maximum}"
         integer: int | None = self._read(
             key,

@@ -305,10 +305,10 @@ def check_places(sinks: Mapping[str, SinkArgument], folders: Sequence[Path]) -> 
     for sink in dict.fromkeys(sinks.values()):
         views = [view for view, other in sinks.items() if other is sink]
         for view, location in sink.places(views).items():
-            other = owners.setdefault(location, view)
-            if other != view:
+            first_view = owners.setdefault(location, view)
+            if first_view != view:
                 raise TargetError(
-                    f"{sink.label}: views {other!r} and {view!r} share one location, "
+                    f"{sink.label}: views {first_view!r} and {view!r} share one location, "
                     f"{sink.text()}: name a location for each, or put {{view}} into it"
                 )
             if sink.kind in DATABASES:

@@ -1,8 +1,7 @@
 """Compile the query of a command.
 
-A query in SQL can declare its inputs (CREATE TABLE): a source then has these columns, unless its
-``schema=`` gives them, this primary key, unless its ``keys=`` gives one, and this watermark, unless
-its ``lateness=`` gives one.
+A query in SQL can declare its inputs (CREATE TABLE), with columns, a primary key and a watermark.
+The arguments ``schema=``, ``keys=`` and ``lateness=`` of a source take precedence over these.
 """
 
 from __future__ import annotations
@@ -35,6 +34,7 @@ __all__ = [
 ]
 
 DUCKDB: Final = "duckdb"
+# A large delta is split into this many parts per thread, which the executor joins in parallel.
 PARTS_PER_THREAD: Final = 16
 
 
@@ -105,7 +105,11 @@ def declarations_of(query: str, dialect: str = DUCKDB) -> Declarations:
 def with_declarations(
     sources: Mapping[str, SourceArgument], declarations: Declarations
 ) -> dict[str, SourceArgument]:
-    """Return the sources with the columns and the primary keys that the query declares."""
+    """Return the sources with the columns, primary keys and lateness that the query declares.
+
+    ``keys=`` and ``lateness=`` of a source take precedence here; ``schema=`` does when the schema
+    of the source is read.
+    """
     tables = {name.casefold(): table for name, table in declarations.inputs.items()}
     declared_sources = {}
     for name, source in sources.items():

@@ -208,7 +208,7 @@ def _plan_steps(
             max_steps = int(MAX_STREAMED_SHARE * total) // size
             streams[size] = split_stream(tables, batch=size, steps=min(steps, max_steps), seed=seed)
             remarks += _plan_remarks(streams[size], tables, size, steps)
-        elif batch or (size == DEFAULT_BATCHES[-1] and not streams):
+        elif batch or (size == DEFAULT_BATCHES[-1] and not streams):  # no size is possible
             raise EventsError(f"--batch {size}: {reason}")
         else:
             remarks.append(f"Steps of {plural(size, 'row')} are left out: {reason}.")
@@ -343,7 +343,7 @@ def _checksum_of_delta(delta: pa.Table) -> int:
     if all(pa.types.is_integer(column.type) and not column.null_count for column in columns):
         mixed = np.zeros(delta.num_rows, np.uint64)
         with np.errstate(over="ignore"):
-            for column in columns[:-1]:
+            for column in columns[:-1]:  # the last column is the weight
                 values = column.cast(pa.int64()).to_numpy().view(np.uint64)
                 mixed = (mixed ^ values) * np.uint64(0x9E3779B97F4A7C15)
                 mixed ^= mixed >> np.uint64(29)

@@ -75,9 +75,9 @@ def _phases(profile: Profile) -> Table:
         table.add_column(name, justify="right")
     table.add_column("", min_width=_BAR)
     table.add_column("what", style="dim")
-    places = {name: place for place, name in enumerate(ORDER)}
-    middle = places["graph"] + 0.5
-    for part in sorted(profile.parts, key=lambda part: places.get(part.phase, middle)):
+    positions = {name: position for position, name in enumerate(ORDER)}
+    after_graph = positions["graph"] + 0.5  # where operators are listed
+    for part in sorted(profile.parts, key=lambda part: positions.get(part.phase, after_graph)):
         table.add_row(
             part.phase,
             _ms(part.ms),

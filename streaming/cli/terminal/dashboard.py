@@ -60,7 +60,9 @@ class Dashboard(LiveTable, SinkObserver):
         super().__init__(console, is_live=is_live)
         self._clock = clock
         self._counts = {view: ViewCounts(circuit, view) for view in circuit.outputs}
+        # For each view, its row count, or the values of its only row (`ViewCounts.names`).
         self._numbers: dict[str, list[float | None]] = {}
+        # For each view, the micro-batch of its last change, and the number of changed rows.
         self._changes: dict[str, tuple[int, int]] = {}
         self._recent: deque[tuple[float, BatchMetrics]] = deque(maxlen=MAX_RECENT_BATCHES)
         self._begin_time, self._log_time = clock(), float("-inf")
@@ -161,6 +163,7 @@ class Dashboard(LiveTable, SinkObserver):
         """Latency, rate and totals."""
         last_time, metrics = self._recent[-1]
         first_time, _ = self._recent[0]
+        # The rows between the ends of the first and the last recent micro-batch.
         rows = sum(sum(entry.rows_in.values()) for _, entry in list(self._recent)[1:])
         times = [entry.seconds["all"] for _, entry in self._recent]
         parts = [f"micro-batch {metrics.batch_id:,}", f"{milliseconds(median(times))} ms each"]

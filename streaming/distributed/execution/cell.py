@@ -1,12 +1,14 @@
-"""Cell: one part of a stage's grid, an embedded circuit; this module builds the circuits.
+"""Build the circuits of the cells, and those of the driver.
 
-A stage is a part of the whole circuit between two exchanges of rows: an operator with state, and
-the linear operators above it. Its grid assigns each row to one or more cells.
+A stage is the section of the whole circuit between two exchanges of rows: an operator with state,
+and the linear operators above it. Its grid assigns each row to one or more cells. A cell is a
+circuit of its own, which runs in one process.
 
-The inputs of a cell are named and typed like the stage's relations (those of a join by atom), with
-columns named by position: ``c0, c1, …``. The outputs of a cell are the parts of its operator that
-other stages and the views read. Each is a view of the cell's circuit, so all of them are computed
-from one state. The delta of a relation, or of a view, is the sum of the outputs of all cells.
+The inputs of a cell are named and typed like the stage's relations; a join has one input for each
+atom. Columns are named by position: ``c0, c1, …``. A part (`StagePart`) is a linear plan over the
+stage's operator that another stage or a view reads. Each part is a view of the cell's circuit, so
+all of them are computed from one state. The delta of a relation, or of a view, is the sum of the
+outputs of all cells.
 """
 
 from __future__ import annotations
@@ -54,6 +56,10 @@ def schema_of(fields: Fields) -> pa.Schema:
 
 def parts_of_source(stages: Stages, source: str | int | None) -> dict[str, StagePart]:
     """Return the parts that read a source, by name: the part's destination and a number.
+
+    Args:
+        stages: The stages of the circuit.
+        source: The name of an input, or the number of a stage; None for the constants.
 
     >>> from streaming.distributed.planning.stages import Stages
     >>> parts_of_source(Stages((), {"v": (StagePart("e", Scan(SOURCE, ())),)}), "e")

@@ -82,12 +82,12 @@ def replicate_rows(stage: Stage, rows: pa.Table, grid: Grid) -> pa.Table:
     numbers = rows.column(RELATION).to_numpy()
     for number, (relation, names) in enumerate(columns_of(stage).items()):
         relation_rows = rows.filter(pa.array(numbers == number))
-        places = place_relation(
+        placed = place_relation(
             relation, [relation_rows.column(name) for name in names], grid, relation_rows.num_rows
         )
-        copies = relation_rows.take(pa.array(places.rows))
-        copies = copies.append_column(CELL, pa.array(places.cells, pa.int32()))
-        parts.append(copies.append_column(ROLES, pa.array(places.roles, pa.int32())))
+        copies = relation_rows.take(pa.array(placed.rows))
+        copies = copies.append_column(CELL, pa.array(placed.cells, pa.int32()))
+        parts.append(copies.append_column(ROLES, pa.array(placed.roles, pa.int32())))
     return pa.concat_tables(parts)
 
 

@@ -84,7 +84,10 @@ class Heavy:
         return prod(self.parts[:atom])
 
     def coordinates_of_digit_0(self, atom: int) -> list[int]:
-        """Return the coordinates whose digit for an atom is 0."""
+        """Return the coordinates whose digit for an atom is 0.
+
+        The coordinates of a row of the atom are these, plus the stride times the row's digit.
+        """
         stride, parts = self.stride(atom), self.parts[atom]
         return [k for k in range(self.coordinates) if k // stride % parts == 0]
 
@@ -141,7 +144,9 @@ class Grid:
         return [group for group in self.heavy if group.variable == variable]
 
     def home(self, atom: JoinInput, coordinates: Mapping[str, Any]) -> Any:
-        """Return the first cell that needs a row without heavy values for an atom.
+        """Return the first cell that receives a row of an atom, if the row has no heavy values.
+
+        In this cell, the coordinates of the variables that the atom lacks are 0.
 
         Args:
             atom: The atom.
@@ -156,6 +161,7 @@ class Grid:
         (5, [5, 11])
         """
         terms = [coordinates[name] * self.strides[name] for name in atom.columns]
+        # The sum begins with a term, so that a Spark expression has no addition of 0.
         return sum(terms[1:], terms[0]) if terms else 0
 
     def offsets(self, atom: JoinInput) -> list[int]:

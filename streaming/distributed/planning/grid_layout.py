@@ -37,8 +37,8 @@ class GridLayout:
         """Return the layout for relations without statistics.
 
         Raises:
-            StreamingError: ``cells`` is less than 1, or a join has too many variables for so many
-                cells.
+            StreamingError: ``cells`` is less than 1, or a join has too many variables to search for
+                its grid with this number of cells.
         """
         return GridLayout(cells, tuple(stage_grid(stage, cells) for stage in stages.stages))
 

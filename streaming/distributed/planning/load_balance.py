@@ -154,8 +154,8 @@ class LoadBalance:
         # The counts in the arrangements are approximate, those in the tables are exact.
         def choose_grid(state: OperatorState) -> Grid:
             counts = count_in_tables(stage, merge_relations(stage, state))
-            other = grid_from_counts(stage, max_cells, counts, rates=self.changed_rows)
-            return grid if _is_same_placement(other, grid) else other
+            new_grid = grid_from_counts(stage, max_cells, counts, rates=self.changed_rows)
+            return grid if _is_same_placement(new_grid, grid) else new_grid
 
         new_grid, new_manifests = cells.repartition(
             grid,

@@ -1,10 +1,11 @@
 """Stages: the views of a circuit, cut where rows have to be exchanged between cells.
 
-A cell is one part of a distributed operator: an embedded circuit on an executor. ::
+A cell holds one part of the state of a distributed operator. It is a circuit of its own, which runs
+on an executor. ::
 
 
     stage     =  one operator with state (a join, distinct, an aggregate, top-k), and the linear
-                 operators above it, as an embedded circuit in each of its cells
+                 operators above it, as a circuit in each of its cells
     exchange  =  between stages: each row is sent to its cells of the next stage
 
 Linear operators need no exchange: L(Σ cells) = Σ L(cells). They run where their rows are. A stage

@@ -162,7 +162,7 @@ def _counts() -> str:
     the names of all members of the event, which takes memory quadratic in their number.
     """
     objects = "size(filter({0}, r -> left(to_json(r), 1) = '{{'))"
-    counted = row(
+    counts = row(
         {
             "size": "if(data IS NULL, NULL, size(data))",
             "rows": objects.format("data"),
@@ -171,7 +171,7 @@ def _counts() -> str:
             ),
         }
     )
-    return with_binding("data", DATA_ARRAY, counted)
+    return with_binding("data", DATA_ARRAY, counts)
 
 
 def _sequence() -> str:

@@ -96,7 +96,7 @@ def build_envelope(
     event_columns = ("raw", "sequence", "relation")
     cells = f"CASE WHEN error IS NULL THEN transform(images, image -> {decoder.cells()}) END"
     events = events.filter("NOT skip")
-    # Computed once per event, not once per number: an event with many numbers is long.
+    # The whole event is searched once, because a search for each of its numbers would be quadratic.
     cells = with_binding(LONG_NUMBER, f"raw RLIKE '[0-9.]{{{MAX_DECIMAL_DIGITS + 1}}}'", cells)
     events = compute_once(events, {"cells": cells}, keep=(*event_columns, "error", "fields"))
     values = f"transform(cells, cell -> {decoder.values()})"

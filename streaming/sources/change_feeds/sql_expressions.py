@@ -67,7 +67,11 @@ def case(subject: str, names: Sequence[str], arm: Callable[[str], str], otherwis
 
 
 def excerpt_of(text: str) -> str:
-    """Return a text for messages: a long text is cut, and its length appended."""
+    """Return a text for messages: its first characters, and the length of a very long text.
+
+    A character has at most four bytes. So a text of more bytes than `MAX_EXCERPT_CHARS` characters
+    can have is certainly cut, and only then its characters are counted.
+    """
     start = f"left({text}, {MAX_EXCERPT_CHARS})"
     more = f"concat({start}, '… (', length({text}), ' characters)')"
     return f"if(octet_length({text}) > {4 * MAX_EXCERPT_CHARS}, {more}, {start})"

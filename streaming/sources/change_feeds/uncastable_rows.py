@@ -142,10 +142,10 @@ def _uncastable_decimal_texts(column: pa.ChunkedArray, type: pa.DataType) -> Mas
 def _uncastable_times(column: pa.ChunkedArray, type: pa.DataType) -> Mask:
     """Return the mask of times that are not a whole number of the new unit, or that overflow it."""
     source, numbers = column.type, _time_units(column)
-    from_day = 86_400 if types.is_date32(source) else None
-    to_day = 86_400 if types.is_date32(type) else None
-    source_unit = _units_per_day(source) if from_day or to_day else _UNITS[_unit(source)]
-    target_unit = _units_per_day(type) if from_day or to_day else _UNITS[_unit(type)]
+    has_days = types.is_date32(source) or types.is_date32(type)
+    # Units per day if a type counts days, else units per second.
+    source_unit = _units_per_day(source) if has_days else _UNITS[_unit(source)]
+    target_unit = _units_per_day(type) if has_days else _UNITS[_unit(type)]
     if target_unit >= source_unit:
         limit = _MAX_INT64 if type.bit_width == 64 else 2**31 - 1
         factor = target_unit // source_unit

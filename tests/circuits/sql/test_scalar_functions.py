@@ -210,6 +210,10 @@ def test_an_integer_that_does_not_fit_its_type_fails_in_dialect_spark(text):
         ("CAST(m AS DECIMAL(38, 10)) * CAST(m AS DECIMAL(38, 10))", pa.decimal128(38, 6)),
         ("CAST(f AS FLOAT) + CAST(f AS FLOAT)", pa.float32()),
         ("CAST(f AS FLOAT) + 1", pa.float64()),
+        ("CAST(m AS DECIMAL)", pa.decimal128(10, 0)),
+        ("CAST(f AS NUMERIC)", pa.decimal128(10, 0)),
+        ("CAST(f AS DEC(4))", pa.decimal128(4, 0)),
+        ("CAST(s AS BINARY)", pa.binary()),
         ("'2' + 1", pa.int64()),
         ("'2.5' * f", pa.float64()),
         ("1 << 2", pa.int32()),
@@ -220,6 +224,25 @@ def test_an_integer_that_does_not_fit_its_type_fails_in_dialect_spark(text):
 def test_a_number_has_the_type_that_spark_gives_it(text, type_):
     circuit = compile_sql(f"SELECT {text} AS n FROM t", {"t": SCHEMA}, dialect="spark")
     assert circuit.step({"t": table(ROWS[:1])})["view"].schema.field("n").type == type_
+
+
+def test_a_type_has_the_width_that_duckdb_gives_its_name():
+    duck = duckdb.connect()
+    duck.execute("SET TimeZone = 'UTC'")
+    names = [name for (name,) in duck.execute("SELECT type_name FROM duckdb_types()").fetchall()]
+    supported = {}
+    for name in names:
+        try:
+            circuit = compile_sql(f"SELECT CAST(NULL AS {name}) AS n FROM t", {"t": SCHEMA})
+        except UnsupportedSqlError:
+            continue
+        supported[name] = circuit.step({"t": table(ROWS[:1])})["view"].schema.field("n").type
+    del supported["row"], supported["struct"]  # structs without fields
+    values = ", ".join(f"CAST(NULL AS {name})" for name in supported)
+
+    types = [field.type for field in duck.sql(f"SELECT {values}").to_arrow_table().schema]
+    assert dict(zip(supported, types, strict=True)) == supported
+    assert {"uint8", "uint64", "integral", "nvarchar", "oid", "real", "long"} <= supported.keys()
 
 
 def test_a_name_has_one_reader_in_a_dialect():

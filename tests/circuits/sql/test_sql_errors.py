@@ -32,7 +32,7 @@ WRONG = [
     ("SELECT 'abc", 1, 1, "cannot be read"),
     ("", 1, 1, "no statement"),
     ("SELECT a FROM t WHERE c + 1 = 2", 1, 23, "add(string, int64)"),
-    ("SELECT a FROM t WHERE c = a", 1, 23, "no common type"),
+    ("SELECT a FROM t WHERE c < a", 1, 23, "no common type"),
     ("SELECT a FROM t WHERE a", 1, 23, "needs a condition"),
     ("SELECT a FROM t WHERE d = '2024-13-01'", 1, 23, "2024-13-01"),
     ("SELECT DATE 'never' AS d", 1, 13, "is not a valid date32"),
@@ -95,6 +95,66 @@ WRONG = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("dialect", "call", "limit"),
+    [
+        ("duckdb", "range(1, 2, 3, 4)", 3),
+        ("duckdb", "generate_series(1, 2, 3, a)", 3),
+        ("duckdb", "lpad(c, 3, 'b', 'c')", 3),
+        ("duckdb", "ltrim(c, 'a', 'b', 'c')", 2),
+        ("duckdb", "date_diff('day', d, d, d)", 3),
+        ("duckdb", "date_trunc('day', d, 'UTC')", 2),
+        ("duckdb", "any_value(a, b)", 1),
+        ("duckdb", "array_agg(a, b)", 1),
+        ("duckdb", "list_distinct([a], [b])", 1),
+        ("spark", "element_at(array(a), 1, 2)", 2),
+        ("spark", "slice(array(a), 1, 2, 3)", 3),
+        ("spark", "sort_array(array(a), false, true)", 2),
+        ("spark", "collect_list(a, b)", 1),
+        ("spark", "first(a, b)", 1),
+        ("spark", "div(a, b, 3)", 2),
+    ],
+)
+def test_an_argument_that_the_parser_would_drop_is_an_error(dialect, call, limit):
+    name = call.split("(")[0]
+    with pytest.raises(SqlError, match=rf"column 8: .*{name}\(\) takes {limit} arguments or fewer"):
+        compile_sql(f"SELECT {call} AS x FROM t", TABLES, dialect=dialect)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "call"),
+    [
+        *(
+            ("spark", "first(a, true)"),
+            ("spark", "first(a, false)"),
+            ("spark", "any_value(a, true)"),
+        ),
+        *(("spark", "sort_array(array(a), false)"), ("spark", "named_struct('x', a)")),
+        *(("duckdb", "date_trunc('day', d)"), ("duckdb", "list_sort([a], 'DESC')")),
+    ],
+)
+def test_an_argument_that_the_parser_turns_into_a_flag_or_a_unit_is_accepted(dialect, call):
+    compile_sql(f"SELECT {call} AS x FROM t", TABLES, dialect=dialect)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "text", "column", "words"),
+    [
+        ("duckdb", "SELECT a, current_date AS x FROM t", 11, "current_date in SELECT"),
+        ("duckdb", "SELECT current_timestamp FROM t", 8, "current_timestamp in SELECT"),
+        ("duckdb", "SELECT now() AS x FROM t", 8, r"function now\(\) in SELECT"),
+        ("duckdb", "SELECT a FROM t WHERE current_time > TIME '10:00'", 23, "current_time"),
+        ("spark", "SELECT curdate() AS x FROM t", 8, "curdate in SELECT"),
+        ("spark", "SELECT unix_timestamp() AS x FROM t", 8, r"unix_timestamp\(\) without"),
+        ("spark", "SELECT count(*) FROM t GROUP BY current_date", 33, "current_date in GROUP BY"),
+    ],
+)
+def test_a_refused_use_of_the_current_time_has_the_reason(dialect, text, column, words):
+    reason = "is not supported; the current time would change all rows in every step; compare"
+    with pytest.raises(UnsupportedSqlError, match=f"column {column}: {words}.*{reason}"):
+        compile_sql(text, TABLES, dialect=dialect)
+
+
 @pytest.mark.parametrize(("text", "line", "column", "words"), WRONG)
 def test_an_error_names_what_is_wrong_and_its_place(text, line, column, words):
     with pytest.raises(SqlError) as caught:
@@ -127,7 +187,6 @@ UNSUPPORTED = [
     ("SELECT count(DISTINCT *) AS n FROM t", "count", "DISTINCT of several columns"),
     ("SELECT skewness(DISTINCT a) AS n FROM t", "skewness", "DISTINCT in skewness()"),
     ("SELECT max(a, 2) AS n FROM t", "2)", "COUNT in max()"),
-    ("SELECT quantile_cont(a, [0.1, 0.2]) AS n FROM t", "0.1", "several fractions"),
     (
         "SELECT string_agg(c, c) AS n FROM t",
         "c)",
@@ -167,7 +226,7 @@ UNSUPPORTED = [
     ("SELECT a FROM t WINDOW w AS (ORDER BY a)", "w AS", "no function uses"),
     ("SELECT f // a AS n FROM t", "f //", "trunc(a / b)"),
     ("SELECT md6(c) AS n FROM t", "md6", "did you mean mod or md5"),
-    ("SELECT c[1] AS n FROM t", "c[", "a subscript"),
+    ("SELECT a[1] AS n FROM t", "a[", "a subscript"),
     ("SELECT [1, 2][1:2:2] AS n", "2] AS", "STEP in SLICE"),
     ("SELECT count(unnest([a])) AS n FROM t", "unnest", "unnest() or explode() in an aggregate"),
     ("SELECT c GLOB 'a' AS n FROM t", "c GLOB", "operator GLOB"),

@@ -114,6 +114,7 @@ def run(source, **more):
     options = {
         "query": QUERY, "source": [source], "once": True, "bad_rows": "fail", "threads": 1,
         "formula": "collapsed", "memory": "1g", "state_mode": "700", "log_format": "text",
+        "dialect": "duckdb",
     }  # fmt: skip
     names = {field.name for field in fields(RunOptions)} - {"sources", "sinks", "labels"}
     run_module.run(explicit=(), **{**dict.fromkeys({*names, "sink"}), **options, **more})
