@@ -71,7 +71,7 @@ class RankSearch:
             keys: The first columns of rows, shape ``(depth, n)``.
         """
         n = keys.shape[1]
-        if not len(keys):  # the first column decides nothing: count the rows up to its last value
+        if not len(keys):  # all rows: those up to the greatest value of the first column
             keys = np.full((1, n), 2**63 - 1)
             return self._weights_before(keys, is_after=True)
         return self._weights_before(keys, is_after=True) - self._weights_before(

@@ -9,8 +9,8 @@ State: the rows, and their corrections. The sum of both traces is the multiset, 
 searched in their runs together (`dbsp_wcoj.storage.rank_search`). There is a correction only for a
 row of negative weight, or with ``distinct`` of a weight other than 1.
 
-Cost: O(log N) per changed row and run to update; O(log N) searches per run and rank. Neither
-depends on how many rows of a group change between two ranks.
+Cost: O(log N) per changed row and run to update; O(log N) searches per run and rank. Nothing reads
+a whole group.
 """
 
 from __future__ import annotations
