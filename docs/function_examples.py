@@ -109,6 +109,7 @@ MORE_EXAMPLES: Final[dict[str, dict[str, str]]] = {
         "try_make_timestamp": "spark: try_make_timestamp(2014, 12, 28, 6, 30, 45.887)",
         "timestamp_of_micros": "spark: timestamp_millis(1)",
         "date_of_days": "spark: date_from_unix_date(1)",
+        "complete_months": "date_sub('month', DATE '2024-01-31', DATE '2024-02-29')",
         "elapsed_units": "spark: timestampdiff(MONTH, DATE '2024-01-31', DATE '2024-03-01')",
         "to_zone": "spark: from_utc_timestamp('2024-01-01', 'Asia/Tokyo')",
         "from_zone": "spark: to_utc_timestamp('2024-01-01', 'Asia/Tokyo')",

@@ -15,6 +15,7 @@ from sqlglot import exp
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.clause import Clause, Reader
 from circuits.sql.literals import NULL, integer_literal
+from circuits.sql.mixed_types import cast_text_for_equality
 from circuits.sql.spark.arithmetic import promote_texts, read_arithmetic
 
 __all__ = ["READERS"]
@@ -89,7 +90,8 @@ def _read_case(clause: Clause, node: exp.Case) -> Expression:
         if compared is None:
             arguments.append(clause.read_condition(branch.this))
         else:
-            arguments.append(clause.call(branch, "eq", compared, clause.read(branch.this)))
+            sides = cast_text_for_equality(clause, branch, compared, clause.read(branch.this))
+            arguments.append(clause.call(branch, "eq", *sides))
         arguments.append(clause.read(branch.args["true"]))
     default = node.args.get("default")
     arguments.append(clause.read(default) if default else NULL)

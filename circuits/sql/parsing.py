@@ -2,7 +2,7 @@
 
 The words are needed for error messages, and the comma for its precedence.
 
-======================== ========================================================================
+======================== =================================================================
 the name of a function   ``meta[NAME_IN_TEXT]``: ``string_agg``; the tree has a GroupConcat
 the name of a type       ``meta[NAME_IN_TEXT]``: ``HUGEINT``; the tree has an INT128
 exists(a, x -> ...)      a function by name; sqlglot parses it as EXISTS
@@ -14,7 +14,7 @@ WATERMARK FOR, LATENESS  parts of CREATE TABLE; most dialects of sqlglot do not 
 EMIT ON WINDOW CLOSE     ``meta[EMIT_ON_CLOSE]`` of a query: the offset of EMIT
 METADATA                 a part of a column in Flink; ``meta[UNSUPPORTED_COLUMN_PART]``
 USING KEY (a, min(b))    columns and calls; sqlglot parses names only
-======================== ========================================================================
+======================== =================================================================
 
 The subclass overrides methods that all parsers of sqlglot 30 have.
 `tests/circuits/sql/test_sql_errors.py` fails if sqlglot no longer calls one of them.
@@ -31,6 +31,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.parser import Parser
 from sqlglot.tokenizer_core import Token, TokenType
 
+from circuits.sql.array_subqueries import replace_array_subqueries
 from circuits.sql.spark.syntax import OPERATORS, join_tokens, rewrite
 from circuits.sql.window_parsing import parse_window_table, with_window_names
 
@@ -75,7 +76,8 @@ def parse_statements(tokens: list[Token], text: str, dialect_name: str) -> list[
     spark = is_spark(dialect_name)
     tokens = join_tokens(tokens) if spark else tokens
     trees: list[exp.Expr | None] = parser.parse(_with_emit(with_window_names(tokens)), text)
-    return [rewrite(tree) if spark and tree is not None else tree for tree in trees]
+    rewrite_tree = rewrite if spark else replace_array_subqueries
+    return [rewrite_tree(tree) if tree is not None else None for tree in trees]
 
 
 @cache
@@ -197,6 +199,13 @@ class _TextKeepingParser(Parser):
             if "start" not in call.meta and not any(call.iter_expressions()):
                 call.update_positions(name)  # as CURRENT_DATE, which is written without ()
         return tree
+
+    def _parse_in(self, this: exp.Expr | None, alias: bool = False) -> exp.In:
+        token = self._curr
+        if token is not None and token.token_type == TokenType.L_BRACKET:
+            # A list in brackets is one value; sqlglot would read it as values in parentheses.
+            return self.expression(exp.In(this=this, field=self._parse_column()))
+        return super()._parse_in(this, alias)
 
     def _refuse_surplus(self, call: Any, name: Token) -> None:
         """Raise the error for a call with more arguments than the function takes."""

@@ -7,14 +7,19 @@ EXISTS and IN with a subquery are semijoins if they are conditions, also inside 
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
+import pyarrow as pa
 from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.clause import Clause, Reader
-from circuits.sql.literals import string_literal
+from circuits.sql.list_comparisons import compare_with_list, is_list_comparison, read_in_list
+from circuits.sql.literals import NULL, integer_literal, string_literal
+from circuits.sql.mixed_types import cast_text_for_equality
 from circuits.sql.row_comparisons import compare_rows, is_row
+from circuits.types.functions.type_rules import is_number, is_text
 
 __all__ = ["READERS"]
 
@@ -22,11 +27,16 @@ __all__ = ["READERS"]
 def _comparison_reader(function: str) -> Reader:
     def read(clause: Clause, node: exp.Binary) -> Expression:
         clause.source.allow_arguments(node, "this", "expression")
+        if is_list_comparison(node):
+            return compare_with_list(clause, node, function)
         if isinstance(node.right, exp.Any | exp.All):
             return clause.read_membership(clause, node)
         if is_row(node.left) or is_row(node.right):
             return compare_rows(clause, node, function, node.right)
-        return clause.call(node, function, clause.read(node.left), clause.read(node.right))
+        left, right = clause.read(node.left), clause.read(node.right)
+        if function in ("eq", "ne", "same"):
+            left, right = cast_text_for_equality(clause, node, left, right)
+        return clause.call(node, function, left, right)
 
     return read
 
@@ -57,7 +67,8 @@ def _read_is_distinct_from(clause: Clause, node: exp.NullSafeNEQ) -> Expression:
     clause.source.allow_arguments(node, "this", "expression")
     if is_row(node.this) or is_row(node.expression):
         return clause.call(node, "not", compare_rows(clause, node, "same", node.expression))
-    sides = clause.read_arguments(node, "this", "expression")
+    left, right = clause.read_arguments(node, "this", "expression")
+    sides = cast_text_for_equality(clause, node, left, right)
     return clause.call(node, "not", clause.call(node, "same", *sides))
 
 
@@ -66,11 +77,23 @@ def _read_is(clause: Clause, node: exp.Is) -> Expression:
     if isinstance(node.expression, exp.Null):
         return clause.call(node, "is_null", clause.read(node.this))
     if isinstance(node.expression, exp.Boolean):
-        condition = clause.read_condition(node.this)
+        condition = _read_truth_value(clause, node.this)
         if not node.expression.this:
             condition = clause.call(node, "not", condition)
         return clause.call(node, "is_true", condition)
     raise clause.source.unsupported(node.expression, f"IS {node.expression.sql()}")
+
+
+def _read_truth_value(clause: Clause, node: exp.Expr) -> Expression:
+    """Return the condition before IS TRUE; in DuckDB also a number, true if it is not zero."""
+    if clause.source.is_spark:
+        return clause.read_condition(node)
+    value = clause.read(node)
+    if is_number(value.type):
+        return clause.call(node, "ne", value, integer_literal(0))
+    if is_text(value.type):
+        return clause.call(node, "cast", value, type=pa.bool_())
+    return clause.read_condition(node)
 
 
 def _read_between(clause: Clause, node: exp.Between) -> Expression:
@@ -83,6 +106,8 @@ def _read_between(clause: Clause, node: exp.Between) -> Expression:
 def _read_in(clause: Clause, node: exp.In) -> Expression:
     if node.args.get("query") or any(isinstance(e, exp.Values) for e in node.expressions):
         return clause.read_membership(clause, node)
+    if node.args.get("field") is not None:
+        return read_in_list(clause, node)
     clause.source.allow_arguments(node, "this", "expressions")
     if not node.expressions:
         raise clause.source.error(node, "IN () has no values; give it at least one")
@@ -91,10 +116,24 @@ def _read_in(clause: Clause, node: exp.In) -> Expression:
         return rows[0] if len(rows) == 1 else clause.call(node, "or", *rows)
     value = clause.read(node.this)
     items = [clause.read(item) for item in node.expressions]
+    value, items = _cast_texts_for_membership(clause, node, value, items)
     if all(isinstance(item, Literal) for item in items):
         return clause.call(node, "in", value, *items)
     equal = [clause.call(node, "eq", value, item) for item in items]
     return equal[0] if len(equal) == 1 else clause.call(node, "or", *equal)
+
+
+def _cast_texts_for_membership(
+    clause: Clause, node: exp.Expr, value: Expression, items: list[Expression]
+) -> tuple[Expression, list[Expression]]:
+    """Return the parts of IN, the texts cast to the type of the others if one side has no text."""
+    if not is_text(value.type):
+        pairs = [cast_text_for_equality(clause, node, value, item) for item in items]
+        return value, [item for _, item in pairs]
+    types = {item.type for item in items if item != NULL}
+    if len(types) == 1 and is_number(next(iter(types))):
+        value, _ = cast_text_for_equality(clause, node, value, items[0])
+    return value, items
 
 
 def _read_exists(clause: Clause, node: exp.Exists) -> Expression:
@@ -144,6 +183,25 @@ def _read_like_any(
     return clause.call(node, "or" if is_any else "and", *conditions)
 
 
+def _read_glob(clause: Clause, node: exp.Glob) -> Expression:
+    """Read ``x GLOB 'a*'`` as LIKE; in DuckDB, ``?`` and ``[...]`` match bytes, not characters."""
+    clause.source.allow_arguments(node, "this", "expression")
+    value, pattern = clause.read_arguments(node, "this", "expression")
+    text = pattern.value if isinstance(pattern, Literal) else None
+    parts = re.fullmatch(r"(?:[^\\?\[]|\\.)*", text, re.DOTALL) if isinstance(text, str) else None
+    if parts is None:
+        raise clause.source.unsupported(
+            node, "GLOB with ?, [...] or a pattern that is not constant", "use regexp_matches()"
+        )
+    like = re.sub(
+        r"\\?.",
+        lambda part: "%" if part[0] == "*" else re.sub(r"[%_\\]", r"\\\g<0>", part[0][-1]),
+        str(text),
+        flags=re.DOTALL,
+    )
+    return clause.call(node, "like", value, string_literal(like), string_literal("\\"))
+
+
 def _read_escape(clause: Clause, node: exp.Escape) -> Expression:
     """Read ``x [NOT] LIKE p ESCAPE c``; sqlglot puts NOT inside of the ESCAPE, or of the LIKE."""
     clause.source.allow_arguments(node, "this", "expression")
@@ -170,6 +228,7 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.Exists: _read_exists,
     exp.GT: _comparison_reader("gt"),
     exp.GTE: _comparison_reader("ge"),
+    exp.Glob: _read_glob,
     exp.ILike: _like_reader("ilike"),
     exp.In: _read_in,
     exp.Is: _read_is,

@@ -310,8 +310,9 @@ class Scope:
     def enclosing_scopes(self) -> Iterator[Scope]:
         """Yield this scope and the scopes around it, innermost first."""
         yield self
-        if self.parent is not None:
-            yield from self.parent.enclosing_scopes()
+        outer = self.parent or self.unsupported_scope
+        if outer is not None:
+            yield from outer.enclosing_scopes()
 
 
 def _list_names(names: Iterable[str]) -> str:

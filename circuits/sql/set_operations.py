@@ -33,10 +33,12 @@ from circuits.plan.nodes import (
 from circuits.sql.clause import Clause, call_function
 from circuits.sql.decorrelation import with_domain
 from circuits.sql.environment import DerivedTable, Environment
+from circuits.sql.mixed_types import is_mix_of_text
 from circuits.sql.ordering import order_columns, read_limit, read_order, read_position
 from circuits.sql.scope import Scope, scope_columns_of
 from circuits.sql.source import SqlSource
 from circuits.types import functions
+from circuits.types.functions.type_rules import is_text
 
 __all__ = ["apply_limit", "plan_set_operation", "unify_columns"]
 
@@ -57,6 +59,7 @@ def plan_set_operation(environment: Environment, node: exp.SetOperation) -> Deri
     plans = [with_domain(side, domain) if domain else side.plan for side in sides]
     if node.args.get("by_name"):
         plans = _align_by_name(plans, domain.width if domain else 0)
+    plans = _cast_to_text(source, node, plans)
     left, right = unify_columns(environment, node.expression, plans, node.key)
     distinct = bool(node.args.get("distinct"))
     if isinstance(node, exp.Union):
@@ -93,6 +96,41 @@ def _align_by_name(plans: Sequence[PlanNode], domain_width: int) -> list[PlanNod
         domain_names = (field.name for field in plan.fields[:domain_width])
         aligned.append(Map(plan, tuple(expressions), (*domain_names, *names.values())))
     return aligned
+
+
+def _cast_to_text(
+    source: SqlSource, node: exp.SetOperation, plans: Sequence[PlanNode]
+) -> list[PlanNode]:
+    """Return the two plans, with the other values cast to text in columns that mix them with text.
+
+    Raises:
+        UnsupportedSqlError: A plan to cast is itself a set operation. DuckDB casts the columns of
+            all its parts, before it finds their common type.
+    """
+    if source.is_spark or len({len(plan.fields) for plan in plans}) > 1:
+        return list(plans)
+    pairs = list(zip(*(columns(plan) for plan in plans), strict=True))
+    mixed = {index for index, pair in enumerate(pairs) if is_mix_of_text([c.type for c in pair])}
+    result = []
+    for side, plan in zip((node.this, node.expression), plans, strict=True):
+        to_cast = {index for index in mixed if not is_text(plan.fields[index].type)}
+        if not to_cast:
+            result.append(plan)
+            continue
+        if isinstance(side.unnest(), exp.SetOperation):
+            raise source.unsupported(
+                node.expression,
+                f"{node.key.upper()} of text with a {side.unnest().key.upper()} of other types",
+                "cast the columns of all its parts to VARCHAR",
+            )
+        values = tuple(
+            call_function(source, node, "cast", column, type=pa.string())
+            if index in to_cast
+            else column
+            for index, column in enumerate(columns(plan))
+        )
+        result.append(Map(plan, values, tuple(field.name for field in plan.fields)))
+    return result
 
 
 def unify_columns(

@@ -70,6 +70,7 @@ from circuits.plan.window import Window
 from circuits.sql.clause import Clause
 from circuits.sql.decorrelation import filter_all, links_between, plan_correlated_query
 from circuits.sql.grouping import ONE_ROW, Grouping, is_grouped, is_padded_aggregate
+from circuits.sql.list_comparisons import is_list_comparison
 from circuits.sql.literals import integer_literal
 from circuits.sql.scope import (
     FIRST_OUTER_COLUMN,
@@ -122,7 +123,8 @@ def is_membership(node: exp.Expr) -> bool:
         return True
     if isinstance(node, exp.In):
         return _subquery_of_in(node) is not None
-    return type(node) in COMPARISONS and isinstance(node.args["expression"], exp.Any | exp.All)
+    is_comparison = type(node) in COMPARISONS and not is_list_comparison(node)
+    return is_comparison and isinstance(node.args["expression"], exp.Any | exp.All)
 
 
 def _subquery_of_in(node: exp.In) -> exp.Expr | None:

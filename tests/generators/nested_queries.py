@@ -52,6 +52,10 @@ SELECT id, a, s, m, n FROM t
 SELECT id, a[1], a[i], a[-1], a[0], m['k'], m['zz'] FROM t
 SELECT id, s.x, t.s.y, s['x'], (s).y FROM t
 SELECT s.* FROM t
+SELECT histogram(i), histogram(t), histogram(a), histogram(i) FILTER (WHERE id > 9) FROM t
+SELECT id % 2 AS k, histogram(i), histogram(DISTINCT t) FROM t GROUP BY k
+SELECT id, list_histogram(b), list_histogram(a || b), list_aggregate(w, 'histogram') FROM t
+SELECT id % 2 AS k, max_by(i, id, 1), min_by(t, i, 2), max_by(id, i, 9) FROM t GROUP BY k
 SELECT id, (i, t) AS pair, row(a, (1, t)) AS nested FROM t
 SELECT id, x FROM t, unnest(a) AS u(x)
 SELECT id, x, o FROM t CROSS JOIN UNNEST(a) WITH ORDINALITY AS u(x, o)
@@ -78,6 +82,70 @@ SELECT a, count(*) FROM t GROUP BY a
 SELECT s, sum(id) FROM t GROUP BY s
 SELECT m, count(*) FROM t GROUP BY m
 SELECT DISTINCT n FROM t
+SELECT id FROM t WHERE id = ANY([1, 2])
+SELECT id FROM t WHERE NOT id = ANY(a) OR i > 1
+SELECT id FROM t WHERE id NOT IN a
+SELECT id, id <> ALL(a), i >= ALL(b), i < ALL([id, 3]) FROM t
+SELECT id, id < ANY(a), i = ALL(a) FROM t
+SELECT id, id = ANY([1, NULL]), i = ANY(ARRAY[id, NULL]) FROM t
+SELECT id, NULL IN a, i IN b FROM t
+SELECT id, id IN [1, NULL], i IN [id, 2, NULL], id IN [], id IN [2, 3], id IN [1,2][1:1] FROM t
+SELECT id, id = ANY([]), id = ALL([]), NULL = ANY(a), 2.0 = ANY(a) FROM t
+SELECT id, 'k' IN m, 'a' IN t, t IN w FROM t
+SELECT id, count(*) FILTER (i = ANY(a)), sum(i) IN [3, 4], 2 = ANY(list(i)) FROM t GROUP BY id
+SELECT x.id, y.id FROM t x JOIN t y ON x.id = ANY(y.a)
+SELECT id FROM t WHERE EXISTS (SELECT 1 FROM t AS o WHERE t.id = ANY(o.a))
+SELECT id, (SELECT count(*) FROM t AS o WHERE t.id IN o.a) FROM t
+SELECT id, i IS TRUE, i IS NOT FALSE, i IS UNKNOWN, i IS NOT TRUE, i IS FALSE FROM t
+SELECT id, (id - 1) IS FALSE, id IS NOT UNKNOWN, (i / 2) IS TRUE, NULL IS TRUE FROM t
+SELECT id FROM t WHERE i IS TRUE
+SELECT 0.0 IS TRUE, 'nan'::DOUBLE IS TRUE, 0.4 IS TRUE, 'true' IS TRUE FROM t
+SELECT quantile_disc(id, [0.1, 0.9]), quantile_cont(id, [0.5]), quantile(id, [0.25, 0.5]) FROM t
+SELECT t, quantile_cont(i, [0.5, 0, 1]), quantile_disc(t, [0.5, 1]) FROM t GROUP BY t
+SELECT percentile_disc([0.25, 0.5]) WITHIN GROUP (ORDER BY i DESC) FROM t
+SELECT quantile_disc(i, [0.5]) FILTER (i > 100) FROM t
+SELECT id, quantile_disc(i, [0.1, 0.9]) OVER (ORDER BY id) FROM t
+SELECT count(DISTINCT (id, i)), count((id, i)), count(DISTINCT (i, NULL)) FROM t
+SELECT count(DISTINCT (i, t)) FROM t
+SELECT t, count(DISTINCT (id, a)) FROM t GROUP BY t
+SELECT count(DISTINCT (id, i)) FILTER (id > 1) FROM t
+SELECT 'hello'[1], 'hello'[1:3], 'hello'[-2], 'hello'[:2], 'hello'[0], 'hello'[2:-2] FROM t
+SELECT id, t[1], t[i], t[-1], t[0], t[9], t[-9], list_extract(t, 2) FROM t
+SELECT id, t[1:2], t[i:], t[-2:-1], t[2:1], t[0:2], t[-9:2], t[:-2], t[-9:-9], t[1:9] FROM t
+SELECT id, t[i:id], t[NULL], t[1:NULL], t[NULL:], w[1][1], w[1][1:1], upper(t)[2:] FROM t
+SELECT t[1], count(*) FROM t GROUP BY t[1]
+SELECT id FROM t WHERE id::VARCHAR = id
+SELECT id, '1' = id, id = '1', t = 'c', upper('1') = id, concat(id, id) = 11 FROM t
+SELECT id, 1 = concat(id), 2 <> concat(id), (i::DOUBLE)::VARCHAR = i::DOUBLE, i = i::TEXT FROM t
+SELECT id, concat(id) IN (1, 2), id IN (i::TEXT, '3'), id IN (1, '2'), i::TEXT IN (id, 2) FROM t
+SELECT id, id IS DISTINCT FROM i::TEXT, CASE concat(id) WHEN 1 THEN 'a' WHEN i THEN 'b' END FROM t
+SELECT id, (i > 0) = (i > 0)::VARCHAR, DATE '2020-01-01' = concat('2020-01-0', id) FROM t
+SELECT x.id, y.i FROM t x JOIN t y ON x.id = y.i::TEXT
+SELECT id, concat(id) = 1.0, concat(id) = 1.5::DOUBLE FROM t
+SELECT id, t FROM t UNION SELECT t, i FROM t
+SELECT id, i > 0 FROM t UNION ALL SELECT 1, t FROM t
+SELECT id / 2 FROM t UNION SELECT t FROM t
+SELECT id::TEXT FROM t INTERSECT SELECT id FROM t
+SELECT t FROM t EXCEPT ALL SELECT 1.50
+SELECT DATE '2020-01-01' + id::INT FROM t UNION SELECT t FROM t
+SELECT id, (SELECT list(x ORDER BY x) FROM (SELECT z.i AS x UNION ALL SELECT z.t)) FROM t AS z
+SELECT t FROM t UNION SELECT 1 UNION SELECT 2.5
+SELECT id, ARRAY(SELECT q.id FROM t q WHERE q.id < t.id ORDER BY q.id) FROM t
+SELECT ARRAY(SELECT id FROM t ORDER BY id DESC) AS l
+SELECT id, ARRAY(SELECT i + 1 FROM t o WHERE id <= t.id ORDER BY o.i DESC NULLS LAST, 1) FROM t
+SELECT id, ARRAY(SELECT DISTINCT o.i FROM t o WHERE id <> t.i ORDER BY o.i NULLS FIRST) FROM t
+SELECT id, ARRAY(SELECT o.i AS v FROM t AS o WHERE o.id >= t.id ORDER BY v DESC LIMIT 2) FROM t
+SELECT id, ARRAY(SELECT o.i FROM t o WHERE id >= t.id ORDER BY o.id * 2, o.i LIMIT 2) FROM t
+SELECT id, ARRAY(SELECT max(i) FROM t o WHERE o.id = t.id GROUP BY o.t ORDER BY max(i)) FROM t
+SELECT id, ARRAY(SELECT i FROM t UNION SELECT 7 ORDER BY 1) FROM t
+SELECT a, ARRAY(SELECT o.id FROM t AS o WHERE o.a = t.a ORDER BY 1) FROM t GROUP BY a
+SELECT id, ARRAY(SELECT x + 1 FROM unnest(t.a) AS u(x) ORDER BY x) FROM t
+SELECT id, ARRAY(SELECT unnest(a) + 1) FROM t
+SELECT id, ARRAY(SELECT ARRAY(SELECT id FROM t WHERE id < p.id) FROM t p WHERE id < z.id) FROM t z
+SELECT ARRAY(SELECT id FROM t WHERE id > 1000)
+SELECT id, len(ARRAY(SELECT 1 FROM t AS o WHERE o.i = t.id)) FROM t
+SELECT ARRAY(WITH c AS (SELECT id FROM t) SELECT id FROM c ORDER BY id)
+SELECT id, (SELECT count(*) FROM (SELECT o.t FROM t AS o WHERE o.id < t.id)) FROM t
 SELECT b, count(DISTINCT a) FROM t GROUP BY b
 SELECT a FROM t UNION SELECT b FROM t
 SELECT a FROM t EXCEPT SELECT b FROM t
@@ -172,6 +240,15 @@ SELECT id, aggregate(a, 1L, (x, y) -> x + 1, x -> x * 10) FROM t
 SELECT id, transform_values(m, (k, v) -> v + 1), map_filter(m, (k, v) -> v > 1) FROM t
 SELECT id, transform_keys(m, (k, v) -> concat(k, 'x')) FROM t
 SELECT id, array_position(a, 2), array_position(a, 9) FROM t
+SELECT id, arrays_zip(a, b), arrays_zip(a, array(id), w), arrays_zip(w), arrays_zip(n) FROM t
+SELECT id, zip_with(a, b, (x, y) -> x + y), zip_with(a, w, (x, y) -> concat(x, y)) FROM t
+SELECT id, zip_with(a, array(i), (x, y) -> coalesce(x, 0L) * 10 + coalesce(y, id)) FROM t
+SELECT id, array_insert(a, 1, 9L), array_insert(a, 5, i), array_insert(a, INT(id), NULL) FROM t
+SELECT id, array_insert(a, -1, 9L), array_insert(a, -5, i), array_insert(w, -2, t) FROM t
+SELECT id, map_zip_with(m, map('k', 5L, 'q', id), (k, x, y) -> concat(k, x, '-', y)) FROM t
+SELECT id, map_zip_with(m, m, (k, x, y) -> x + y + id) FROM t
+SELECT id < 9, max_by(id, i, 2), min_by(i, id, 9), max_by(t, i, 1), try_sum(i) FROM t GROUP BY 1
+SELECT id % 2, max_by(i, id, 1), try_sum(i), try_sum(id + 4611686018427387904) FROM t GROUP BY 1
 SELECT get_json_object(j, '$.a'), get_json_object(j, '$.b'), get_json_object(j, '$[0]') FROM t
 SELECT get_json_object(j, '$.b[1].c'), json_array_length(j), json_object_keys(j) FROM t
 SELECT from_json(j, 'b STRING') FROM t

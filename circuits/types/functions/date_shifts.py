@@ -191,6 +191,23 @@ def _elapsed_units(end: pa.Array, start: pa.Array, unit: pa.Array) -> pa.Array:
     return _numpy(_elapsed(unit[0].as_py() if len(unit) else "day"), _INT)(start, end)
 
 
+def _complete_months(end: Numbers, start: Numbers) -> Numbers:
+    """Return the number of whole months from a start to an end, towards zero, as DuckDB counts.
+
+    The last day of a month completes a month that began on a later day: from January 31 to
+    February 28 is one month.
+    """
+    is_reversed = start > end
+    start, end = np.where(is_reversed, end, start), np.where(is_reversed, start, end)
+    start_month, start_day = _split_days(start // _DAY_US)
+    end_month, end_day = _split_days(end // _DAY_US)
+    is_last_day = _split_days(end // _DAY_US + 1)[0] > end_month
+    start_day = np.where(is_last_day, np.minimum(start_day, end_day), start_day)
+    is_incomplete = end_day * _DAY_US + end % _DAY_US < start_day * _DAY_US + start % _DAY_US
+    months = end_month - start_month - is_incomplete
+    return np.asarray(np.where(is_reversed, -months, months))
+
+
 def _to_zone(values: pa.Array, zone: str) -> pa.Array:
     """Convert timestamps in UTC to the local time of a zone."""
     return pc.local_timestamp(
@@ -297,6 +314,7 @@ FUNCTIONS = (
         _unchanged,
     ),
     _function("date_of_days", "the date a days after 1970", "i", _DATE, _unchanged),
+    _function("complete_months", "the whole months from b to a", "mm", _INT, _complete_months),
     Function(
         "elapsed_units",
         "the whole units c from b to a",
