@@ -25,6 +25,7 @@ from dbsp_wcoj.kernels.values.digits import split_numbers, sum_to_floats, sum_to
 from dbsp_wcoj.storage.nearest import NearestRows
 from dbsp_wcoj.storage.parallel_sort import ParallelSort
 from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
+from dbsp_wcoj.storage.rank_search import RankSearch
 from dbsp_wcoj.storage.row_ranges import RowRanges
 from dbsp_wcoj.storage.run import Merge, Run
 from dbsp_wcoj.storage.trace import Trace, build_run
@@ -59,6 +60,7 @@ def _warm_up_joins() -> None:
     trace.update(rows)
     trace.weights_of(rows)
     NearestRows(trace).before(rows.row_array)
+    RankSearch([trace]).find(rows.row_array[:1, :1], np.zeros(1, np.int64))
     trace.to_zset()
     run = build_run(rows, (1, 0))
     Merge(run, run).work()

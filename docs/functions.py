@@ -243,6 +243,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "map_entries": "map_entries(MAP {'a': 1})",
         "map_from_entries": "map_from_entries([{'k': 'a', 'v': 1}])",
         "map_concat": "map_concat(MAP {'a': 1}, MAP {'b': 2})",
+        "sorted_list_histogram": "list_histogram(['b', 'a', 'b'])",
     },
     "JSON": {
         "json_value": """'{"a": ["x", 2]}'->'$.a[0]'""",

@@ -11,10 +11,12 @@ itself, but it is not marked as linear, because its operator has state: the rows
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from circuits.plan.columns import Field, Fields
+from circuits.plan.frontier import ColumnBounds
 from circuits.plan.node import UnaryNode
 from circuits.user_functions import UserFunction
 
@@ -51,6 +53,9 @@ class UserCall(UnaryNode):
     @property
     def partitioning(self) -> tuple[int, ...]:
         return tuple(dict.fromkeys(self.arguments))
+
+    def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
+        return inputs[0]
 
     def _may_be_null(self, column: int) -> bool:
         return column == len(self.input.fields) or self.input.is_nullable(column)

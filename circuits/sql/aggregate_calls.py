@@ -44,7 +44,7 @@ __all__ = ["AggregateTerm", "read_aggregate"]
 _FLOAT: Final = pa.float64()
 _NAN: Final = Literal(float("nan"), _FLOAT)
 # The names under which sqlglot keeps the arguments of a call, in their order.
-_PARTS: Final = ("this", "expression", "quantile", "separator", "expressions")
+_PARTS: Final = ("this", "expression", "count", "quantile", "separator", "expressions")
 _WRAPPERS: Final = exp.Filter | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls
 _WINDOW_FUNCTIONS: Final = (
     *(exp.RowNumber, exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist, exp.Ntile),
@@ -387,6 +387,19 @@ def _sum(reader: AggregateReader) -> Expression:
     return reader.cast(total, pa.decimal128(digits, value.type.scale))
 
 
+def _try_sum(reader: AggregateReader) -> Expression:
+    """Return the sum, or NULL if its type cannot hold it."""
+    value = reader.where(_as_number(reader, reader.value(0)))
+    if pa.types.is_floating(value.type):
+        return reader.term("sum", value, distinct=reader.distinct)
+    target = pa.int64()
+    if pa.types.is_decimal(value.type):
+        target = pa.decimal128(min(38, value.type.precision + 10), value.type.scale)
+    wide = pa.decimal256(76, target.scale) if pa.types.is_decimal(target) else pa.decimal128(38, 0)
+    total = reader.term("sum", reader.cast(value, wide), distinct=reader.distinct)
+    return reader.call("try", reader.cast(total, target))
+
+
 def _average(reader: AggregateReader) -> Expression:
     """Return the mean; in Spark, the mean of decimals is a decimal with four digits more."""
     value = reader.where(_as_number(reader, reader.value(0)))
@@ -704,6 +717,16 @@ def _best(is_max: bool) -> Read:
     def read(reader: AggregateReader) -> Expression:
         value, by = reader.value(0), reader.value(1)
         required = reader.required(by) if reader.is_spark else reader.required(by, value)
+        if reader.count == 3:
+            count = reader.constant(2, "count")
+            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+                raise reader.source.error(
+                    reader.function, f"the count of {reader.name}() is a whole number from 1 on"
+                )
+            _check_lists(reader, value)
+            order = (SortKey(by, is_max, False),)
+            values = reader.term("list", value, *required, distinct=reader.distinct, order=order)
+            return reader.call("list_slice", values, integer_literal(1), integer_literal(count))
         return reader.term("first", value, *required, order=(SortKey(by, is_max, False),))
 
     return read
@@ -843,6 +866,17 @@ def _check_lists(reader: AggregateReader, value: Expression) -> None:
         ) from None
 
 
+def _histogram(reader: AggregateReader) -> Expression:
+    """Return a map from each value to the number of its rows."""
+    value = reader.value(0)
+    _check_lists(reader, value)
+    order = (SortKey(value, False, False),)
+    values = reader.term(
+        "list", value, *reader.required(value), distinct=reader.distinct, order=order
+    )
+    return reader.call("sorted_list_histogram", values)
+
+
 def _set(reader: AggregateReader) -> Expression:
     value = reader.value(0)
     _check_lists(reader, value)
@@ -878,14 +912,15 @@ DEFINITIONS: Final[Mapping[str, _Definition]] = MappingProxyType(
         "first": _Definition(_first(False, False), (1, 2), ordered=True, nulls=True),
         "fsum": _Definition(_float_sum),
         "geometric_mean": _Definition(_geometric_mean),
+        "histogram": _Definition(_histogram),
         "kurtosis": _Definition(_kurtosis(False), distinct=False),
         "kurtosis_pop": _Definition(_kurtosis(True), distinct=False),
         "last": _Definition(_first(True, False), (1, 2), ordered=True, nulls=True),
         "max": _Definition(_simple("max")),
-        "max_by": _Definition(_best(True), (2, 2)),
+        "max_by": _Definition(_best(True), (2, 3)),
         "median": _Definition(_quantile("median")),
         "min": _Definition(_simple("min")),
-        "min_by": _Definition(_best(False), (2, 2)),
+        "min_by": _Definition(_best(False), (2, 3)),
         "mode": _Definition(_mode, distinct=False, ordered_set=True),
         "product": _Definition(_product),
         "quantile": _Definition(_quantile("default"), (1, 2), ordered_set=True),
@@ -906,6 +941,7 @@ DEFINITIONS: Final[Mapping[str, _Definition]] = MappingProxyType(
         "stddev_samp": _Definition(lambda r: r.call("sqrt", _variance(r, 1))),
         "string_agg": _Definition(_string_agg, (1, 2), ordered=True),
         "sum": _Definition(_sum),
+        "try_sum": _Definition(_try_sum),
         "var_pop": _Definition(lambda reader: _variance(reader, 0)),
         "var_samp": _Definition(lambda reader: _variance(reader, 1)),
     }

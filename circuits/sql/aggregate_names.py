@@ -32,6 +32,7 @@ AGGREGATE_NAMES: Final[Mapping[str, str]] = MappingProxyType(
         "fsum": "fsum",
         "geomean": "geometric_mean",
         "geometric_mean": "geometric_mean",
+        "histogram": "histogram",
         "kahan_sum": "fsum",
         "kurtosis_pop": "kurtosis_pop",
         "mean": "avg",
@@ -45,6 +46,7 @@ AGGREGATE_NAMES: Final[Mapping[str, str]] = MappingProxyType(
         "std": "stddev_samp",
         "string_agg": "string_agg",
         "sumkahan": "fsum",
+        "try_sum": "try_sum",
         "var": "var_samp",
     }
 )

@@ -5,6 +5,7 @@ Names whose meaning sqlglot's classes already give (``substring``, ``date_trunc`
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import pyarrow as pa
@@ -107,6 +108,40 @@ def _printf(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expres
     return clause.call(node, "c_printf", *arguments)
 
 
+def _format(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
+    """Read ``format('{} of {}', a, b)``: each pair of braces is an argument, without options."""
+    if not arguments:
+        raise count_error(clause, node, "1 or more")
+    pattern, *values = arguments
+    pieces = re.split(r"(\{\{|\}\}|\{\}|[{}])", literal_text(clause, node, pattern, "a format"))
+    parts: Arguments = []
+    used = 0
+    for piece in pieces:
+        if piece in ("{", "}"):
+            raise clause.source.unsupported(
+                node, "an option in a format", "write {}, or use printf()"
+            )
+        if piece != "{}":
+            parts.append(string_literal(piece[:1] if piece in ("{{", "}}") else piece))
+            continue
+        if used == len(values):
+            raise clause.source.error(node, f"format() has {used} values for more {{}}")
+        parts.append(_plain_text(clause, node, values[used]))
+        used += 1
+    if used < len(values):
+        raise clause.source.unsupported(node, "a value of format() without {}", "leave it out")
+    return parts[0] if len(parts) == 1 else clause.call(node, "concat", *parts)
+
+
+def _plain_text(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+    """Return a text or an integer as a text."""
+    if not (arrow.is_string(value.type) or arrow.is_integer(value.type)):
+        raise clause.source.unsupported(
+            node, f"format() of a value of type {value.type}", "cast it to VARCHAR"
+        )
+    return clause.call(node, "cast", value, type=pa.string())
+
+
 def _epoch_ms(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
     """Read ``epoch_ms``: from a timestamp to milliseconds, or back."""
     if arrow.is_integer(value.type):
@@ -162,6 +197,14 @@ def _date_sub(
     return clause.call(node, "elapsed_units", end, start, string_literal(name))
 
 
+def _age(clause: Clause, node: exp.Expr, *arguments: Expression) -> Expression:
+    raise clause.source.unsupported(
+        node,
+        f"{clause.source.name_in_text(node)}(), whose result has months and days,",
+        "write ts - ts2, or the months as date_diff('month', ts2, ts)",
+    )
+
+
 def _xor(clause: Clause, node: exp.Expr, left: Expression, right: Expression) -> Expression:
     return clause.call(node, "bit_xor_of", left, right)
 
@@ -203,6 +246,7 @@ _BUILDERS: Final[dict[str, Builder]] = {
     "mismatches": named("hamming"),
     "jaccard": named("jaccard"),
     "printf": _printf,
+    "format": _format,
     "regexp_matches": named("regexp_matches"),
     "regexp_full_match": named("regexp_full_match"),
     "regexp_extract": _regexp_extract,
@@ -248,6 +292,7 @@ _BUILDERS: Final[dict[str, Builder]] = {
     "datesub": fixed(3, _date_sub),
     "date_sub": fixed(3, _date_sub),
     "add_months": named("add_months"),
+    "age": fixed((1, 2), _age),
     "to_hours": _to_interval(3_600_000_000),
     "to_minutes": _to_interval(60_000_000),
     "to_seconds": _to_interval(1_000_000),

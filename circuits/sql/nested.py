@@ -17,7 +17,7 @@ A lambda is read with its parameters as columns beyond those of any plan;
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -29,6 +29,7 @@ from circuits.errors import SchemaError
 from circuits.plan.expressions import Column, Expression, Literal, substitute
 from circuits.sql.clause import Clause, Reader
 from circuits.sql.literals import NULL, integer_literal, string_literal
+from circuits.sql.spark.lists import unless_null
 from circuits.types import functions
 from circuits.types.ddl import field_of, schema_of_ddl
 from circuits.types.functions.lambdas import lambda_call
@@ -194,6 +195,12 @@ def _read_array_slice(clause: Clause, node: exp.ArraySlice) -> Expression:
 
 
 def _read_sort(clause: Clause, node: exp.ArraySort) -> Expression:
+    if node.args.get("expression") is not None:
+        raise clause.source.unsupported(
+            node,
+            "array_sort() with a comparator",
+            "write array_sort(a), or sort_array(a, false) for the reverse order",
+        )
     clause.source.allow_arguments(node, "this", "asc", "nulls_first")
     flags = {"asc": True, "nulls_first": False}
     for name in flags:
@@ -282,6 +289,8 @@ def _read_aggregate(clause: Clause, node: exp.Anonymous) -> Expression:
     if len(node.expressions) != 2 or not isinstance(node.expressions[1], exp.Literal):
         raise clause.source.error(node, f"{node.name}() takes a list and the name of an aggregate")
     value, name = map(clause.read, node.expressions)
+    if isinstance(name, Literal) and str(name.value).lower() == "histogram":
+        return clause.call(node, "sorted_list_histogram", clause.call(node, "list_sort", value))
     known = {"sum": "list_sum", "min": "list_min", "max": "list_max", "avg": "list_avg"}
     function = known.get(str(name.value).lower() if isinstance(name, Literal) else "")
     if function is None:
@@ -289,6 +298,14 @@ def _read_aggregate(clause: Clause, node: exp.Anonymous) -> Expression:
             node, f"{node.name}() with {name}", f"there are: {', '.join(known)}"
         )
     return clause.call(node, function, value)
+
+
+def _read_histogram(clause: Clause, node: exp.Anonymous) -> Expression:
+    """Read list_histogram(a)."""
+    if len(node.expressions) != 1:
+        raise clause.source.error(node, f"{node.name}() takes a list")
+    values = clause.call(node, "list_sort", clause.read(node.expressions[0]))
+    return clause.call(node, "sorted_list_histogram", values)
 
 
 def _read_series(clause: Clause, node: exp.GenerateSeries) -> Expression:
@@ -494,6 +511,57 @@ def _entry_lambda(kind: str) -> Reader:
         return clause.call(node, "make_map", keys, values)
 
     return read
+
+
+def _read_zip_with(clause: Clause, node: exp.Anonymous) -> Expression:
+    """Read zip_with(a, b, (x, y) -> expression); a shorter list is filled up with NULL."""
+    lists = _read_pair(clause, node, "two lists", is_list)
+    zipped = clause.call(node, "list_zip", *lists)
+    types = [value.type.value_type for value in lists]
+    body, parameters = _read_lambda(clause, node, types, node.expressions[2])
+    pair = Column(parameters[0] + 50, zipped.type.value_type)
+    items = {
+        Column(parameters[k], types[k]): clause.call(
+            node, "struct_field", pair, string_literal(str(k))
+        )
+        for k in (0, 1)
+    }
+    with clause.source.errors_at(node):
+        results = lambda_call(
+            "list_transform", zipped, _substitute(body, items), (pair.index, pair.index + 1)
+        )
+    return unless_null(clause, node, results, *lists)
+
+
+def _read_map_zip_with(clause: Clause, node: exp.Anonymous) -> Expression:
+    """Read map_zip_with(a, b, (k, x, y) -> expression), over the keys of both maps."""
+    maps = _read_pair(clause, node, "two maps", pa.types.is_map)
+    key_lists = [clause.call(node, "map_keys", value) for value in maps]
+    keys = clause.call(node, "list_distinct", clause.call(node, "list_concat_or_null", *key_lists))
+    types = [keys.type.value_type, *(value.type.item_type for value in maps)]
+    body, parameters = _read_lambda(clause, node, types, node.expressions[2])
+    key = Column(parameters[0], types[0])
+    items = {
+        Column(parameters[k], types[k]): clause.call(node, "map_value", maps[k - 1], key)
+        for k in (1, 2)
+    }
+    with clause.source.errors_at(node):
+        values = lambda_call("list_transform", keys, _substitute(body, items), parameters[:2])
+    return clause.call(node, "make_map", keys, values)
+
+
+def _read_pair(
+    clause: Clause, node: exp.Anonymous, kind: str, is_kind: Callable[[pa.DataType], bool]
+) -> tuple[Expression, Expression]:
+    """Return the first two arguments of a call whose third one is a lambda."""
+    if len(node.expressions) != 3:
+        raise clause.source.error(node, f"{node.name}() takes {kind} and a lambda")
+    first, second = map(clause.read, node.expressions[:2])
+    if not (is_kind(first.type) and is_kind(second.type)):
+        raise clause.source.error(
+            node, f"{node.name}() takes {kind}, not values of {first.type} and {second.type}"
+        )
+    return first, second
 
 
 def _read_generator(clause: Clause, node: exp.Expr) -> Expression:
@@ -721,6 +789,7 @@ READERS_BY_NAME: Final[dict[str, Reader]] = {
     "list_except": _named("list_except", least=2),
     "list_exists": _named_lambda("list_exists"),
     "list_extract": _read_element_at,
+    "list_histogram": _read_histogram,
     "list_has_all": _named("list_contains_all", least=2),
     "list_intersect": _read_intersection,
     "list_position": _named("list_position", least=2),
@@ -737,9 +806,11 @@ READERS_BY_NAME: Final[dict[str, Reader]] = {
     "map_entries": _named("map_entries"),
     "map_filter": _entry_lambda("filter"),
     "map_values": _named("map_values"),
+    "map_zip_with": _read_map_zip_with,
     "regexp_split_to_array": _named("split_regex", least=2),
     "row": _read_row,
     "to_json": _to_json_reader("to_json"),
     "transform_keys": _entry_lambda("keys"),
     "transform_values": _entry_lambda("values"),
+    "zip_with": _read_zip_with,
 }

@@ -7,6 +7,7 @@ EXISTS and IN with a subquery are semijoins if they are conditions, also inside 
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import pyarrow as pa
@@ -182,6 +183,25 @@ def _read_like_any(
     return clause.call(node, "or" if is_any else "and", *conditions)
 
 
+def _read_glob(clause: Clause, node: exp.Glob) -> Expression:
+    """Read ``x GLOB 'a*'`` as LIKE; in DuckDB, ``?`` and ``[...]`` match bytes, not characters."""
+    clause.source.allow_arguments(node, "this", "expression")
+    value, pattern = clause.read_arguments(node, "this", "expression")
+    text = pattern.value if isinstance(pattern, Literal) else None
+    parts = re.fullmatch(r"(?:[^\\?\[]|\\.)*", text, re.DOTALL) if isinstance(text, str) else None
+    if parts is None:
+        raise clause.source.unsupported(
+            node, "GLOB with ?, [...] or a pattern that is not constant", "use regexp_matches()"
+        )
+    like = re.sub(
+        r"\\?.",
+        lambda part: "%" if part[0] == "*" else re.sub(r"[%_\\]", r"\\\g<0>", part[0][-1]),
+        str(text),
+        flags=re.DOTALL,
+    )
+    return clause.call(node, "like", value, string_literal(like), string_literal("\\"))
+
+
 def _read_escape(clause: Clause, node: exp.Escape) -> Expression:
     """Read ``x [NOT] LIKE p ESCAPE c``; sqlglot puts NOT inside of the ESCAPE, or of the LIKE."""
     clause.source.allow_arguments(node, "this", "expression")
@@ -208,6 +228,7 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.Exists: _read_exists,
     exp.GT: _comparison_reader("gt"),
     exp.GTE: _comparison_reader("ge"),
+    exp.Glob: _read_glob,
     exp.ILike: _like_reader("ilike"),
     exp.In: _read_in,
     exp.Is: _read_is,

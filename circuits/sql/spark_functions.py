@@ -11,7 +11,7 @@ from typing import Final
 
 from circuits.sql.clause import Reader
 from circuits.sql.named_functions import COMMON, Builder, as_readers, merge_tables
-from circuits.sql.spark import conversions, dates, documents, numbers, text
+from circuits.sql.spark import conversions, dates, documents, lists, numbers, text
 
 __all__ = ["BUILDERS", "READERS_BY_NAME"]
 
@@ -22,6 +22,7 @@ BUILDERS: Final[dict[str, Builder]] = merge_tables(
     dates.BUILDERS,
     conversions.BUILDERS,
     documents.BUILDERS,
+    lists.BUILDERS,
 )
 
 READERS_BY_NAME: Final[dict[str, Reader]] = as_readers(spark=True, table=BUILDERS)

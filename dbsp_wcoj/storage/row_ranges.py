@@ -34,6 +34,10 @@ class KeyPositions(NamedTuple):
     old: Int64Array
     new: Int64Array
 
+    def take(self, index: Int64Array) -> KeyPositions:
+        """The positions of some of the keys."""
+        return KeyPositions(self.positions[:, index], self.old[index], self.new[index])
+
 
 class RangeRows(NamedTuple):
     """The rows of ranges, sorted by range and then by row.

@@ -54,7 +54,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from circuits import Circuit, UnknownInputError
 from streaming.engine.engine import MicroBatch
-from streaming.errors import StateError
+from streaming.errors import StateError, StateMismatchError
 from streaming.sink.execution_mode import (
     ExecutionMode,
     check_outputs,
@@ -275,6 +275,8 @@ class ViewSink:
                 published = self._apply(df, batch_id)
             except BaseException as error:
                 self._is_current = False  # the state in memory may differ from the one on disk
+                if isinstance(error, StateMismatchError):
+                    self._versions.close()  # so that a sink that fits can open the directory
                 failure = error
                 self._notify(lambda observer: observer.batch_failed(batch_id, failure), batch_id)
                 raise

@@ -52,6 +52,10 @@ SELECT id, a, s, m, n FROM t
 SELECT id, a[1], a[i], a[-1], a[0], m['k'], m['zz'] FROM t
 SELECT id, s.x, t.s.y, s['x'], (s).y FROM t
 SELECT s.* FROM t
+SELECT histogram(i), histogram(t), histogram(a), histogram(i) FILTER (WHERE id > 9) FROM t
+SELECT id % 2 AS k, histogram(i), histogram(DISTINCT t) FROM t GROUP BY k
+SELECT id, list_histogram(b), list_histogram(a || b), list_aggregate(w, 'histogram') FROM t
+SELECT id % 2 AS k, max_by(i, id, 1), min_by(t, i, 2), max_by(id, i, 9) FROM t GROUP BY k
 SELECT id, (i, t) AS pair, row(a, (1, t)) AS nested FROM t
 SELECT id, x FROM t, unnest(a) AS u(x)
 SELECT id, x, o FROM t CROSS JOIN UNNEST(a) WITH ORDINALITY AS u(x, o)
@@ -259,6 +263,15 @@ SELECT id, aggregate(a, 1L, (x, y) -> x + 1, x -> x * 10) FROM t
 SELECT id, transform_values(m, (k, v) -> v + 1), map_filter(m, (k, v) -> v > 1) FROM t
 SELECT id, transform_keys(m, (k, v) -> concat(k, 'x')) FROM t
 SELECT id, array_position(a, 2), array_position(a, 9) FROM t
+SELECT id, arrays_zip(a, b), arrays_zip(a, array(id), w), arrays_zip(w), arrays_zip(n) FROM t
+SELECT id, zip_with(a, b, (x, y) -> x + y), zip_with(a, w, (x, y) -> concat(x, y)) FROM t
+SELECT id, zip_with(a, array(i), (x, y) -> coalesce(x, 0L) * 10 + coalesce(y, id)) FROM t
+SELECT id, array_insert(a, 1, 9L), array_insert(a, 5, i), array_insert(a, INT(id), NULL) FROM t
+SELECT id, array_insert(a, -1, 9L), array_insert(a, -5, i), array_insert(w, -2, t) FROM t
+SELECT id, map_zip_with(m, map('k', 5L, 'q', id), (k, x, y) -> concat(k, x, '-', y)) FROM t
+SELECT id, map_zip_with(m, m, (k, x, y) -> x + y + id) FROM t
+SELECT id < 9, max_by(id, i, 2), min_by(i, id, 9), max_by(t, i, 1), try_sum(i) FROM t GROUP BY 1
+SELECT id % 2, max_by(i, id, 1), try_sum(i), try_sum(id + 4611686018427387904) FROM t GROUP BY 1
 SELECT get_json_object(j, '$.a'), get_json_object(j, '$.b'), get_json_object(j, '$[0]') FROM t
 SELECT get_json_object(j, '$.b[1].c'), json_array_length(j), json_object_keys(j) FROM t
 SELECT from_json(j, 'b STRING') FROM t

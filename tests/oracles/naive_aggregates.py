@@ -15,7 +15,16 @@ __all__ = ["NAIVE_AGGREGATES", "naive_aggregate"]
 
 Row = tuple[Any, ...]
 NAIVE_AGGREGATES = frozenset(
-    ("bit_and", "bit_or", "bit_xor", "first", "mode", "quantile_disc", "string_agg")
+    (
+        "bit_and",
+        "bit_or",
+        "bit_xor",
+        "first",
+        "mode",
+        "quantile_cont",
+        "quantile_disc",
+        "string_agg",
+    )
 )
 
 
@@ -36,6 +45,11 @@ def naive_aggregate(call: AggregateCall, group: Counter[Row]) -> Any:
         return call.options[0].join(repeated)
     fraction = call.options[0]
     size = len(repeated)
+    if call.function == "quantile_cont":  # of floats
+        share = (size - 1) * fraction - math.floor((size - 1) * fraction)
+        low = repeated[math.floor((size - 1) * fraction)]
+        high = repeated[math.ceil((size - 1) * fraction)]
+        return low if low == high else low + (high - low) * share
     return repeated[max(1, size - math.floor(size - size * fraction)) - 1]
 
 

@@ -23,8 +23,9 @@ Weights may have any sign at any time. A count is the sum of the weights. A sum 
 whose count is 0 is NULL. Min, max and distinct use only rows of positive weight.
 
 Cost: O(log N) per changed key, per run of a trace, and per slot (a row of state of a linear
-aggregate). It does not depend on the size of a group, except for min and max of strings that share
-their first bytes, and for functions that read all rows of a group (`ordered_aggregate`).
+aggregate), and a few times more for a quantile. It does not depend on the size of a group, except
+for min and max of strings that share their first bytes, and for functions that read all rows of a
+group (`ordered_aggregate`).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from circuits.runtime.operators.groups import changed_groups, changed_rows, grou
 from circuits.runtime.operators.linear_aggregate import LinearAggregate
 from circuits.runtime.operators.min_max import MinMax
 from circuits.runtime.operators.operator import Result, StepContext
-from circuits.runtime.operators.ordered_aggregate import OrderedAggregate
+from circuits.runtime.operators.ordered_aggregate import OrderedAggregate, state_key
 from circuits.types.codecs.arrow_buffers import BoolArray
 from circuits.types.codecs.codec import NULL, Codec, Codecs, dictionary_columns
 from dbsp_wcoj import Trace, ZSet
@@ -94,18 +95,24 @@ class AggregateOperator:
             columns: DistinctOperator(len(self.keys) + len(columns), to_set)
             for columns in self._linear.distinct_columns
         }
-        self._ordered: dict[object, MinMax | OrderedAggregate] = {}
+        # By state, then by result: calls that can share their state, and of equal calls one.
+        ordered_calls: dict[object, dict[object, AggregateCall]] = {}
         for call in self.calls:
-            key = _ordered_key(call)
-            if call.function in ("min", "max"):
-                self._ordered.setdefault(key, MinMax(inputs, self.keys, call))
-            elif call.function not in LINEAR_FUNCTIONS:
-                rows = OrderedAggregate(plan.input.fields, codecs, self.keys, call)
-                self._ordered.setdefault(key, rows)
+            if call.function not in LINEAR_FUNCTIONS:
+                calls = ordered_calls.setdefault(_state_key(call), {})
+                calls.setdefault(_ordered_key(call), call)
+        self._ordered: list[MinMax | OrderedAggregate] = []
+        for calls in ordered_calls.values():
+            first, *_ = shared = list(calls.values())
+            self._ordered.append(
+                MinMax(inputs, self.keys, first)
+                if first.function in ("min", "max")
+                else OrderedAggregate(plan.input.fields, codecs, self.keys, shared)
+            )
         self.traces: tuple[Trace, ...] = (
             self._linear.trace,
             *(distinct.trace for distinct in self._sets.values()),
-            *(trace for ordered in self._ordered.values() for trace in ordered.rows.traces),
+            *(trace for ordered in self._ordered for trace in ordered.traces),
         )
         key_codecs = [inputs[key] for key in self.keys]
         coded_keys = dictionary_columns(key_codecs)
@@ -117,8 +124,8 @@ class AggregateOperator:
             ),
             *(
                 coded_keys | ordered.coded_columns
-                for ordered in self._ordered.values()
-                for _ in ordered.rows.traces
+                for ordered in self._ordered
+                for _ in ordered.traces
             ),
         )
 
@@ -130,7 +137,7 @@ class AggregateOperator:
             for columns, distinct in self._sets.items()
         }
         sources = [self._linear.partial_rows(zset, sets)]
-        sources += [_positive_rows(ordered.sort_rows(zset)) for ordered in self._ordered.values()]
+        sources += [_positive_rows(ordered.sort_rows(zset)) for ordered in self._ordered]
         groups, group_indices = group_rows(sources, len(self.keys))
         n = groups.shape[1]
         linear = Digits(group_indices[0], sources[0].row_array[-1], sources[0].weight_array)
@@ -138,7 +145,7 @@ class AggregateOperator:
         ordered_codes = [
             ordered.results(n, indices, source.row_array[k:], source.weight_array)
             for ordered, indices, source in zip(
-                self._ordered.values(), group_indices[1:], sources[1:], strict=True
+                self._ordered, group_indices[1:], sources[1:], strict=True
             )
         ]
         exists, columns = self._results(n, linear, ordered_codes)
@@ -169,38 +176,24 @@ class AggregateOperator:
         prefixes = changed_groups(delta, self.keys)
         n = prefixes.shape[1]
         linear = self._linear.read(prefixes, self._linear.partial_rows(delta, sets), staged)
-        ordered_codes = [
-            self._read_ordered(ordered, prefixes, ordered.sort_rows(delta), staged)
-            for ordered in self._ordered.values()
-        ]
+        ordered_codes = []
+        for ordered in self._ordered:
+            codes, steps = ordered.read(ordered.sort_rows(delta), prefixes)
+            ordered_codes.append(codes)
+            staged += steps
         exists, columns = self._results(2 * n, linear, ordered_codes)
         return changed_rows(prefixes, exists, columns, initial=initial), StagedGroup(staged)
-
-    def _read_ordered(
-        self,
-        ordered: MinMax | OrderedAggregate,
-        prefixes: Int64Array,
-        delta: ZSet,
-        staged: list[Staged],
-    ) -> Int64Array:
-        """Return the old results of all groups in the delta, followed by the new results."""
-        n = prefixes.shape[1]
-        first_rows, steps = ordered.rows.prepare(delta, prefixes)
-        staged += steps
-        old, new = np.flatnonzero(first_rows.old), np.flatnonzero(first_rows.new)
-        return ordered.results(
-            2 * n,
-            np.concatenate((first_rows.prefix_index[old], first_rows.prefix_index[new] + n)),
-            np.concatenate((first_rows.rows[:, old], first_rows.rows[:, new]), axis=1),
-            np.concatenate((first_rows.old[old], first_rows.new[new])),
-        )
 
     def _results(
         self, n: int, linear: Digits, ordered_codes: Sequence[Int64Array]
     ) -> tuple[BoolArray, Int64Array]:
         """Return a mask of the groups that exist, and result codes of shape ``(calls, n)``."""
         exists, linear_codes = self._linear.results(n, linear, always_exists=not self.keys)
-        ordered = dict(zip(self._ordered, ordered_codes, strict=True))
+        ordered = {
+            _ordered_key(call): codes
+            for aggregate, rows in zip(self._ordered, ordered_codes, strict=True)
+            for call, codes in zip(aggregate.calls, rows, strict=True)
+        }
         next_linear_codes = iter(linear_codes)
         columns = np.full((len(self.calls), n), NULL)
         for row, call in enumerate(self.calls):
@@ -221,6 +214,11 @@ class AggregateOperator:
 def _ordered_key(call: AggregateCall) -> object:
     """Return a key that is equal for calls with the same results."""
     return (call.function, call.argument) if call.function in ("min", "max") else call.key()
+
+
+def _state_key(call: AggregateCall) -> object:
+    """Return a key that is equal for calls that share their state."""
+    return _ordered_key(call) if call.function in ("min", "max") else state_key(call)
 
 
 def _positive_rows(zset: ZSet) -> ZSet:

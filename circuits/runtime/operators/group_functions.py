@@ -2,6 +2,7 @@
 
 A function gets the values of all groups as columns: the group, the weight and the code of each
 value, in the order of the group. It returns one code per group; a group without values has NULL.
+A function that reads only values at ranks gets them from `RankedGroups`, without the other values.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -24,10 +25,39 @@ from circuits.types.codecs.codec import NULL, Codec
 from dbsp_wcoj.values.bitcast import codes_of, values_of
 from dbsp_wcoj.zset import Int64Array
 
-__all__ = ["GROUP_FUNCTIONS", "GroupFunction", "GroupedRows"]
+__all__ = ["GROUP_FUNCTIONS", "GroupFunction", "GroupedRows", "RankedGroups"]
 
 #: The maximal number of values of a text or list, in which a value of weight w occurs w times.
 _MOST_COPIES: Final = 2**31 - 1
+
+
+class RankedGroups(Protocol):
+    """The values of groups, read at their ranks.
+
+    Attributes:
+        codec: The codec of the values.
+        call: The aggregate.
+        result: The codec of the result.
+    """
+
+    @property
+    def codec(self) -> Codec: ...
+
+    @property
+    def call(self) -> AggregateCall: ...
+
+    @property
+    def result(self) -> Codec: ...
+
+    @property
+    def sizes(self) -> Int64Array:
+        """The sum of the weights of each group that has values."""
+
+    def at_ranks(self, ranks: Int64Array) -> Int64Array:
+        """Return the code at a rank, from 0, of each group that has values."""
+
+    def spread(self, codes: Int64Array) -> Int64Array:
+        """Return codes of all groups, given those of the groups that have values; else NULL."""
 
 
 @dataclass(frozen=True)
@@ -113,11 +143,14 @@ class GroupFunction:
         compute: Returns the code of each group's result.
         reads_first: True if the first row of a group is enough.
         keeps_nulls: True if a value may be NULL; else the rows with NULL are left out.
+        compute_by_rank: The same as ``compute``, from the values at some ranks; None if the
+            function reads all values.
     """
 
     compute: Callable[[GroupedRows], Int64Array]
     reads_first: bool = False
     keeps_nulls: bool = False
+    compute_by_rank: Callable[[RankedGroups], Int64Array] | None = None
 
 
 def _first(rows: GroupedRows) -> Int64Array:
@@ -129,11 +162,11 @@ def _mode(rows: GroupedRows) -> Int64Array:
     return rows.spread(rows.codes[order[rows.starts]])
 
 
-def _fraction(rows: GroupedRows) -> float:
+def _fraction(rows: RankedGroups) -> float:
     return float(rows.call.options[0])
 
 
-def _quantile_disc(rows: GroupedRows) -> Int64Array:
+def _quantile_disc(rows: RankedGroups) -> Int64Array:
     """The first value at which the share of values up to it reaches the fraction."""
     sizes = rows.sizes
     exact = sizes - sizes * _fraction(rows)
@@ -144,7 +177,7 @@ def _quantile_disc(rows: GroupedRows) -> Int64Array:
     return rows.spread(rows.at_ranks(ranks))
 
 
-def _quantile_cont(rows: GroupedRows) -> Int64Array:
+def _quantile_cont(rows: RankedGroups) -> Int64Array:
     """The value at a fraction of the way from the first to the last value, interpolated."""
     exact = (rows.sizes - 1) * _fraction(rows)
     low = np.floor(exact)
@@ -204,8 +237,8 @@ GROUP_FUNCTIONS: Final[Mapping[str, GroupFunction]] = MappingProxyType(
     {
         "first": GroupFunction(_first, reads_first=True, keeps_nulls=True),
         "mode": GroupFunction(_mode),
-        "quantile_cont": GroupFunction(_quantile_cont),
-        "quantile_disc": GroupFunction(_quantile_disc),
+        "quantile_cont": GroupFunction(_quantile_cont, compute_by_rank=_quantile_cont),
+        "quantile_disc": GroupFunction(_quantile_disc, compute_by_rank=_quantile_disc),
         "product": GroupFunction(_product),
         "string_agg": GroupFunction(_string_agg),
         "list": GroupFunction(_list, keeps_nulls=True),

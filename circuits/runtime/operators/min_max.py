@@ -23,7 +23,8 @@ from circuits.plan.nodes import AggregateCall
 from circuits.runtime.operators.ordered_rows import OrderedRows, first_positions
 from circuits.runtime.operators.sort_columns import SortColumn
 from circuits.types.codecs.codec import NULL, Codec
-from dbsp_wcoj import ZSet
+from dbsp_wcoj import Trace, ZSet
+from dbsp_wcoj.storage.trace import Staged
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
 __all__ = ["MinMax"]
@@ -40,6 +41,7 @@ class MinMax:
 
     def __init__(self, codecs: Sequence[Codec], keys: Sequence[int], call: AggregateCall) -> None:
         assert call.argument is not None
+        self.calls = (call,)
         self.keys = list(keys)
         self.column = call.argument
         codec, least = codecs[self.column], call.function == "min"
@@ -49,14 +51,19 @@ class MinMax:
         width = self._sort.width + (0 if self._ordered else 1)
         # Rows that are equal in this many columns after the keys are compared by value.
         self._decided = self._sort.width
-        self.rows = OrderedRows(
+        self._rows = OrderedRows(
             len(self.keys), len(self.keys) + width, limit=1, decided=self._decided
         )
 
     @property
+    def traces(self) -> tuple[Trace, ...]:
+        """The traces of the state."""
+        return self._rows.traces
+
+    @property
     def coded_columns(self) -> dict[int, Codec]:
         """The column of the values' codes with its codec, if they are codes of a dictionary."""
-        return {} if self._ordered else {self.rows.rows.arity - 1: self._sort.codec}
+        return {} if self._ordered else {self._rows.rows.arity - 1: self._sort.codec}
 
     def sort_rows(self, zset: ZSet) -> ZSet:
         """Return the rows in the layout of the trace, without NULLs.
@@ -74,10 +81,24 @@ class MinMax:
             columns.append(codes)
         return consolidated_rows(np.stack(columns), weights)
 
+    def read(self, delta: ZSet, groups: Int64Array) -> tuple[Int64Array, list[Staged]]:
+        """Return the old results of all groups, followed by the new results, and stage a delta.
+
+        Args:
+            delta: Rows of `sort_rows`.
+            groups: The changed keys, sorted, shape ``(keys, n)``.
+
+        Returns:
+            The codes, shape ``(1, 2 n)``, and the staged changes.
+        """
+        return self._rows.read_results(delta, groups, self.results)
+
     def results(
         self, n: int, group_indices: Int64Array, rows: Int64Array, weights: Int64Array
     ) -> Int64Array:
-        """Return the code of the first value of each of n groups; NULL for a group without values.
+        """Return the code of the first value of each group; NULL for a group without values.
+
+        The result has shape ``(1, n)``.
 
         Args:
             n: The number of groups.
@@ -93,4 +114,4 @@ class MinMax:
             group_indices, rows = group_indices[order], rows[:, order]
         keys = rows[-1, first]
         extremes[group_indices[first]] = self._sort.codes(keys) if self._ordered else keys
-        return extremes
+        return extremes[np.newaxis]

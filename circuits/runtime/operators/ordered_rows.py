@@ -17,6 +17,7 @@ Cost: O(log N) per changed group and run, and O(runs) per row read.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -92,6 +93,32 @@ class OrderedRows:
             if len(front_delta):
                 staged.append(self.front.prepare(front_delta))
         return first_rows, staged
+
+    def read_results(
+        self,
+        delta: ZSet,
+        groups: Int64Array,
+        results: Callable[[int, Int64Array, Int64Array, Int64Array], Int64Array],
+    ) -> tuple[Int64Array, list[Staged]]:
+        """Return the old results of all groups, followed by the new results, and stage the delta.
+
+        Args:
+            delta: The change of the rows; it has rows of these groups only.
+            groups: Keys, sorted, shape ``(keys, n)``.
+            results: Computes the results of groups, given their number, the group of each row, the
+                columns of the rows after the keys, and the weights of the rows. The results of
+                groups are the last dimension.
+        """
+        n = groups.shape[1]
+        first_rows, staged = self.prepare(delta, groups)
+        old, new = np.flatnonzero(first_rows.old), np.flatnonzero(first_rows.new)
+        codes = results(
+            2 * n,
+            np.concatenate((first_rows.prefix_index[old], first_rows.prefix_index[new] + n)),
+            np.concatenate((first_rows.rows[:, old], first_rows.rows[:, new]), axis=1),
+            np.concatenate((first_rows.old[old], first_rows.new[new])),
+        )
+        return codes, staged
 
     def _starts(self, front: PrefixRows, groups: int) -> Int64Array:
         """Return the row from which to read each group: its front, else the least possible row."""

@@ -12,7 +12,8 @@ An example stream, ``row_number() OVER (PARTITION BY k ORDER BY x)`` of rows (k,
     output    {(7,3,1): +1, (7,5,2): +1}    {(7,4,2): +1, (7,5,2): -1, (7,5,3): +1}
 
 State: the rows, once, in the order (partition, sort columns, other columns), see `row_order`; for
-running sums their digits (`prefix_totals`); for dense_rank the groups (`order_groups`).
+running sums their digits (`prefix_totals`); for running min and max the rows that improve it
+(`running_extremes`); for dense_rank and frames of GROUPS the groups (`order_groups`).
 
 Cost: a step reads the rows whose results can change, and the rows that these read
 (`window_segments`): O(log N) per changed row and run, and O(1) per row that is read. If a call
@@ -38,12 +39,11 @@ from circuits.runtime.operators.operator import Result, StepContext
 from circuits.runtime.operators.order_groups import OrderGroups
 from circuits.runtime.operators.prefix_totals import PrefixTotals
 from circuits.runtime.operators.row_order import RowOrder
+from circuits.runtime.operators.running_extremes import RunningExtreme, is_running_extreme
 from circuits.runtime.operators.window_functions import Totals, WindowFunctions
 from circuits.runtime.operators.window_segments import (
     Segments,
-    add_saturating,
     find_segments,
-    is_null_key,
     reach_of,
 )
 from circuits.types.arrow_types import value_type
@@ -51,8 +51,8 @@ from circuits.types.codecs.arrow_buffers import BoolArray
 from circuits.types.codecs.codec import NULL, Codec, Codecs
 from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.limits import Budget
-from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
-from dbsp_wcoj.storage.row_ranges import RowRanges
+from dbsp_wcoj.storage.prefix_lookup import PrefixRows, prefix_lookup
+from dbsp_wcoj.storage.row_ranges import RangeRows, RowRanges
 from dbsp_wcoj.storage.trace import Staged, StagedGroup, TraceStep
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
@@ -104,8 +104,21 @@ class WindowOperator:
             if call.function in ("count", "sum", "avg") and call.frame.start is None:
                 for column in call.arguments:
                     summed[column] = summed.get(column, False) or call.function != "count"
-        self._totals = PrefixTotals(self._order, summed, [codecs.codec(f.type) for f in fields])
+        columns = [codecs.codec(f.type) for f in fields]
+        self._totals = PrefixTotals(self._order, summed, columns)
+        self._extremes = {
+            (call.function, call.arguments[0]): RunningExtreme(
+                self._order,
+                call.arguments[0],
+                columns[call.arguments[0]],
+                is_max=call.function == "max",
+            )
+            for call in (plan.calls if self._reach is not None else ())
+            if is_running_extreme(call)
+        }
         has_groups = any(call.function == "dense_rank" for call in plan.calls)
+        if self._reach is not None and (self._reach.groups_before or self._reach.groups_after):
+            has_groups = True
         self._groups = None
         self.traces: tuple[Trace, ...] = (self._rows, self._negative, self._totals.trace)
         coded = self._order.coded_columns
@@ -118,6 +131,9 @@ class WindowOperator:
             self._groups = OrderGroups(self._order)
             self.traces += (self._groups.trace,)
             self.coded_columns += (self._groups.coded_columns,)
+        for extreme in self._extremes.values():
+            self.traces += (extreme.trace,)
+            self.coded_columns += (extreme.coded_columns,)
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """The result for a whole Z-set."""
@@ -145,7 +161,8 @@ class WindowOperator:
         starts = self._order.group_starts(stored.row_array)
         prefixes = stored.row_array[:keys, starts]
         if self._reach is None:
-            return self._whole_partitions(prefixes, step, context.budget), step
+            read = prefix_lookup(self._rows, prefixes, step=step)
+            return self._whole_partitions(prefixes, read, context.budget), step
         has_negative = not self._negative.is_empty
         negative_step = None
         if has_negative or (stored.weight_array < 0).any():
@@ -173,17 +190,42 @@ class WindowOperator:
         change = None
         if not has_negative:
             partition = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(stored))))
-            segments = self._find_segments(ranges, stored.row_array, partition, prefixes)
+            segments = self._find_segments(
+                ranges, stored.row_array, partition, prefixes, groups_step
+            )
             if segments is not None:
                 totals = self._totals_before(ranges, segments, totals_step, groups_step)
                 change = self._segments(segments, totals, context.budget)
+                near = segments.rows
+                staged += self._change_records(near.rows, near.ranges, near, totals[0])
         if change is None:
-            change = self._whole_partitions(prefixes, step, context.budget)
+            read = prefix_lookup(self._rows, prefixes, step=step)
+            change = self._whole_partitions(prefixes, read, context.budget)
+            whole_rows = np.concatenate((prefixes[:, read.prefix_index], read.rows))
+            staged += self._change_records(whole_rows, read.prefix_index, read, None)
         return change, StagedGroup(staged)
 
-    def _whole_partitions(self, prefixes: Int64Array, step: TraceStep, budget: Budget) -> ZSet:
+    def _change_records(
+        self,
+        rows: Int64Array,
+        group: Int64Array,
+        weights: PrefixRows | RangeRows,
+        totals: Totals | None,
+    ) -> list[TraceStep]:
+        """Stage the changes of the running extremes in segments, or whole partitions, of rows."""
+        steps = []
+        for call, extreme in self._extremes.items():
+            if totals is not None:
+                before = totals.extremes[call]
+            else:
+                before = np.full(int(group.max(initial=-1)) + 1, NULL)
+            step = extreme.prepare(rows, group, weights.old > 0, weights.new > 0, before)
+            if step is not None:
+                steps.append(step)
+        return steps
+
+    def _whole_partitions(self, prefixes: Int64Array, read: PrefixRows, budget: Budget) -> ZSet:
         """The change of all rows of partitions."""
-        read = prefix_lookup(self._rows, prefixes, step=step)
         rows = np.concatenate((prefixes[:, read.prefix_index], read.rows))
         _count_repeated_rows(read.old, budget, self.arity)
         _count_repeated_rows(read.new, budget, self.arity)
@@ -193,17 +235,34 @@ class WindowOperator:
         )
 
     def _find_segments(
-        self, ranges: RowRanges, changed: Int64Array, partition: Int64Array, prefixes: Int64Array
+        self,
+        ranges: RowRanges,
+        changed: Int64Array,
+        partition: Int64Array,
+        prefixes: Int64Array,
+        groups_step: TraceStep | None,
     ) -> Segments | None:
         """The segments around changed rows; None if whole partitions are less work."""
         reach = self._reach
         assert reach is not None
         whole = ranges.seek(prefixes, after=True).positions.sum()
         whole -= ranges.seek(prefixes).positions.sum()
-        near = 2 * (reach.rows_before + reach.rows_after) + SEGMENT_OVERHEAD_ROWS
-        if changed.shape[1] * near > whole:
+        near = reach.rows_before + reach.rows_after + reach.groups_before + reach.groups_after
+        if changed.shape[1] * (2 * near + SEGMENT_OVERHEAD_ROWS) > whole:
             return None
-        return find_segments(ranges, changed, partition, prefixes, self._order.order_width, reach)
+        groups = None
+        if self._groups is not None:
+            groups = RowRanges(self._groups.trace, groups_step)
+        return find_segments(
+            ranges,
+            changed,
+            partition,
+            prefixes,
+            self._order.order_width,
+            reach,
+            tuple(self._extremes.values()),
+            groups,
+        )
 
     def _totals_before(
         self,
@@ -215,15 +274,23 @@ class WindowOperator:
         """Return the totals over the rows before each segment, without and with the step."""
         reach = self._reach
         assert reach is not None
-        if not (reach.from_start or reach.first_row):
+        if not (reach.from_start or reach.first_row or self._extremes):
             return None, None
         start, partition_start = segments.start, segments.partition_start
         old = Totals(start.old - partition_start.old)
         new = Totals(start.new - partition_start.new)
+        rows = segments.rows
+        first = rows.rows[:, np.searchsorted(rows.ranges, np.arange(len(old.rows)))]
+        if self._extremes:
+            # No effect of a change before a segment reaches it, so the step does not matter.
+            extremes = {call: each.before(first) for call, each in self._extremes.items()}
+            old, new = replace(old, extremes=extremes), replace(new, extremes=extremes)
         if reach.from_start:
-            rows = segments.rows
-            first = rows.rows[:, np.searchsorted(rows.ranges, np.arange(len(old.rows)))]
-            old, new = self._totals.before(first, old.rows, new.rows, totals_step)
+            sums = self._totals.before(first, old.rows, new.rows, totals_step)
+            old, new = (
+                replace(totals, counts=each.counts, sums=each.sums)
+                for totals, each in zip((old, new), sums, strict=True)
+            )
             if self._groups is not None:
                 old_groups, new_groups = self._groups.before(first, groups_step)
                 old, new = replace(old, groups=old_groups), replace(new, groups=new_groups)
@@ -246,8 +313,20 @@ class WindowOperator:
         _count_repeated_rows(segments.rows.old, budget, self.arity)
         _count_repeated_rows(segments.rows.new, budget, self.arity)
         return self._difference(
-            self._segment_results(segments, segments.rows.old, totals[0]),
-            self._segment_results(segments, segments.rows.new, totals[1]),
+            self._segment_results(
+                segments.rows,
+                segments.rows.old,
+                segments.first_affected.old - segments.start.old,
+                segments.last_affected.old - segments.start.old,
+                totals[0],
+            ),
+            self._segment_results(
+                segments.rows,
+                segments.rows.new,
+                segments.first_affected.new - segments.start.new,
+                segments.last_affected.new - segments.start.new,
+                totals[1],
+            ),
         )
 
     @staticmethod
@@ -257,16 +336,17 @@ class WindowOperator:
         return consolidated_rows(np.concatenate((old, new), axis=1), weights)
 
     def _segment_results(
-        self, segments: Segments, weights: Int64Array, totals: Totals | None
+        self,
+        rows: RangeRows,
+        weights: Int64Array,
+        first: Int64Array,
+        last: Int64Array,
+        totals: Totals | None,
     ) -> Int64Array:
-        """The rows of segments with their results.
+        """The affected rows of segments, from number ``first`` to before ``last``, with results.
 
-        Rows near an end of a segment are left out, unless the partition ends there as well: a call
-        would read rows beyond the end. Their results have not changed.
+        The other rows are only read: their own results would need rows beyond the segment.
         """
-        reach = self._reach
-        assert reach is not None
-        rows = segments.rows
         index = np.repeat(np.arange(len(weights)), weights)
         segment = rows.ranges[index]
         codes = self._order.to_input(rows.rows[:, index])
@@ -275,20 +355,9 @@ class WindowOperator:
         if totals is not None:
             totals = totals.take(segment[np.flatnonzero(begins)])
         results = self._functions.results(codes, begins, totals)
-        start = np.searchsorted(segment, segment, side="left")
-        stop = np.searchsorted(segment, segment, side="right")
-        row = np.arange(len(index))
-        at_start, at_end = segments.begins_partition[segment], segments.ends_partition[segment]
-        enough_before = row - start >= reach.rows_before
-        enough_after = stop - 1 - row >= reach.rows_after
-        if reach.values_before is not None and reach.values_after is not None:
-            value = rows.rows[self._order.keys, index]
-            low, high = segments.low_value[segment], segments.high_value[segment]
-            is_null = is_null_key(value)
-            enough_before &= is_null | (add_saturating(value, -reach.values_before) >= low)
-            enough_after &= is_null | (add_saturating(value, reach.values_after) <= high)
-        valid = np.flatnonzero((at_start | enough_before) & (at_end | enough_after))
-        return np.concatenate((codes, results))[:, valid]
+        number = np.arange(len(index)) - np.searchsorted(segment, segment, side="left")
+        affected = np.flatnonzero((number >= first[segment]) & (number < last[segment]))
+        return np.concatenate((codes, results))[:, affected]
 
     def _results(
         self, group_indices: Int64Array, rows: Int64Array, weights: Int64Array

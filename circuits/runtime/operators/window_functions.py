@@ -15,7 +15,7 @@ Sparse table: Bender, Farach-Colton. The LCA Problem Revisited. LATIN 2000, sect
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
@@ -63,6 +63,7 @@ class Totals:
         groups: The number of groups of equal rows among the leading rows.
         first_rows: The codes of the first leading row, shape ``(columns, partitions)``; any codes
             where there is none.
+        extremes: By function (min or max) and column, the code of the result over the leading rows.
     """
 
     rows: Int64Array
@@ -70,6 +71,7 @@ class Totals:
     sums: dict[int, dict[int, Int64Array]] = field(default_factory=dict)
     groups: Int64Array | None = None
     first_rows: Int64Array | None = None
+    extremes: Mapping[tuple[str, int], Int64Array] = field(default_factory=dict)
 
     def take(self, partitions: Int64Array) -> Totals:
         """The totals of some of the partitions."""
@@ -82,6 +84,7 @@ class Totals:
             },
             None if self.groups is None else self.groups[partitions],
             None if self.first_rows is None else self.first_rows[:, partitions],
+            {call: codes[partitions] for call, codes in self.extremes.items()},
         )
 
 
@@ -205,11 +208,19 @@ class WindowFunctions:
         def compute(rows: _Rows) -> Int64Array:
             present = np.flatnonzero(rows.codes[column] != NULL)
             codes = rows.codes[column, present]
+            leading = None
+            if rows.totals is not None and call.frame.start is None:
+                leading = rows.totals.extremes.get((call.function, column))
+            if leading is not None:
+                codes = np.concatenate((codes, leading))
             ranks = sort.keys(codes)[0] if sort.codec.ordered else sort.ranks(codes)
             counts = rows.counts(column)
             best = np.full(len(rows.partitions), _NO_ROW)
+            if leading is not None:
+                place = len(present) + rows.partitions.number
+                best = np.where(codes[place] == NULL, _NO_ROW, place)
             for piece in self._frames(call, rows):
-                least = _least(ranks, counts[piece.start], counts[piece.stop])
+                least = _least(ranks[: len(present)], counts[piece.start], counts[piece.stop])
                 better = (least != _NO_ROW) & (
                     (best == _NO_ROW) | (_at(ranks, least) < _at(ranks, best))
                 )

@@ -182,8 +182,18 @@ def _regexp_replace(clause: Clause, node: exp.Anonymous, arguments: Arguments) -
     return clause.call(node, "regexp_replace_all", *coerce(clause, node, arguments, "ttti"))
 
 
-def _instr(clause: Clause, node: exp.Expr, value: Expression, part: Expression) -> Expression:
-    return clause.call(node, "position", *coerce(clause, node, [value, part], "tt"))
+def _instr(
+    clause: Clause, node: exp.Expr, value: Expression, part: Expression, *start: Expression
+) -> Expression:
+    """Read ``instr(text, part[, start])``; a negative start would search backward."""
+    if not start:
+        return clause.call(node, "position", *coerce(clause, node, [value, part], "tt"))
+    first = start[0].value if isinstance(start[0], Literal) else None
+    if not isinstance(first, int) or first < 1:
+        raise clause.source.unsupported(
+            node, "a start of instr() that is not a positive number", "use locate()"
+        )
+    return clause.call(node, "locate", *coerce(clause, node, [part, value, *start], "tti"))
 
 
 def _like(function: str) -> Builder:
@@ -257,7 +267,7 @@ BUILDERS: Final[dict[str, Builder]] = {
     "format_string": named("printf", least=1),
     "printf": named("printf", least=1),
     "initcap": named("initcap"),
-    "instr": fixed(2, _instr),
+    "instr": fixed((2, 3), _instr),
     "like": _like("like"),
     "ilike": _like("ilike"),
     "locate": named("locate", defaults=[integer_literal(1)], least=2),

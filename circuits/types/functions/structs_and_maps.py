@@ -264,6 +264,29 @@ def _map_concat(arguments: Sequence[Values], result_type: pa.DataType) -> Values
     return list_array(result_type, counts, [keys, values], valid)
 
 
+def _histogram_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
+    require(name, arguments, 1, 1)
+    if not is_list(arguments[0].type) or arrow.is_null(arguments[0].type.value_type):
+        raise argument_error(name, arguments, "it takes a list of values of a type")
+    return arguments, pa.map_(arguments[0].type.value_type, pa.uint64())
+
+
+def _histogram(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    """Count the equal neighbours of each list; NULL for a list without values."""
+    lists = Lists.of(fill_rows(arguments[0], row_count(arguments)))
+    known = ~lists.values.is_null().to_numpy(zero_copy_only=False)
+    values, owners = lists.values.filter(pa.array(known)), lists.owners[known]
+    codes = Codecs().codec(values.type).encode(values)
+    is_first = np.ones(len(codes), np.bool_)
+    is_first[1:] = (codes[1:] != codes[:-1]) | (owners[1:] != owners[:-1])
+    starts = np.flatnonzero(is_first)
+    counts = pa.array(np.diff(np.append(starts, len(codes))), pa.uint64())
+    lengths = np.bincount(owners[starts], minlength=len(lists.lengths))
+    return list_array(result_type, lengths, [values.take(pa.array(starts)), counts], lengths > 0)
+
+
 FUNCTIONS = (
     Function(
         "make_struct",
@@ -297,4 +320,10 @@ FUNCTIONS = (
         "map_contains", "true if the map a has the key b", _key_rule(pa.bool_()), _map_contains
     ),
     Function("map_concat", "the entries of all maps", _map_concat_rule, _map_concat),
+    Function(
+        "sorted_list_histogram",
+        "the map from each value of the sorted list a to its number; NULL without values",
+        _histogram_rule,
+        _histogram,
+    ),
 )

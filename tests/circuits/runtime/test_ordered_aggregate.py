@@ -12,11 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circuits.plan.nodes import Aggregate, AggregateCall, Field, Order, Scan
+from circuits.runtime.operators import ordered_rows, ranked_rows
 from circuits.runtime.operators.aggregate import AggregateOperator
 from circuits.runtime.operators.operator import StepContext
 from circuits.types.codecs.codec import Codecs
 from circuits.types.functions import aggregate_type
 from dbsp_wcoj import Relations, ZSet
+from dbsp_wcoj.storage.rank_search import RankSearch
 from tests.generators.group_streams import DOMAINS, decoded, encoded, run_stream, streams
 
 TYPES = st.sampled_from(list(DOMAINS))
@@ -36,6 +38,8 @@ def plans(draw):
             functions += ["bit_and", "bit_or", "bit_xor"]
         if pa.types.is_string(plain):
             functions.append("string_agg")
+        if plain == pa.float64():
+            functions.append("quantile_cont")
         function = draw(st.sampled_from(functions))
         order = tuple(
             Order(column, draw(st.booleans()), draw(st.booleans()))
@@ -44,9 +48,10 @@ def plans(draw):
         others = ()
         if function == "first":
             others = tuple(draw(st.lists(st.sampled_from(columns), max_size=1)))
-        elif function in ("mode", "quantile_disc"):
+        elif function in ("mode", "quantile_cont", "quantile_disc"):
             order = tuple(part for part in order if part.column == argument)
-        options = {"quantile_disc": (draw(st.sampled_from([0.0, 0.25, 0.5, 1.0])),)}
+        fraction = draw(st.sampled_from([0.0, 0.25, 0.5, 1.0]))
+        options = {"quantile_cont": (fraction,), "quantile_disc": (fraction,)}
         options["string_agg"] = (draw(st.sampled_from(["", ", "])),)
         distinct = draw(st.booleans()) and all(part.column == argument for part in order)
         distinct = distinct and function != "mode"
@@ -71,6 +76,83 @@ def plans(draw):
 def test_ordered_aggregates_follow_insertions_and_deletions(plan, data):
     stream = data.draw(streams([field.type for field in plan.input.fields]))
     run_stream(AggregateOperator, plan, stream)
+
+
+QUANTILE_TYPES = [t for t in DOMAINS if not pa.types.is_null(t)]
+
+
+@pytest.mark.parametrize("type_", QUANTILE_TYPES, ids=str)
+@given(data=st.data())
+@settings(max_examples=40)
+def test_several_percentiles_of_one_column_follow_insertions_and_deletions(type_, data):
+    functions = ["quantile_disc"] + ["quantile_cont"] * (type_ == pa.float64())
+    calls = tuple(
+        AggregateCall(
+            data.draw(st.sampled_from(functions)),
+            1,
+            type_,
+            f"q{number}",
+            data.draw(st.booleans()),
+            order=(Order(1, data.draw(st.booleans()), data.draw(st.booleans())),),
+            options=(data.draw(st.floats(0, 1, width=16)),),
+        )
+        for number in range(3)
+    )
+    fields = (Field("k", pa.int8()), Field("x", type_))
+    plan = Aggregate(Scan("r", fields), data.draw(st.sampled_from([(), (0,)])), calls)
+    run_stream(AggregateOperator, plan, data.draw(streams([pa.int8(), type_])))
+
+
+def count_searches(monkeypatch, size, distinct):
+    """The searches in a run of 40 steps, each of which changes one row of a group of this size."""
+    searches = []
+
+    class CountedSearch(RankSearch):
+        def __init__(self, traces, steps=()):
+            super().__init__(traces, steps)
+            searches.append(self)
+
+    monkeypatch.setattr(ranked_rows, "RankSearch", CountedSearch)
+    # Nothing else may read the group.
+    monkeypatch.setattr(ordered_rows, "prefix_lookup", None)
+    order = (Order(1, False, False),)
+    calls = tuple(
+        AggregateCall(function, 1, pa.float64(), name, distinct, order=order, options=(fraction,))
+        for function, name, fraction in (
+            ("quantile_cont", "median", 0.5),
+            ("quantile_disc", "most", 0.9),
+        )
+    )
+    fields = (Field("k", pa.int64()), Field("x", pa.float64()))
+    codecs = Codecs()
+    operator = AggregateOperator(Aggregate(Scan("r", fields), (0,), calls), codecs)
+    total, output = ZSet.empty(2), ZSet.empty(3)
+    codec = codecs.codec(pa.float64())
+    rng = np.random.default_rng(5)
+    for number in range(48):
+        # At first the rows; then each step inserts a row, or deletes one or inserts it again.
+        numbers = rng.permutation(size)[:: 1 if number == 0 else size].astype(np.float64)
+        weights = rng.integers(1, 3, len(numbers))
+        values = codec.encode(pa.array(numbers + (0.5 if number % 2 else 0)))
+        sign = -1 if number % 4 == 2 else 1
+        delta = ZSet.from_columns([np.zeros(len(values), np.int64), values], sign * weights)
+        if number == 8:
+            searches.clear()
+        change, step = operator.prepare([delta], StepContext(number == 0, Relations().stage({})))
+        step.commit()
+        total, output = total + delta, output + change
+        if number % 12 == 11:
+            assert output == operator.evaluate([total])
+    return sum(search.searches for search in searches)
+
+
+@pytest.mark.parametrize("distinct", [False, True])
+def test_the_work_of_a_percentile_does_not_grow_with_its_group(monkeypatch, distinct):
+    small = count_searches(monkeypatch, 1 << 9, distinct)
+    large = count_searches(monkeypatch, 1 << 17, distinct)
+    # Logarithmic: 256 times the rows are at most 4 times the searches.
+    assert large <= 4 * small
+    assert large <= 40 * 500
 
 
 FLOATS = st.sampled_from([None, -1.5, 0.1, 0.2, 0.3, 1e9, 1e9 + 1, 1e-9, 1e150, 2.0**-40, 7.0])

@@ -43,6 +43,9 @@ BOUNDED = {
     "tumbling windows": """
         SELECT ts - ts % 10 AS s, k, count(*) AS n, max(x) AS m, count(DISTINCT y) AS d
         FROM a GROUP BY 1, 2""",
+    "percentiles of windows": """
+        SELECT ts - ts % 10 AS s, median(x) AS m, quantile_disc(DISTINCT y, 0.3) AS q
+        FROM a GROUP BY 1""",
     "hopping windows": """
         SELECT k, window_start, sum(x) AS n FROM TABLE(HOP(TABLE a, DESCRIPTOR(ts), 5, 10))
         GROUP BY k, window_start""",

@@ -59,9 +59,30 @@ def step(operator: WindowOperator, delta: ZSet) -> ZSet:
     return change
 
 
-def check_law(data: st.DataObject, overhead: int, *, least_weight: int) -> None:
+@st.composite
+def running_extremes(draw: st.DrawFn) -> Window:
+    """A window of running mins and maxes, with or without another function of nearby rows."""
+    calls = []
+    for place in range(draw(st.integers(1, 2))):
+        mode = draw(st.sampled_from(["rows", "range"]))
+        frame = Frame(mode, None, draw(st.integers(-2, 2)))
+        function, column = draw(st.sampled_from(["min", "max"])), draw(st.integers(1, 2))
+        calls.append(WindowCall(function, (column,), INT, f"w{place}", frame))
+    if draw(st.booleans()):
+        calls.append(WindowCall("lag", (2,), INT, "near", number=draw(st.integers(-2, 2))))
+    order = Order(draw(st.integers(1, 2)), draw(st.booleans()), draw(st.booleans()))
+    return Window(ROWS, draw(st.sampled_from([(), (0,)])), (order,), tuple(calls))
+
+
+def check_law(
+    data: st.DataObject,
+    overhead: int,
+    *,
+    least_weight: int,
+    plans: st.SearchStrategy[Window] | None = None,
+) -> None:
     """Σ prepare(d_t) = evaluate(Σ d_t) = the oracle, after every step."""
-    plan = data.draw(windows(ROWS, fractions=True))
+    plan = data.draw(windows(ROWS, fractions=True) if plans is None else plans)
     operator = WindowOperator(plan, Codecs())
     inputs, output = ZSet.empty(3), ZSet.empty(len(plan.fields))
     total: Counter[tuple[object, ...]] = Counter()
@@ -100,6 +121,63 @@ def test_rows_of_negative_weight_are_ignored_until_they_are_positive(data, overh
     check_law(data, overhead, least_weight=-2)
 
 
+@settings(LAW, max_examples=120)
+@given(st.data())
+def test_running_extremes_keep_the_law(data):
+    check_law(data, ALWAYS_SEGMENTS, least_weight=0, plans=running_extremes())
+
+
+@settings(LAW, max_examples=40)
+@given(st.data())
+def test_running_extremes_keep_the_law_with_rows_of_negative_weight(data):
+    overhead = data.draw(st.sampled_from([ALWAYS_SEGMENTS, NEVER_SEGMENTS]))
+    check_law(data, overhead, least_weight=-2, plans=running_extremes())
+
+
+@st.composite
+def group_frames(draw: st.DrawFn) -> Window:
+    """A window of frames of mode GROUPS, with or without a frame of another mode."""
+    bound, calls = st.integers(-2, 2), []
+    for place, mode in enumerate(
+        draw(st.sampled_from([["groups"], ["groups", "range"], ["groups", "rows"]]))
+    ):
+        start, end = sorted([draw(bound), draw(bound)])
+        exclude = draw(st.sampled_from(["none", "none", "group", "ties"]))
+        function = draw(st.sampled_from(["sum", "count", "min", "first_value", "last_value"]))
+        is_running = exclude == "none" and draw(st.booleans())
+        frame = Frame(mode, None if is_running else start, end, exclude)
+        calls.append(WindowCall(function, (2,), INT, f"w{place}", frame))
+    order = Order(draw(st.integers(1, 2)), draw(st.booleans()), draw(st.booleans()))
+    return Window(ROWS, draw(st.sampled_from([(), (0,)])), (order,), tuple(calls))
+
+
+@settings(LAW, max_examples=150)
+@given(st.data())
+def test_frames_of_groups_keep_the_law(data):
+    check_law(data, ALWAYS_SEGMENTS, least_weight=0, plans=group_frames())
+
+
+MIXED_FRAMES = [
+    (Frame("rows", -1, 0), Frame("range", 0, 2)),
+    (Frame("groups", 0, 1), Frame("range", -1, 0)),
+    (Frame("rows", 0, 1), Frame("groups", -1, 0)),
+]
+
+
+@pytest.mark.parametrize("frames", MIXED_FRAMES)
+@pytest.mark.parametrize("load", [[0, 1, 2, None], [None, 3, 50, 60]])
+def test_frames_by_position_and_by_value_in_one_window(load, frames):
+    calls = [WindowCall("sum", (1,), INT, frame.mode, frame) for frame in frames]
+    operator = WindowOperator(Window(ROWS, (), (Order(2),), tuple(calls)), Codecs())
+    inputs, output = ZSet.empty(3), ZSet.empty(5)
+
+    for rows in ([(1, 1, x) for x in load], [(1, 5, 3)], [(1, 7, None)], [(1, 9, 58)]):
+        inputs += encoded(rows, [1] * len(rows))
+        with mock.patch.object(window_module, "SEGMENT_OVERHEAD_ROWS", ALWAYS_SEGMENTS):
+            output += step(operator, encoded(rows, [1] * len(rows)))
+        assert output == operator.evaluate([inputs])
+
+
 SUM = ("sum", (2,))
 BEFORE = Frame("rows", -9, 0)
 NEAR_CALLS = {
@@ -109,6 +187,8 @@ NEAR_CALLS = {
     "rows behind": WindowCall("max", (2,), INT, "w", Frame("rows", 1, 8)),
     "bounded range": WindowCall("min", (2,), INT, "w", Frame("range", -50, 0)),
     "without the row": WindowCall(*SUM, INT, "w", Frame("rows", -4, 4, "current row")),
+    "groups": WindowCall(*SUM, INT, "w", Frame("groups", -3, 2)),
+    "groups behind": WindowCall("max", (2,), INT, "w", Frame("groups", 1, 3)),
     "first value": WindowCall("first_value", (2,), INT, "w", Frame("range", None, 0)),
     "last value": WindowCall("last_value", (2,), INT, "w", Frame("range", None, 0)),
     "distinct": WindowCall("count", (2,), INT, "w", BEFORE, distinct=True),
@@ -120,6 +200,11 @@ TOTAL_CALLS = {
     "running sum": WindowCall(*SUM, INT, "w", Frame("range", None, 0)),
     "running count": WindowCall("count", (), INT, "w", Frame("rows", None, 0)),
     "running average": WindowCall("avg", (2,), pa.float64(), "w", Frame("range", None, -20)),
+}
+EXTREME_CALLS = {
+    "running min": WindowCall("min", (2,), INT, "w", Frame("range", None, 0)),
+    "running max of rows": WindowCall("max", (2,), INT, "w", Frame("rows", None, 2)),
+    "running max of a range": WindowCall("max", (2,), INT, "w", Frame("range", None, -20)),
 }
 
 
@@ -179,6 +264,37 @@ def test_a_change_reads_the_rows_near_it_and_not_its_partition(call):
         with CountedReads() as reads:
             step(operator, changes_from(first, 1990))
         assert 0 < reads.rows < 100 * CHANGES
+
+
+@pytest.mark.parametrize("call", EXTREME_CALLS.values(), ids=EXTREME_CALLS.keys())
+def test_a_change_of_a_running_extreme_reads_the_rows_near_it(call):
+    operator = loaded(call)
+
+    # The first changes are in front, where they change the extreme up to the next equal value.
+    for changes in (changes_from(0, 1), changes_from(60, 1900), changes_from(SIZE - 1999, 39)):
+        with CountedReads() as reads:
+            step(operator, changes)
+        assert 0 < reads.rows < 100 * CHANGES
+
+
+@pytest.mark.parametrize("weight", [1, -1])
+def test_a_better_value_reads_the_rows_that_it_changes(weight):
+    call = EXTREME_CALLS["running min"]
+    operator = loaded(call)
+    nine_rows = ZSet.from_columns([np.zeros(9, np.int64), 10 * np.arange(0, 9), np.arange(-9, 0)])
+    step(operator, nine_rows)
+    # A value that is better than all behind it, up to a row that is better again.
+    better = ZSet.from_rows([(0, 5003, -20), (0, 9003, -21)])
+    step(operator, better)
+
+    change = ZSet.from_rows([(0, 1003, -15), (0, 7003, -15)], [1, 1])
+    step(operator, change)
+    with CountedReads() as reads:
+        output = step(operator, change if weight > 0 else -change)
+
+    # Another row of the same value has no effect; without any, the rows to the next record have.
+    assert len(output) == (2 if weight > 0 else 802)
+    assert reads.rows < 10 * len(output) + 100
 
 
 @pytest.mark.parametrize("call", TOTAL_CALLS.values(), ids=TOTAL_CALLS.keys())

@@ -11,7 +11,7 @@ from collections import Counter
 
 import pytest
 
-from circuits import InputOptionsError, Retention, SqlError, UnsupportedSqlError, compile_sql
+from circuits import InputOptionsError, Retention, SqlError, UnsupportedSqlError, compile_sql, udf
 from circuits.inputs.input_options import InputOptions, Lateness
 from tests.circuits.runtime.test_state_bounds import (
     COLUMNS,
@@ -173,3 +173,17 @@ def test_a_query_of_the_stored_rows_cannot_emit():
     circuit = compile_sql("SELECT ts FROM a", SCHEMAS, input_options=OPTIONS, materialize=["a"])
     with pytest.raises(Exception, match="has a meaning only in a view"):
         circuit.query(f"SELECT ts FROM a{EMIT}")
+
+
+def test_windows_with_a_user_defined_function_are_emitted():
+    double = udf(lambda n: 2 * n, returns="bigint", parameters=["bigint"])
+    query = WINDOWS["tumbling"].replace("sum(x) AS x", "twice(sum(x)) AS x")
+    circuit = compile_sql(query + EMIT, SCHEMAS, input_options=OPTIONS, functions={"twice": double})
+    plain = compile_sql(WINDOWS["tumbling"] + EMIT, SCHEMAS, input_options=OPTIONS)
+    emitted = 0
+    for given in steps("functions", 20):
+        deltas = circuit.step(given)["view"], plain.step(given)["view"]
+        found, expected = (bag(delta) for delta in deltas)
+        assert found == {(k, end, 2 * x): weight for (k, end, x), weight in expected.items()}
+        emitted += len(found)
+    assert emitted

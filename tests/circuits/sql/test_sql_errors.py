@@ -155,6 +155,31 @@ def test_a_refused_use_of_the_current_time_has_the_reason(dialect, text, column,
         compile_sql(text, TABLES, dialect=dialect)
 
 
+@pytest.mark.parametrize(
+    ("dialect", "expression", "words"),
+    [
+        ("duckdb", "age(d)", r"age\(\), whose result has months.*ts - ts2"),
+        ("duckdb", "age(d, d)", r"age\(\), whose result has months.*ts - ts2"),
+        ("duckdb", "format('{:5}', a)", "an option in a format"),
+        ("duckdb", "format('{}')", "format\\(\\) has 0 values"),
+        ("duckdb", "format('{}', a, b)", "a value of format\\(\\) without"),
+        ("duckdb", "format('{}', 2.5)", "cast it to VARCHAR"),
+        ("duckdb", "c GLOB 'a?'", r"GLOB with \?"),
+        ("duckdb", "c GLOB c", "a pattern that is not constant"),
+        ("duckdb", "max_by(a, b, 0)", "a whole number from 1 on"),
+        ("duckdb", "histogram(a, [1])", "takes one argument"),
+        ("spark", "instr(c, 'a', -1)", "a start of instr"),
+        ("spark", "zip_with(array(a), b, (x, y) -> x)", "takes two lists, not values"),
+        ("spark", "map_zip_with(a, b)", "takes two maps and a lambda"),
+        ("spark", "arrays_zip(array(a), a)", "list"),
+        ("spark", "array_sort(array(a), (x, y) -> x - y)", "a comparator.*write array_sort"),
+    ],
+)
+def test_a_part_of_a_function_that_is_missing_is_refused(dialect, expression, words):
+    with pytest.raises(SqlError, match=words):
+        compile_sql(f"SELECT {expression} AS x FROM t", TABLES, dialect=dialect)
+
+
 @pytest.mark.parametrize(("text", "line", "column", "words"), WRONG)
 def test_an_error_names_what_is_wrong_and_its_place(text, line, column, words):
     with pytest.raises(SqlError) as caught:

@@ -27,3 +27,18 @@ def windowed(draw):
 def test_maintained_window_functions_are_what_duckdb_answers(data, overhead):
     with mock.patch.object(window_module, "SEGMENT_OVERHEAD_ROWS", overhead):
         check(data, windowed())
+
+
+RUNNING_EXTREMES = [
+    "SELECT a, b, s, min(s) OVER (PARTITION BY a ORDER BY b) AS m FROM t",
+    "SELECT a, s, max(s) OVER (ORDER BY a DESC) AS m, lag(a) OVER (ORDER BY a DESC) AS n FROM t",
+    "SELECT a, x, max(x) OVER (ORDER BY a DESC RANGE BETWEEN UNBOUNDED PRECEDING AND 1 FOLLOWING)"
+    " AS m, min(x) OVER (ORDER BY a DESC) AS n, min(s) OVER (ORDER BY a DESC) AS o FROM u",
+]
+
+
+@settings(LAW, max_examples=30)
+@given(st.data())
+def test_running_extremes_of_strings_and_doubles_are_what_duckdb_answers(data):
+    with mock.patch.object(window_module, "SEGMENT_OVERHEAD_ROWS", -(10**9)):
+        check(data, st.sampled_from(RUNNING_EXTREMES))

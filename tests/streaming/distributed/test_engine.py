@@ -342,8 +342,9 @@ def test_a_directory_of_another_mode_or_number_of_cells_is_refused_and_told_how_
     for sink in (distributed(with_cells), ViewSink(Circuit(definition()), state_dir=alone)):
         sink(frame, 0)
         sink.close()
+    refused = distributed(with_cells, cells=8)
     with pytest.raises(StateMismatchError, match=r"over 4 cells, .* rescale .*/with --cells 8"):
-        distributed(with_cells, cells=8)(frame, 1)
+        refused(frame, 1)  # it releases the directory, although it is not closed
     with pytest.raises(StateMismatchError, match=r"over 4 cells, .* rescale .*/with --embedded"):
         ViewSink(Circuit(definition()), state_dir=with_cells)(frame, 1)
     with pytest.raises(StateMismatchError, match=r"is embedded in .* rescale .*/alone --cells 4"):
