@@ -261,10 +261,12 @@ def _check_monotone(
 
 _DESCRIPTIONS: Final = {
     "Aggregate": "an aggregate over",
+    "LatestTime": "an ASOF join with",
     "Negate": "EXCEPT or INTERSECT of",
     "OuterJoin": "an outer join with",
     "Positive": "EXCEPT or INTERSECT of",
     "Semijoin": "NOT EXISTS or NOT IN (subquery) of",
+    "SessionBound": "session windows of",
     "SingleRow": "a scalar subquery of",
     "TopK": "LIMIT or a rank of",
     "Window": "a window function over",

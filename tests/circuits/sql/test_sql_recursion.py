@@ -200,6 +200,8 @@ REFUSED = {
     "ORDER BY n LIMIT 1) q) SELECT n FROM r": "LIMIT or a rank of the recursive 'r'",
     "WITH RECURSIVE r AS (SELECT n FROM start UNION SELECT rank() OVER (ORDER BY n) FROM r) "
     "SELECT n FROM r": "a window function over the recursive 'r'",
+    "WITH RECURSIVE r AS (SELECT n FROM start UNION SELECT e.dst FROM r ASOF JOIN e "
+    "ON r.n = e.src AND r.n >= e.dst) SELECT n FROM r": "an ASOF join with the recursive 'r'",
     "WITH RECURSIVE r AS (SELECT n + 1 AS n FROM r) SELECT n FROM r": "without a UNION",
     "WITH RECURSIVE r AS (SELECT n FROM r UNION SELECT 1) SELECT n FROM r": "a base query",
     "WITH RECURSIVE r AS (SELECT 1 AS n UNION SELECT dst FROM e, (WITH RECURSIVE i AS (SELECT n "
