@@ -41,6 +41,8 @@ def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
         value = _apply_spark_rules(clause, node, value, target)
         if is_lenient and _is_invalid_spark_integer(value, target):
             return Literal(None, target)
+    if is_lenient and not source.is_spark and _has_no_cast(value.type, target):
+        return Literal(None, target)
     cast = clause.call(node, "try_cast" if is_lenient else "cast", value, type=target)
     invalid_literal = source.error(
         node, f"{value} is not a valid {target}; correct it, or use TRY_CAST"
@@ -55,6 +57,21 @@ def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
         except EvaluationError:
             raise invalid_literal from None
     return cast
+
+
+def _has_no_cast(source: pa.DataType, target: pa.DataType) -> bool:
+    """Return whether DuckDB has no cast between the types, so that TRY_CAST is NULL."""
+    kinds = (_is_number_or_bool, _is_date_or_time, is_nested)
+    own, wanted = ([is_kind(type) for is_kind in kinds] for type in (source, target))
+    return any(own) and any(wanted) and own != wanted
+
+
+def _is_number_or_bool(type: pa.DataType) -> bool:
+    return is_number(type) or bool(pa.types.is_boolean(type))
+
+
+def _is_date_or_time(type: pa.DataType) -> bool:
+    return bool(pa.types.is_temporal(type) and not pa.types.is_duration(type))
 
 
 def _apply_spark_rules(

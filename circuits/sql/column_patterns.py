@@ -5,6 +5,7 @@
     SELECT COLUMNS('.*_id') FROM t          the columns with a name that matches the pattern
     SELECT max(COLUMNS(* EXCLUDE (a)))      an item for each column, here its maximum
     SELECT COLUMNS('(.*)_id') AS '\\1'       names made of the groups of the pattern
+    SELECT greatest(*COLUMNS('.*_id'))      one item: the columns are arguments of the function
     SELECT * LIKE '%_id'                    as COLUMNS(lambda c: c LIKE '%_id')
     WHERE COLUMNS('.*_id') > 0              a condition for each column
 
@@ -54,6 +55,7 @@ def _expand(scope: Scope, item: exp.Expr) -> list[exp.Expr]:
     """Return an item for each column that COLUMNS in it stands for; itself without COLUMNS."""
     if _is_star_pattern(item):  # * LIKE 'p' is COLUMNS(c -> c LIKE 'p')
         return [_column_node(matched, item) for matched in _matching_columns(scope, item, item)]
+    item = _unpack_columns(scope, item)
     nodes = list(_find_columns(item))
     for node in nodes:
         scope.source.allow_arguments(node, "this")
@@ -63,6 +65,40 @@ def _expand(scope: Scope, item: exp.Expr) -> list[exp.Expr]:
         return [item]
     matches = _matching_columns(scope, nodes[0], nodes[0].this)
     return [_replace_columns(item, matched) for matched in matches]
+
+
+def _unpack_columns(scope: Scope, item: exp.Expr) -> exp.Expr:
+    """Return an item with the columns of each ``*COLUMNS(...)`` as arguments in its place."""
+    unpacked = [node for node in _find_columns(item) if node.args.get("unpack")]
+    for node in unpacked:
+        scope.source.allow_arguments(node, "this", "unpack")
+        columns = [
+            _column_node(matched, node) for matched in _matching_columns(scope, node, node.this)
+        ]
+        parent, key, index = node.parent, node.arg_key, node.index
+        if (
+            parent is None
+            or key is None
+            or isinstance(parent, exp.Alias | exp.Paren)
+            or node is item
+        ):
+            raise scope.source.error(
+                node, "*COLUMNS() is a list of arguments; write COLUMNS() without the star"
+            )
+        if index is not None:
+            parts = parent.args[key]
+            parent.set(key, [*parts[:index], *columns, *parts[index + 1 :]])
+        elif key == "this" and "expressions" in parent.arg_types:
+            first, *others = columns
+            parent.set("this", first)
+            parent.set("expressions", [*others, *parent.expressions])
+        elif len(columns) == 1:
+            parent.set(key, columns[0])
+        else:
+            raise scope.source.unsupported(
+                node, f"*COLUMNS() in {scope.source.describe(parent)}", "write the columns out"
+            )
+    return item
 
 
 def _is_star_pattern(item: exp.Expr) -> bool:

@@ -69,6 +69,8 @@ def _typeof(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expres
         raise clause.source.unsupported(
             node, "typeof() of a computation", "take a column, a literal or a CAST"
         )
+    if isinstance(argument, exp.Cast) and argument.to.this == exp.DType.INT128:
+        return string_literal("HUGEINT")
     if arrow.is_decimal(value_type):
         return string_literal(f"DECIMAL({value_type.precision},{value_type.scale})")
     if arrow.is_timestamp(value_type) and value_type.tz is not None:

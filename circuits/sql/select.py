@@ -345,7 +345,7 @@ class _SelectReader:
         group, grouping = self.node.args.get("group"), self.grouping
         if group is None or grouping is None:
             return
-        clause = self.builder.clause("GROUP BY")
+        clause = self.builder.clause("GROUP BY", read_generator=self.builder.unnest)
 
         def read_key(node: exp.Expr) -> int:
             if _is_number(node):

@@ -145,6 +145,7 @@ class SelectBuilder:
         self.aliases: Mapping[str, exp.Expr | None] = {}
         # The columns of unnest() calls that have been applied, by the ids of their nodes.
         self.generated: dict[int, tuple[str, Expression]] = {}
+        self._elements: dict[exp.Expr, Expression] = {}
         self.domain: Domain | None = None
         self.domain_columns: tuple[Expression, ...] = ()
         self.link_sides: tuple[tuple[Expression, ...], tuple[Expression, ...]] = ((), ())
@@ -201,14 +202,25 @@ class SelectBuilder:
         return self.environment.clause(name, self.read_column, **{**readers, **options})
 
     def unnest(self, clause: Clause, node: exp.Expr) -> Expression:
-        """Replace the rows by one row per element of a list, and return the element."""
+        """Replace the rows by one row per element of a list, and return the element.
+
+        An equal call returns the same element: GROUP BY repeats those of the list.
+        """
         if id(node) in self.generated:
             return self.generated[id(node)][1]
+        if node in self._elements:
+            self.source.mark_read(node)
+            return self._elements[node]
+        if self._elements:
+            raise self.source.unsupported(
+                node, "a second function of this kind in a grouped SELECT", "use it in FROM"
+            )
         columns = self.queries.read_generator(self, node)
         if columns is None or len(columns) != 1:
             raise self.source.unsupported(
                 node, "a function with several columns in an expression", "make it a column"
             )
+        self._elements[node] = columns[0][1]
         return columns[0][1]
 
     def find_own_value(self, node: exp.Column) -> Expression | None:

@@ -38,6 +38,9 @@ DEFAULT_DECIMAL: Final = (18, 3)
 DEFAULT_DECIMAL_OF_SPARK: Final = (10, 0)
 MAX_PRECISION: Final = 38
 
+#: A HUGEINT has 128 bits, up to 1.7e38; here it has 38 digits.
+HUGEINT: Final = pa.decimal128(MAX_PRECISION, 0)
+
 
 def arrow_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
     """Return the target type of a CAST.
@@ -54,6 +57,8 @@ def arrow_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
         return pa.string()
     if kind == exp.DType.DECIMAL:
         return _decimal_type(source, node)
+    if kind == exp.DType.INT128 and not source.is_spark:
+        return HUGEINT
     if all(isinstance(parameter, exp.DataTypeParam) for parameter in node.expressions):
         for parameter in node.expressions:
             _read_parameter(source, parameter)

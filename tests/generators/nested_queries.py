@@ -100,6 +100,29 @@ SELECT id, i IS TRUE, i IS NOT FALSE, i IS UNKNOWN, i IS NOT TRUE, i IS FALSE FR
 SELECT id, (id - 1) IS FALSE, id IS NOT UNKNOWN, (i / 2) IS TRUE, NULL IS TRUE FROM t
 SELECT id FROM t WHERE i IS TRUE
 SELECT 0.0 IS TRUE, 'nan'::DOUBLE IS TRUE, 0.4 IS TRUE, 'true' IS TRUE FROM t
+SELECT unnest(a) AS x, id, count(*), sum(i) FROM t GROUP BY 1, 2
+SELECT unnest(a) AS x, count(*) FROM t GROUP BY unnest(a)
+SELECT unnest(a) AS x, count(*), sum(i) FROM t GROUP BY x
+SELECT unnest(a) + 1 AS x, count(*) FROM t GROUP BY x HAVING count(*) > 1
+SELECT unnest(a) AS x, max(i) FROM t GROUP BY ROLLUP(x)
+SELECT count(*), sum(i) FROM t GROUP BY unnest(a)
+SELECT unnest(a) + 1, count(*) FROM t GROUP BY unnest(a)
+SELECT unnest(a) + id, count(*) FROM t GROUP BY unnest(a), id
+SELECT a, (SELECT max(n) FROM (SELECT unnest(t.a), count(*) AS n GROUP BY 1)) FROM t
+SELECT unnest(a) AS x, count(*) FROM t GROUP BY x, id ORDER BY 1 LIMIT 3
+SELECT TRY_CAST(id AS DATE), TRY_CAST(id > 1 AS DATE), TRY_CAST(a AS INT) FROM t
+SELECT TRY_CAST(DATE '2020-01-01' AS INT), TRY_CAST(i AS INT[]), TRY_CAST(t AS DATE) FROM t
+SELECT coalesce(*COLUMNS(['id', 'i'])), greatest(*COLUMNS('^(id|i)$')) FROM t
+SELECT id FROM t WHERE coalesce(*COLUMNS('^(i|id)$')) = 1
+SELECT id + i FROM t WHERE 1 IN (*COLUMNS(['id', 'i']))
+SELECT [*COLUMNS(['id', 'i'])] FROM t
+SELECT greatest(*COLUMNS(* EXCLUDE (a, b, w, s, m, n, t, j))) + 1 AS g FROM t
+SELECT i::HUGEINT + 1, -i::HUGEINT, 1.5::HUGEINT, '12'::HUGEINT, i::HUGEINT = id FROM t
+SELECT id::HUGEINT * 2 FROM t
+SELECT id::HUGEINT / 2 FROM t
+SELECT sum(i::HUGEINT), max(i::HUGEINT) FROM t GROUP BY id
+SELECT (i::HUGEINT)::VARCHAR, (i::HUGEINT)::INT, abs(i::HUGEINT) FROM t
+SELECT typeof(i::HUGEINT) FROM t
 SELECT quantile_disc(id, [0.1, 0.9]), quantile_cont(id, [0.5]), quantile(id, [0.25, 0.5]) FROM t
 SELECT t, quantile_cont(i, [0.5, 0, 1]), quantile_disc(t, [0.5, 1]) FROM t GROUP BY t
 SELECT percentile_disc([0.25, 0.5]) WITHIN GROUP (ORDER BY i DESC) FROM t

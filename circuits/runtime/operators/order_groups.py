@@ -5,7 +5,8 @@
     groups(Z)[partition, sort columns] = 1 if Z has rows of positive weight with these columns
 
 The number of groups before a row, its dense_rank() minus 1, is one search per run
-(`dbsp_wcoj.storage.row_ranges`).
+(`dbsp_wcoj.storage.row_ranges`). A frame of mode GROUPS begins or ends some groups away from a row;
+`find_groups` returns that group.
 
 Cost: O(1) state per group; O(log N) per changed group and run.
 """
@@ -17,13 +18,14 @@ from collections.abc import Mapping
 import numpy as np
 
 from circuits.runtime.operators.row_order import RowOrder
+from circuits.types.codecs.arrow_buffers import BoolArray
 from circuits.types.codecs.codec import Codec
 from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.storage.row_ranges import RowRanges
 from dbsp_wcoj.storage.trace import TraceStep
 from dbsp_wcoj.zset import Int64Array
 
-__all__ = ["OrderGroups"]
+__all__ = ["OrderGroups", "find_groups"]
 
 
 class OrderGroups:
@@ -71,6 +73,40 @@ class OrderGroups:
         partition_start = ranges.seek(rows[: self._keys])
         group = ranges.seek(rows[: self._width])
         return group.old - partition_start.old, group.new - partition_start.new
+
+
+def find_groups(
+    groups: RowRanges, keys: int, rows: Int64Array, count: int, *, after: bool = False
+) -> tuple[Int64Array, BoolArray]:
+    """Return the groups that are ``count`` groups before those of rows, and where there are any.
+
+    If the step changes which group that is, the result is the further one of both.
+
+    Args:
+        groups: The trace of groups, without and with a step.
+        keys: The number of partition columns.
+        rows: The first columns of rows: those of a group.
+        count: The number of groups, at least 1.
+        after: True for groups behind those of the rows.
+    """
+    here, bound = groups.seek(rows, after=after), groups.seek(rows[:keys], after=after)
+    far = groups.neighbour(here, bound, count, after=after)
+    read = groups.read(here, far) if after else groups.read(far, here)
+    result, found = rows.copy(), np.ones(rows.shape[1], np.bool)
+    index = np.full(rows.shape[1], -1 if after else len(read.ranges))
+    for weights in (read.old, read.new):
+        present = np.flatnonzero(weights > 0)
+        row = read.ranges[present]
+        first, last = np.searchsorted(row, row), np.searchsorted(row, row, side="right") - 1
+        distance = np.arange(len(row)) - first if after else last - np.arange(len(row))
+        places = np.flatnonzero(distance == count - 1)
+        is_there = np.zeros(len(found), np.bool)
+        is_there[row[places]] = True
+        found &= is_there
+        further = np.maximum if after else np.minimum
+        index[row[places]] = further(index[row[places]], present[places])
+    result[:, found] = read.rows[:, index[found]]
+    return result, found
 
 
 def _weights(ranges: RowRanges, prefixes: Int64Array) -> tuple[Int64Array, Int64Array]:

@@ -13,7 +13,7 @@ An example stream, ``row_number() OVER (PARTITION BY k ORDER BY x)`` of rows (k,
 
 State: the rows, once, in the order (partition, sort columns, other columns), see `row_order`; for
 running sums their digits (`prefix_totals`); for running min and max the rows that improve it
-(`running_extremes`); for dense_rank the groups (`order_groups`).
+(`running_extremes`); for dense_rank and frames of GROUPS the groups (`order_groups`).
 
 Cost: a step reads the rows whose results can change, and the rows that these read
 (`window_segments`): O(log N) per changed row and run, and O(1) per row that is read. If a call
@@ -117,6 +117,8 @@ class WindowOperator:
             if is_running_extreme(call)
         }
         has_groups = any(call.function == "dense_rank" for call in plan.calls)
+        if self._reach is not None and (self._reach.groups_before or self._reach.groups_after):
+            has_groups = True
         self._groups = None
         self.traces: tuple[Trace, ...] = (self._rows, self._negative, self._totals.trace)
         coded = self._order.coded_columns
@@ -188,7 +190,9 @@ class WindowOperator:
         change = None
         if not has_negative:
             partition = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(stored))))
-            segments = self._find_segments(ranges, stored.row_array, partition, prefixes)
+            segments = self._find_segments(
+                ranges, stored.row_array, partition, prefixes, groups_step
+            )
             if segments is not None:
                 totals = self._totals_before(ranges, segments, totals_step, groups_step)
                 change = self._segments(segments, totals, context.budget)
@@ -231,16 +235,24 @@ class WindowOperator:
         )
 
     def _find_segments(
-        self, ranges: RowRanges, changed: Int64Array, partition: Int64Array, prefixes: Int64Array
+        self,
+        ranges: RowRanges,
+        changed: Int64Array,
+        partition: Int64Array,
+        prefixes: Int64Array,
+        groups_step: TraceStep | None,
     ) -> Segments | None:
         """The segments around changed rows; None if whole partitions are less work."""
         reach = self._reach
         assert reach is not None
         whole = ranges.seek(prefixes, after=True).positions.sum()
         whole -= ranges.seek(prefixes).positions.sum()
-        near = 2 * (reach.rows_before + reach.rows_after) + SEGMENT_OVERHEAD_ROWS
-        if changed.shape[1] * near > whole:
+        near = reach.rows_before + reach.rows_after + reach.groups_before + reach.groups_after
+        if changed.shape[1] * (2 * near + SEGMENT_OVERHEAD_ROWS) > whole:
             return None
+        groups = None
+        if self._groups is not None:
+            groups = RowRanges(self._groups.trace, groups_step)
         return find_segments(
             ranges,
             changed,
@@ -249,6 +261,7 @@ class WindowOperator:
             self._order.order_width,
             reach,
             tuple(self._extremes.values()),
+            groups,
         )
 
     def _totals_before(

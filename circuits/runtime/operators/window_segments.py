@@ -12,6 +12,7 @@ call                                affected rows                    read in add
 lag(x, n)                           up to n rows after the change    n rows before these
 sum(x) ROWS BETWEEN a AND b ...     from b rows before to a after    a rows before, b after
 sum(x) RANGE BETWEEN a AND b ...    the same, by value               the same, by value
+sum(x) GROUPS BETWEEN a AND b ...   the same, by group               the same, by group
 row_number, rank, dense_rank        all rows after the change        number of rows before
 sum(x) OVER (ORDER BY t)            all rows after the change        sum of the rows before
 min(x) OVER (ORDER BY t)            rows from the change to the next the min of the rows before
@@ -33,6 +34,7 @@ from typing import NamedTuple
 import numpy as np
 
 from circuits.plan.window import Window, WindowCall
+from circuits.runtime.operators.order_groups import find_groups
 from circuits.runtime.operators.running_extremes import (
     Effects,
     RunningExtreme,
@@ -62,6 +64,8 @@ class Reach:
         rows_after: Rows after it.
         values_before: Difference of the order column before it; None if no call reads by value.
         values_after: The same after it.
+        groups_before: Groups of equal rows before its group.
+        groups_after: The same after it.
         groups: True if a call reads the rows that are equal to it in the order.
         from_start: True if a call needs a total over all rows before it.
         first_row: True if a call reads the first row of the partition.
@@ -71,6 +75,8 @@ class Reach:
     rows_after: int = 0
     values_before: int | None = None
     values_after: int | None = None
+    groups_before: int = 0
+    groups_after: int = 0
     groups: bool = False
     from_start: bool = False
     first_row: bool = False
@@ -82,6 +88,8 @@ class Reach:
             max(self.rows_after, other.rows_after),
             _greater(self.values_before, other.values_before),
             _greater(self.values_after, other.values_after),
+            max(self.groups_before, other.groups_before),
+            max(self.groups_after, other.groups_after),
             self.groups or other.groups,
             self.from_start or other.from_start,
             self.first_row or other.first_row,
@@ -119,11 +127,11 @@ def _call_reach(call: WindowCall, value_order: bool) -> Reach | None:
         return Reach(max(distance, 0), max(-distance, 0))
     if function in ("percent_rank", "cume_dist", "ntile"):
         return None
-    if frame.end is None or frame.mode == "groups":
+    if frame.end is None:
         return None
     if call.ignore_nulls:
         return None
-    groups = frame.mode == "range" or frame.exclude in ("group", "ties")
+    groups = frame.mode in ("range", "groups") or frame.exclude in ("group", "ties")
     from_start = first_row = False
     if frame.start is None:
         if frame.exclude != "none":
@@ -132,7 +140,7 @@ def _call_reach(call: WindowCall, value_order: bool) -> Reach | None:
         from_start = function in ("count", "sum", "avg") and not call.distinct
         # last_value reads one row near the current row, unless its frame of mode RANGE ends before
         # that row: the last row that far back can be at any distance.
-        is_near = function == "last_value" and (frame.mode == "rows" or frame.end >= 0)
+        is_near = function == "last_value" and (frame.mode != "range" or frame.end >= 0)
         if not (first_row or from_start or is_near or is_running_extreme(call)):
             return None
     start = 0 if frame.start is None else frame.start
@@ -140,6 +148,8 @@ def _call_reach(call: WindowCall, value_order: bool) -> Reach | None:
     reach = Reach(groups=groups, from_start=from_start, first_row=first_row)
     if frame.mode == "rows":
         return replace(reach, rows_before=int(before), rows_after=int(after))
+    if frame.mode == "groups":
+        return replace(reach, groups_before=int(before), groups_after=int(after))
     if not before and not after:
         return reach
     if not value_order:
@@ -177,6 +187,7 @@ def find_segments(
     order_columns: int,
     reach: Reach,
     extremes: Sequence[RunningExtreme] = (),
+    groups: RowRanges | None = None,
 ) -> Segments:
     """Return the segments around changed rows.
 
@@ -188,6 +199,7 @@ def find_segments(
         order_columns: The number of sort columns after the partition columns.
         reach: What the calls read.
         extremes: The running extremes that calls read.
+        groups: The groups of equal rows (`order_groups`), if a call reads by group.
     """
     keys = len(prefixes)
     first, last = ranges.seek(prefixes), ranges.seek(prefixes, after=True)
@@ -216,6 +228,15 @@ def find_segments(
             high[-1] = _add_to_values(high[-1], reach.values_before)
         first_affected = _least(first_affected, ranges.seek(low))
         last_affected = _greatest(last_affected, ranges.seek(high, after=True))
+    if groups is not None and reach.groups_after:
+        far = _near_groups(ranges, groups, keys, changed[:width], reach.groups_after, low_bound)
+        first_affected = _least(first_affected, far)
+    if groups is not None and reach.groups_before:
+        last_rows = effects.last[:width]
+        far = _near_groups(
+            ranges, groups, keys, last_rows, reach.groups_before, high_bound, after=True
+        )
+        last_affected = _greatest(last_affected, far)
     if reach.from_start:
         last_affected = high_bound
     if reach.first_row:
@@ -232,15 +253,25 @@ def find_segments(
             last_affected, high_bound, reach.rows_after, depth=depth, after=True
         )
     if reach.values_before is not None and reach.values_after is not None:
-        # Rows that are affected by position can have any value.
-        if reach.rows_after:
+        # Rows that are affected by position or group can have any value.
+        if reach.rows_after or reach.groups_after:
             low[-1] = np.minimum(low[-1], _first_rows(ranges, first_affected, after)[width - 1])
-        if reach.rows_before:
+        if reach.rows_before or reach.groups_before:
             high[-1] = np.maximum(high[-1], _last_rows(ranges, here, last_affected)[width - 1])
         low[-1] = _add_to_values(low[-1], -reach.values_before)
         high[-1] = _add_to_values(high[-1], reach.values_after)
         start = _least(start, ranges.seek(low))
         stop = _greatest(stop, ranges.seek(high, after=True))
+    if groups is not None and reach.groups_before:
+        first_rows = _first_rows(ranges, first_affected, after)[:width]
+        far = _near_groups(ranges, groups, keys, first_rows, reach.groups_before, low_bound)
+        start = _least(start, far)
+    if groups is not None and reach.groups_after:
+        last_rows = _last_rows(ranges, here, last_affected)[:width]
+        far = _near_groups(
+            ranges, groups, keys, last_rows, reach.groups_after, high_bound, after=True
+        )
+        stop = _greatest(stop, far)
     # Merge intervals that overlap or touch. Positions over all runs ascend with the rows.
     begin, end = start.positions.sum(axis=0), stop.positions.sum(axis=0)
     opens = np.ones(len(partition), np.bool)
@@ -283,6 +314,21 @@ def _reduce(function: np.ufunc, positions: KeyPositions, at: Int64Array) -> KeyP
 
 def _greater(left: int | None, right: int | None) -> int | None:
     return right if left is None else left if right is None else max(left, right)
+
+
+def _near_groups(
+    ranges: RowRanges,
+    groups: RowRanges,
+    keys: int,
+    rows: Int64Array,
+    count: int,
+    bound: KeyPositions,
+    *,
+    after: bool = False,
+) -> KeyPositions:
+    """The position before the group so many groups before each row (after: behind, and after)."""
+    found_groups, found = find_groups(groups, keys, np.ascontiguousarray(rows), count, after=after)
+    return _where(found, ranges.seek(found_groups, after=after), bound)
 
 
 def _first_rows(ranges: RowRanges, start: KeyPositions, bound: KeyPositions) -> Int64Array:

@@ -121,7 +121,7 @@ def test_rows_of_negative_weight_are_ignored_until_they_are_positive(data, overh
     check_law(data, overhead, least_weight=-2)
 
 
-@LAW
+@settings(LAW, max_examples=120)
 @given(st.data())
 def test_running_extremes_keep_the_law(data):
     check_law(data, ALWAYS_SEGMENTS, least_weight=0, plans=running_extremes())
@@ -134,9 +134,39 @@ def test_running_extremes_keep_the_law_with_rows_of_negative_weight(data):
     check_law(data, overhead, least_weight=-2, plans=running_extremes())
 
 
+@st.composite
+def group_frames(draw: st.DrawFn) -> Window:
+    """A window of frames of mode GROUPS, with or without a frame of another mode."""
+    bound, calls = st.integers(-2, 2), []
+    for place, mode in enumerate(
+        draw(st.sampled_from([["groups"], ["groups", "range"], ["groups", "rows"]]))
+    ):
+        start, end = sorted([draw(bound), draw(bound)])
+        exclude = draw(st.sampled_from(["none", "none", "group", "ties"]))
+        function = draw(st.sampled_from(["sum", "count", "min", "first_value", "last_value"]))
+        is_running = exclude == "none" and draw(st.booleans())
+        frame = Frame(mode, None if is_running else start, end, exclude)
+        calls.append(WindowCall(function, (2,), INT, f"w{place}", frame))
+    order = Order(draw(st.integers(1, 2)), draw(st.booleans()), draw(st.booleans()))
+    return Window(ROWS, draw(st.sampled_from([(), (0,)])), (order,), tuple(calls))
+
+
+@settings(LAW, max_examples=150)
+@given(st.data())
+def test_frames_of_groups_keep_the_law(data):
+    check_law(data, ALWAYS_SEGMENTS, least_weight=0, plans=group_frames())
+
+
+MIXED_FRAMES = [
+    (Frame("rows", -1, 0), Frame("range", 0, 2)),
+    (Frame("groups", 0, 1), Frame("range", -1, 0)),
+    (Frame("rows", 0, 1), Frame("groups", -1, 0)),
+]
+
+
+@pytest.mark.parametrize("frames", MIXED_FRAMES)
 @pytest.mark.parametrize("load", [[0, 1, 2, None], [None, 3, 50, 60]])
-def test_frames_by_position_and_by_value_in_one_window(load):
-    frames = (Frame("rows", -1, 0), Frame("range", 0, 2))
+def test_frames_by_position_and_by_value_in_one_window(load, frames):
     calls = [WindowCall("sum", (1,), INT, frame.mode, frame) for frame in frames]
     operator = WindowOperator(Window(ROWS, (), (Order(2),), tuple(calls)), Codecs())
     inputs, output = ZSet.empty(3), ZSet.empty(5)
@@ -157,6 +187,8 @@ NEAR_CALLS = {
     "rows behind": WindowCall("max", (2,), INT, "w", Frame("rows", 1, 8)),
     "bounded range": WindowCall("min", (2,), INT, "w", Frame("range", -50, 0)),
     "without the row": WindowCall(*SUM, INT, "w", Frame("rows", -4, 4, "current row")),
+    "groups": WindowCall(*SUM, INT, "w", Frame("groups", -3, 2)),
+    "groups behind": WindowCall("max", (2,), INT, "w", Frame("groups", 1, 3)),
     "first value": WindowCall("first_value", (2,), INT, "w", Frame("range", None, 0)),
     "last value": WindowCall("last_value", (2,), INT, "w", Frame("range", None, 0)),
     "distinct": WindowCall("count", (2,), INT, "w", BEFORE, distinct=True),

@@ -255,7 +255,7 @@ UNSUPPORTED = [
     ("SELECT [1, 2][1:2:2] AS n", "2] AS", "STEP in SLICE"),
     ("SELECT count(unnest([a])) AS n FROM t", "unnest", "unnest() or explode() in an aggregate"),
     ("SELECT c OVERLAPS 'a' AS n FROM t", "c OVERLAPS", "operator OVERLAPS"),
-    ("SELECT CAST(a AS HUGEINT) AS n FROM t", "a AS", "type HUGEINT"),
+    ("SELECT CAST(a AS UHUGEINT) AS n FROM t", "a AS", "type UHUGEINT"),
     ("SELECT INTERVAL 1 MONTH AS n", "INTERVAL", "add it to a date"),
     ("SELECT extract(timezone FROM d) AS n FROM t", "d)", "field 'timezone'"),
     ("INSERT INTO t VALUES (1)", "INSERT", "INSERT"),
@@ -282,8 +282,8 @@ WORDS_OF_THE_TEXT = [
     ("SELECT c OVERLAPS ('a') AS n FROM t", "c OVERLAPS", "operator OVERLAPS in SELECT"),
     ("SELECT d AT TIME ZONE 'UTC' AS n FROM t", "d AT", "AT TIME ZONE of date32"),
     ("SELECT max(a) WITHIN GROUP (ORDER BY b) AS n FROM t", "a)", "WITHIN GROUP of max()"),
-    ("SELECT a::HUGEINT[] AS n FROM t", "a::", "type HUGEINT is"),
-    ("SELECT CAST(a AS struct(x HugeInt)) AS n FROM t", "x HugeInt", "type HugeInt is"),
+    ("SELECT a::UHUGEINT[] AS n FROM t", "a::", "type UHUGEINT is"),
+    ("SELECT CAST(a AS struct(x UHugeInt)) AS n FROM t", "x UHugeInt", "type UHugeInt is"),
     ("SELECT a FROM Glob('x') r(a)", "Glob", "Glob() in FROM"),
 ]
 
