@@ -44,7 +44,7 @@ __all__ = ["AggregateTerm", "read_aggregate"]
 _FLOAT: Final = pa.float64()
 _NAN: Final = Literal(float("nan"), _FLOAT)
 # The names under which sqlglot keeps the arguments of a call, in their order.
-_PARTS: Final = ("this", "expression", "count", "quantile", "separator", "expressions")
+_PARTS: Final = ("this", "expression", "quantile", "separator", "expressions")
 _WRAPPERS: Final = exp.Filter | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls
 _WINDOW_FUNCTIONS: Final = (
     *(exp.RowNumber, exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist, exp.Ntile),
@@ -165,9 +165,10 @@ class AggregateReader:
         """Return the arguments of the call, without DISTINCT and ORDER BY."""
         node, source = self.function, self.source
         flags = ("big_int", "nulls_excluded", "accuracy", "error_tolerance")
-        source.allow_arguments(node, *_PARTS, *flags)
+        parts = (*_PARTS, "count") if isinstance(node, exp.ArgMax | exp.ArgMin) else _PARTS
+        source.allow_arguments(node, *parts, *flags)
         pending: list[exp.Expr] = []
-        for name in ("expressions",) if isinstance(node, exp.Anonymous) else _PARTS:
+        for name in ("expressions",) if isinstance(node, exp.Anonymous) else parts:
             value = node.args.get(name)
             if value is not None and not isinstance(value, str):
                 pending += value if isinstance(value, list) else [value]
