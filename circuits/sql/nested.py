@@ -685,12 +685,37 @@ def _duckdb_structure(value: object) -> pa.DataType:
     raise ValueError(f"{value!r} is not a type; write the name of a type, {{...}} or [...]")
 
 
+# Expressions whose value is that of a part: JSON in the part is JSON in the value.
+_CONTAINERS: Final = (
+    *(exp.Array, exp.Case, exp.Coalesce, exp.If, exp.List, exp.Map, exp.Paren),
+    *(exp.PropertyEQ, exp.Struct, exp.ToMap),
+)
+
+
+def _check_has_no_json(clause: Clause, node: exp.Expr) -> None:
+    """Refuse JSON in the argument of to_json(): JSON is text here, so it would be quoted."""
+    is_json = (
+        isinstance(node, exp.JSONExtract | exp.ParseJSON)
+        or (isinstance(node, exp.Cast) and node.to.this == exp.DType.JSON)
+        or (isinstance(node, exp.Anonymous) and node.name.casefold() == "to_json")
+    )
+    if is_json:
+        raise clause.source.unsupported(
+            node, "JSON in the argument of to_json()", "build one value, and convert it at once"
+        )
+    if isinstance(node, _CONTAINERS):
+        for part in node.iter_expressions():
+            _check_has_no_json(clause, part)
+
+
 def _to_json_reader(function: str) -> Reader:
     def read(clause: Clause, node: exp.Expr) -> Expression:
         clause.source.allow_arguments(node, "this", "expressions")
         given = node.expressions if isinstance(node, exp.Anonymous) else [node.this]
         if len(given) != 1:
             raise clause.source.unsupported(node, "options of to_json()", "give one value")
+        if not clause.source.is_spark:
+            _check_has_no_json(clause, given[0])
         return clause.call(node, function, clause.read(given[0]))
 
     return read

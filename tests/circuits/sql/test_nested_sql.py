@@ -258,3 +258,13 @@ def test_an_input_whose_results_are_kept_may_be_unnested():
     row = {"at": datetime(2024, 1, 1), "a": [1, 1]}
     assert circuit.step({"e": [row]})["w"].column("n").to_pylist() == [2]
     assert "unnest" in circuit.explain()
+
+
+@pytest.mark.parametrize(
+    "part", ["to_json([s])", "s::JSON", "(s -> '$.a')", "coalesce(json_extract(s, '$.a'), s::JSON)"]
+)
+@pytest.mark.parametrize("value", ["{}", "[{}]", "{{'a': {}}}", "MAP {{'a': {}}}"])
+def test_json_in_the_argument_of_to_json_is_refused(part, value):
+    query = f"SELECT to_json({value.format(part)}) AS j FROM t"
+    with pytest.raises(UnsupportedSqlError, match="JSON in the argument of to_json"):
+        compile_sql(query, {"t": "s string"})
