@@ -28,7 +28,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -40,8 +39,9 @@ from circuits.plan.monotone_functions import monotone_argument
 from circuits.plan.nodes import PlanNode, Scan
 from circuits.plan.window_close import closing_column
 from circuits.runtime.evaluation import evaluate
+from circuits.runtime.graph_node import Node
 from circuits.runtime.operators.integrate import Integrate
-from circuits.runtime.operators.operator import Closing, Operator
+from circuits.runtime.operators.operator import Closing
 from circuits.runtime.operators.session_bound import SessionBoundOperator
 from circuits.runtime.trace_limits import MIN_CODE, kept_delta, order_by
 from circuits.types.codecs.arrow_buffers import NULL
@@ -50,17 +50,6 @@ from dbsp_wcoj import Relations, RelationsStep, Trace, ZSet
 from dbsp_wcoj.storage.trace import ColumnOrder, Staged, StagedGroup, TraceStep
 
 __all__ = ["BoundedStep", "StateBounds", "TraceBound"]
-
-
-class Node(Protocol):
-    """The attributes of `circuits.runtime.graph_node.Node` that this module reads."""
-
-    name: str
-    plan: PlanNode
-    inputs: tuple[int, ...]
-    operator: Operator | None
-    is_arranged: bool
-    is_nested: bool
 
 
 @dataclass(frozen=True)

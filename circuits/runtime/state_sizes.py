@@ -8,7 +8,7 @@ from typing import NamedTuple
 from circuits.inputs.checked_input import CheckedInput
 from circuits.runtime.circuit_version import CircuitVersion
 from circuits.runtime.graph import Graph
-from circuits.runtime.graph_node import Node
+from circuits.runtime.graph_node import Node, operator_phase
 from circuits.runtime.operators.integrate import Integrate
 from circuits.state.registry import operator_trace, relation_trace
 
@@ -73,14 +73,18 @@ def _relation_size(state: CircuitVersion, position: int, node: Node) -> Iterator
 
 def _own_size(state: CircuitVersion, position: int, node: Node) -> Iterator[StateSize]:
     traces = getattr(node.operator, "traces", ())
-    if not traces:
+    if node.operator is None or not traces:
         return
     rows = sum(state.trace(operator_trace(node.state_name, i)).rows for i in range(len(traces)))
     if isinstance(node.operator, Integrate):
         yield StateSize(node.name, "materialized", "all rows, as requested", rows)
         return
-    kind = type(node.plan).__name__.lower()
-    yield StateSize(node.name, kind, _own_bound(state.graph, position, node), rows)
+    yield StateSize(
+        node.name,
+        operator_phase(type(node.operator)),
+        _own_bound(state.graph, position, node),
+        rows,
+    )
 
 
 def _own_bound(graph: Graph, position: int, node: Node) -> str:

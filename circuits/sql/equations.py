@@ -46,6 +46,7 @@ from circuits.sql.environment import (
     names_table,
     rename_columns,
 )
+from circuits.sql.recursion import DESCRIPTIONS
 from circuits.sql.source import SqlSource
 from circuits.types import functions
 
@@ -259,17 +260,11 @@ def _check_monotone(
     raise SqlError(f"{forbidden} of a recursive view")
 
 
+# In an equation the inner side of an outer join, and EXISTS, may be recursive.
 _DESCRIPTIONS: Final = {
-    "Aggregate": "an aggregate over",
-    "LatestTime": "an ASOF join with",
-    "Negate": "EXCEPT or INTERSECT of",
+    **DESCRIPTIONS,
     "OuterJoin": "an outer join with",
-    "Positive": "EXCEPT or INTERSECT of",
     "Semijoin": "NOT EXISTS or NOT IN (subquery) of",
-    "SessionBound": "session windows of",
-    "SingleRow": "a scalar subquery of",
-    "TopK": "LIMIT or a rank of",
-    "Window": "a window function over",
 }
 
 

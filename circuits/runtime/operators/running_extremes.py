@@ -13,7 +13,7 @@ The running extreme before a row is the value of the last record before it, one 
 step need not read the rows before a change.
 
 A change of a row of value v has an effect only if v is better than the running extreme before the
-row. The effect ends at the first row behind it that is in the partition both without and with the
+row. The effect ends at the first later row that is in the partition both without and with the
 step, and whose value is v or better. All rows between have another result, unless their values are
 NULL in both or several changes cancel out. Of several effective changes of a partition, one that
 is not better than an earlier one has no further effect, so a step reads each row once.
@@ -41,7 +41,7 @@ from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
 __all__ = ["Effects", "RunningExtreme", "is_running_extreme"]
 
-_FIRST_READ_ROWS: Final = 16  # the rows behind a change that are read first; then 4 times as many
+_FIRST_READ_ROWS: Final = 16  # the rows after a change that are read first; then 4 times as many
 
 
 def is_running_extreme(call: WindowCall) -> bool:
@@ -55,7 +55,7 @@ class Effects(NamedTuple):
     """How far the effects of changed rows reach.
 
     Attributes:
-        stop: The position behind the last row that an effect reaches.
+        stop: The position after the last row that an effect reaches.
         last: This row; the changed row itself if the effect ends at another change, or at the end
             of the partition. Shape ``(columns, n)``.
     """
@@ -64,7 +64,7 @@ class Effects(NamedTuple):
     last: Int64Array
 
     def union(self, other: Effects) -> Effects:
-        """The further one of both, for each changed row."""
+        """Return the effect that reaches further, for each changed row."""
         further = other.stop.positions.sum(axis=0) > self.stop.positions.sum(axis=0)
         stop = (np.where(further, b, a) for a, b in zip(self.stop, other.stop, strict=True))
         return Effects(KeyPositions(*stop), np.where(further, other.last, self.last))
@@ -113,14 +113,14 @@ class RunningExtreme:
             changed: The changed rows, sorted, shape ``(columns, n)``.
             partition: The number of each changed row's partition.
             here: The positions of the changed rows.
-            after: The positions behind them.
-            partition_stop: The positions behind the last rows of their partitions.
+            after: The positions after them.
+            partition_stop: The positions after the last rows of their partitions.
         """
         codes = self._codes(changed)
         n = len(codes)
         ranks, ranks_before = np.split(self._ranks(codes, self.before(changed)), [n])
-        is_toggled = (after.old > here.old) != (after.new > here.new)
-        ranks = np.where(is_toggled, ranks, 2 * n)
+        is_presence_changed = (after.old > here.old) != (after.new > here.new)
+        ranks = np.where(is_presence_changed, ranks, 2 * n)
         effective = np.flatnonzero(_are_records(ranks, partition, ranks_before))
         stop = KeyPositions(*(part.copy() for part in after))
         last = changed.copy()
@@ -142,17 +142,17 @@ class RunningExtreme:
                 self._ranks(read_codes, codes[effective[pending]]), [len(present)]
             )
             hits = np.flatnonzero(row_ranks <= change_ranks[at])
-            found, first = np.unique(at[hits], return_index=True)
+            ended, first = np.unique(at[hits], return_index=True)
             rows = np.ascontiguousarray(read.rows[:, present[hits[first]]])
-            _put(stop, effective[pending[found]], ranges.seek(rows, after=True))
-            last[:, effective[pending[found]]] = rows
-            open_ = np.ones(len(pending), np.bool)
-            open_[found] = False
+            _put(stop, effective[pending[ended]], ranges.seek(rows, after=True))
+            last[:, effective[pending[ended]]] = rows
+            is_pending = np.ones(len(pending), np.bool)
+            is_pending[ended] = False
             is_at_limit = (end.positions == bound.positions).all(axis=0)
-            at_limit = np.flatnonzero(open_ & is_at_limit)
+            at_limit = np.flatnonzero(is_pending & is_at_limit)
             _put(stop, effective[pending[at_limit]], bound.take(at_limit))
             _put(cursor, pending, end)
-            pending = pending[open_ & ~is_at_limit]
+            pending = pending[is_pending & ~is_at_limit]
             count *= 4
         return Effects(stop, last)
 
@@ -191,7 +191,7 @@ class RunningExtreme:
         return codes
 
     def _ranks(self, *parts: Int64Array) -> Int64Array:
-        """The ranks of the values of all parts, from the best, 0; of NULL their number."""
+        """Return the ranks of the values of all parts; the best is 0, NULL has the greatest."""
         codes = np.concatenate(parts)
         keys = self._sort.keys(codes)[0] if self._sort.codec.ordered else self._sort.ranks(codes)
         ranks = np.unique(keys, return_inverse=True)[1].reshape(-1)
@@ -199,7 +199,9 @@ class RunningExtreme:
 
 
 def _are_records(ranks: Int64Array, group: Int64Array, ranks_before: Int64Array) -> BoolArray:
-    """A mask of the rows whose rank is less than those before them in their group, and before it.
+    """Return a mask of the rows with a lower rank than all rows before them.
+
+    These are the rows of the same group, and those that ``ranks_before`` sums up for each group.
 
     >>> ranks, group = np.array([3, 4, 2, 3]), np.array([0, 0, 0, 1])
     >>> _are_records(ranks, group, np.array([9, 9, 9, 3])).tolist()

@@ -102,7 +102,7 @@ def test_few_pairs_of_an_interval_join_wait():
     emitted, waiting = 0, []
     for changes in steps("join", 120):
         emitted += circuit.step(changes)["view"].num_rows
-        waiting += [size.rows for size in circuit.state_sizes() if size.kind == "windowclose"]
+        waiting += [size.rows for size in circuit.state_sizes() if size.kind == "window close"]
     assert emitted > 100
     assert max(waiting[60:]) <= 2 * max(waiting[20:60])
 
