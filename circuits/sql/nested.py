@@ -151,13 +151,34 @@ def _read_subscript(clause: Clause, node: exp.Bracket) -> Expression:
 def _read_slice(
     clause: Clause, node: exp.Bracket, value: Expression, bounds: exp.Slice
 ) -> Expression:
-    clause.source.allow_arguments(bounds, "this", "expression")
-    low, high = bounds.args.get("this"), bounds.args.get("expression")
+    clause.source.allow_arguments(bounds, "this", "expression", "step")
+    low, high, step = (bounds.args.get(name) for name in ("this", "expression", "step"))
+    is_slice_of_text = is_text(value.type) and not clause.source.is_spark
+    if step is not None:
+        if is_slice_of_text:
+            raise clause.source.unsupported(bounds, "a step in a slice of a text", "leave it out")
+        return _read_steps(clause, node, value, bounds, clause.read(step))
     begin = clause.read(low) if low is not None else integer_literal(1)
     end = clause.read(high) if high is not None else integer_literal(-1)
-    if is_text(value.type) and not clause.source.is_spark:
+    if is_slice_of_text:
         return _slice_text(clause, node, value, begin, end)
     return clause.call(node, "list_slice", value, begin, end)
+
+
+def _read_steps(
+    clause: Clause, node: exp.Bracket, value: Expression, bounds: exp.Slice, step: Expression
+) -> Expression:
+    """Return ``a[i:j:step]``; without bounds, a negative step goes from the end to the start."""
+    first, last = integer_literal(1), integer_literal(-1)
+    is_negative = clause.call(node, "lt", step, integer_literal(0))
+    ends = []
+    for name, default, reverse in (("this", first, last), ("expression", last, first)):
+        bound = bounds.args.get(name)
+        if bound is None:
+            ends.append(clause.call(node, "case", is_negative, reverse, default))
+        else:
+            ends.append(clause.read(bound))
+    return clause.call(node, "list_slice_step", value, *ends, step)
 
 
 def _slice_text(
@@ -282,30 +303,6 @@ def _extract(clause: Clause, node: exp.Anonymous, value: Expression, key: Expres
     empty = clause.call(node, "make_list")
     missing = clause.call(node, "not", has_key)
     return clause.call(node, "case", has_key, single, missing, empty, NULL)
-
-
-def _read_aggregate(clause: Clause, node: exp.Anonymous) -> Expression:
-    """Read list_aggregate(a, 'sum')."""
-    if len(node.expressions) != 2 or not isinstance(node.expressions[1], exp.Literal):
-        raise clause.source.error(node, f"{node.name}() takes a list and the name of an aggregate")
-    value, name = map(clause.read, node.expressions)
-    if isinstance(name, Literal) and str(name.value).lower() == "histogram":
-        return clause.call(node, "sorted_list_histogram", clause.call(node, "list_sort", value))
-    known = {"sum": "list_sum", "min": "list_min", "max": "list_max", "avg": "list_avg"}
-    function = known.get(str(name.value).lower() if isinstance(name, Literal) else "")
-    if function is None:
-        raise clause.source.unsupported(
-            node, f"{node.name}() with {name}", f"there are: {', '.join(known)}"
-        )
-    return clause.call(node, function, value)
-
-
-def _read_histogram(clause: Clause, node: exp.Anonymous) -> Expression:
-    """Read list_histogram(a)."""
-    if len(node.expressions) != 1:
-        raise clause.source.error(node, f"{node.name}() takes a list")
-    values = clause.call(node, "list_sort", clause.read(node.expressions[0]))
-    return clause.call(node, "sorted_list_histogram", values)
 
 
 def _read_series(clause: Clause, node: exp.GenerateSeries) -> Expression:
@@ -465,13 +462,17 @@ def _reduce(
 
 
 def _read_list_reduce(clause: Clause, node: exp.Anonymous) -> Expression:
-    if len(node.expressions) != 3:
-        raise clause.source.unsupported(
-            node, "list_reduce() without a start", "give the first value as third argument"
-        )
-    value, body, start = node.expressions
+    """Read ``list_reduce(a, lambda x, y: ...[, start])``; the start is the first element."""
+    if not 2 <= len(node.expressions) <= 3:
+        raise clause.source.error(node, f"{node.name}() takes a list, a lambda and a start")
+    value, body, *start = node.expressions
     read = clause.read(value)
-    first = clause.read(start)
+    if start:
+        first = clause.read(start[0])
+    else:  # an empty list has no first element, which is an error as in DuckDB
+        first = clause.call(node, "list_element_strict", read, integer_literal(1))
+        bounds = integer_literal(2), integer_literal(-1)
+        read = clause.call(node, "list_slice", read, *bounds)
     if is_list(read.type):
         with clause.source.errors_at(node):
             wide = functions.common_type([first.type, read.type.value_type])
@@ -808,24 +809,20 @@ READERS_BY_NAME: Final[dict[str, Reader]] = {
     "get": _read_element_at,
     "json_array_length": _named_json("json_array_length_or_zero", "json_array_length"),
     "json_valid": _named_json("json_valid"),
-    "list_aggregate": _read_aggregate,
-    "list_aggr": _read_aggregate,
-    "list_avg": _named("list_avg"),
     "list_except": _named("list_except", least=2),
     "list_exists": _named_lambda("list_exists"),
-    "list_extract": _read_element_at,
-    "list_histogram": _read_histogram,
     "list_has_all": _named("list_contains_all", least=2),
     "list_intersect": _read_intersection,
     "list_position": _named("list_position", least=2),
     "list_indexof": _named("list_position", least=2),
     "list_reduce": _read_list_reduce,
+    "array_reduce": _read_list_reduce,
+    "apply": _named_lambda("list_transform"),
+    "array_apply": _named_lambda("list_transform"),
+    "array_transform": _named_lambda("list_transform"),
+    "list_apply": _named_lambda("list_transform"),
     "list_reverse": _named("list_reverse"),
     "array_reverse": _named("list_reverse"),
-    "list_slice": _named("list_slice", least=3),
-    "list_sum": _named("list_sum"),
-    "list_zip": _named("list_zip", least=1, most=16),
-    "map_concat": _named("map_concat", least=1, most=16),
     "map_contains": _named("map_contains", least=2),
     "map_extract": _read_element_at,
     "map_entries": _named("map_entries"),

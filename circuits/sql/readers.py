@@ -16,6 +16,8 @@ from circuits.sql import (
     date_units,
     dates,
     duckdb_functions,
+    duckdb_lists,
+    duckdb_texts,
     expressions,
     literals,
     nested,
@@ -52,7 +54,12 @@ READERS: Final = ReaderTable(
         time_buckets.READERS,
         nested.READERS,
     ),
-    by_name=merge_tables(_COMMON_BY_NAME, duckdb_functions.READERS_BY_NAME),
+    by_name=merge_tables(
+        _COMMON_BY_NAME,
+        duckdb_functions.READERS_BY_NAME,
+        duckdb_lists.READERS_BY_NAME,
+        duckdb_texts.READERS_BY_NAME,
+    ),
     spark_by_name=merge_tables(
         _COMMON_BY_NAME, spark_functions.READERS_BY_NAME, date_units.READERS_BY_NAME
     ),

@@ -31,13 +31,17 @@ from circuits.types.functions import (
     lambdas,
     like_patterns,
     list_builders,
+    list_selection,
+    list_statistics,
     lists,
     logic,
     mathematics,
     nested_texts,
     number_formats,
+    number_texts,
     regular_expressions,
     rounding,
+    special_functions,
     string_distance,
     structs_and_maps,
     text_checks,
@@ -46,6 +50,7 @@ from circuits.types.functions import (
     text_search,
     time_buckets,
     trigonometry,
+    vectors,
 )
 
 __all__ = ["TABLE"]
@@ -84,6 +89,9 @@ _FAMILIES = (
     time_buckets,
     list_builders,
     lists,
+    list_selection,
+    list_statistics,
+    vectors,
     lambdas,
     structs_and_maps,
     json_texts,
@@ -92,6 +100,8 @@ _FAMILIES = (
     nested_texts,
     text_parts,
     interval_arithmetic,
+    number_texts,
+    special_functions,
 )
 
 TABLE = MappingProxyType(
