@@ -27,7 +27,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from circuits.errors import SchemaError
-from circuits.inputs.tables import INDEX, ArrowArray, ArrowStream, Rows, table_of
+from circuits.inputs.tables import UNNAMED_INDEX, ArrowArray, ArrowStream, Rows, table_of
 from circuits.phases import DECODE
 from circuits.plan.nodes import Field
 from circuits.types.codecs.codec import NULL, Codecs
@@ -396,7 +396,7 @@ def _schema_of_rows(rows: Any) -> pa.Schema | None:
         return None
     fields = []
     for field in found:
-        if field.name != WEIGHT and not INDEX.fullmatch(field.name):
+        if field.name != WEIGHT and not UNNAMED_INDEX.fullmatch(field.name):
             categories = pa.types.is_dictionary(field.type)
             type = field.type.value_type if categories else field.type
             fields.append(pa.field(field.name, type, field.nullable))

@@ -28,7 +28,7 @@ Where a new construct is added:
 - an item of FROM: ``tables.FROM_ITEM_READERS``;
 - a kind of query: ``query.QUERY_PLANNERS``;
 - a window function: the ``read_window`` of the clauses that `select` makes;
-- an aggregate: ``grouping.AGGREGATES``.
+- an aggregate: ``aggregate_names``, and ``aggregate_calls.DEFINITIONS`` for its arguments.
 
 Invariant: unsupported SQL raises an error that names the construct and its position; it never gives
 a wrong answer. See `source` for the two checks that ensure this.
