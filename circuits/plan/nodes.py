@@ -39,7 +39,9 @@ part of CrossJoin, Filter, Semijoin and OuterJoin. A physical plan is a DAG: equ
 operator.
 
 Each class defines its inputs, structural key, label, linearity, partitioning and nullability
-(`circuits.plan.node`), so most code does not enumerate the classes.
+(`circuits.plan.node`), so most code does not enumerate the classes. Its ``bounds_of_changes`` gives
+the frontiers of its columns: lower bounds of the rows that later steps change
+(`circuits.plan.frontier`).
 """
 
 from __future__ import annotations
@@ -218,14 +220,15 @@ class Map(UnaryNode):
         return bounds
 
     def implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
+        # A bound of x + c implies one of x, which may imply bounds of other columns.
         known: dict[int, Frontier] = {}
         for column, frontier in bounds.items():
             shift = constant_shift(self.expressions[column])
             if shift is not None:
                 base, ticks = shift
                 known.setdefault(base.index, shifted(frontier, -ticks, base.type))
-        known_below = self.bounds_of_changes([self.input.implied_bounds(known)], 0)
-        return {**known_below, **bounds}
+        implied = self.bounds_of_changes([self.input.implied_bounds(known)], 0)
+        return {**implied, **bounds}
 
     def _may_be_null(self, column: int) -> bool:
         return may_be_null(self.expressions[column], self.input.is_nullable)
@@ -288,7 +291,7 @@ class Union(NaryNode):
     @cached_property
     def paths(self) -> int:
         """The number of copies of a filter that is pushed through this and deeper unions."""
-        return sum(map(_paths, self.inputs))
+        return sum(map(_count_paths, self.inputs))
 
     @cached_property
     def fields(self) -> Fields:
@@ -390,7 +393,7 @@ class Aggregate(UnaryNode):
     def label(self) -> str:
         fields = self.input.fields
         aggregates = ", ".join(call.label(fields) for call in self.aggregates)
-        return f"aggregate {aggregates}" + _by([fields[key] for key in self.keys])
+        return f"aggregate {aggregates}" + _by_keys([fields[key] for key in self.keys])
 
     @property
     def partitioning(self) -> tuple[int, ...]:
@@ -509,8 +512,8 @@ class Join(NaryNode):
         # A stored row is read when a row of another input changes and both agree.
         needed = []
         for reader, variables in enumerate(self.variables):
-            others = [self._bounds_with(i, inputs) for i in range(len(inputs)) if i != reader]
-            common = _common_bounds(others)
+            changes = [self._bounds_with(i, inputs) for i in range(len(inputs)) if i != reader]
+            common = _common_bounds(changes)
             needed.append({c: common[v] for c, v in enumerate(variables) if v in common})
         return needed
 
@@ -540,8 +543,8 @@ class Join(NaryNode):
             size = len(bounds)
             bounds = dict(_close_bounds(bounds, pairs))
             for plan, variables in zip(self.inputs, self.variables, strict=True):
-                local = {c: bounds[v] for c, v in enumerate(variables) if v in bounds}
-                for column, frontier in plan.implied_bounds(local).items():
+                of_columns = {c: bounds[v] for c, v in enumerate(variables) if v in bounds}
+                for column, frontier in plan.implied_bounds(of_columns).items():
                     bounds.setdefault(variables[column], frontier)
         return bounds
 
@@ -640,7 +643,7 @@ class PartialAggregate(UnaryNode):
     def label(self) -> str:
         fields = self.input.fields
         aggregates = ", ".join(call.label(fields) for call in self.aggregates)
-        return f"partial {aggregates}" + _by(fields[: self.kept])
+        return f"partial {aggregates}" + _by_keys(fields[: self.kept])
 
     def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
         return _first_columns(inputs[0], self.kept)
@@ -675,7 +678,7 @@ class FinalAggregate(UnaryNode):
     def label(self) -> str:
         fields = self.partial.input.fields
         aggregates = ", ".join(call.label(fields) for call in self.partial.aggregates)
-        return f"final {aggregates}" + _by(self.input.fields[: self.keys])
+        return f"final {aggregates}" + _by_keys(self.input.fields[: self.keys])
 
     @property
     def partitioning(self) -> tuple[int, ...]:
@@ -744,7 +747,7 @@ def _ordered_columns(conditions: Iterable[Expression]) -> Iterator[tuple[int, in
                     yield second, first
 
 
-def _paths(plan: PlanNode) -> int:
+def _count_paths(plan: PlanNode) -> int:
     while isinstance(plan, Filter | Map | Negate):
         plan = plan.input
     return plan.paths if isinstance(plan, Union) else 1
@@ -758,5 +761,5 @@ def _names(fields: Fields) -> str:
     return ", ".join(field.name for field in fields)
 
 
-def _by(keys: Sequence[Field]) -> str:
+def _by_keys(keys: Sequence[Field]) -> str:
     return f" by {', '.join(key.name for key in keys)}" if keys else ""

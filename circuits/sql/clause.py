@@ -49,7 +49,8 @@ class ReaderTable:
         by_name: By the lower-case name of a function that has no class in sqlglot, or whose
             meaning depends on the dialect, for all dialects except spark.
         spark_by_name: The same for dialect spark.
-        spark_results: The integer types of results in dialect spark, by name or class.
+        spark_results: For dialect spark, by name or class: the integer type to which the result of
+            a function is cast, because its kernel has int64.
     """
 
     by_class: Mapping[type[exp.Expr], Reader]

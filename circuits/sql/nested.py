@@ -89,7 +89,7 @@ def _read_map(clause: Clause, node: exp.Map | exp.VarMap) -> Expression:
     clause.source.allow_arguments(node, "keys", "values")
     keys, values = (node.args.get(name) for name in ("keys", "values"))
     empty = exp.Array()
-    clause.source.allow_arguments(empty)
+    clause.source.refuse_arguments(empty)
     parts = [clause.read(part if part is not None else empty) for part in (keys, values)]
     return clause.call(node, "make_map", *parts)
 

@@ -21,7 +21,7 @@ from typing import Final
 import pyarrow as pa
 from sqlglot import exp
 
-from circuits.plan.expressions import Column, Expression, Literal, columns_of, conjuncts
+from circuits.plan.expressions import Expression, Literal, columns_of, conjuncts
 from circuits.plan.nodes import Distinct, Field, Filter, Map, PlanNode, TopK, Values, columns
 from circuits.plan.window import Window, WindowCall
 from circuits.sql.clause import HOW_TO_USE_A_WINDOW, Clause, is_aggregate
@@ -35,7 +35,7 @@ from circuits.sql.environment import (
     RankRanges,
 )
 from circuits.sql.group_windows import add_group_window
-from circuits.sql.grouping import ONE_ROW, Grouping, has_aggregate, is_grouped
+from circuits.sql.grouping import ONE_ROW, ROW_NUMBER_VALUE, Grouping, has_aggregate, is_grouped
 from circuits.sql.grouping_sets import group_keys, read_grouping_sets
 from circuits.sql.literals import integer_literal
 from circuits.sql.ordering import (
@@ -52,7 +52,7 @@ from circuits.sql.row_number import (
     read_bound,
     read_row_number,
 )
-from circuits.sql.scope import FIRST_OUTER_COLUMN, Scope, is_correlated
+from circuits.sql.scope import Scope, is_correlated
 from circuits.sql.select_builder import SelectBuilder, add_alias, conjuncts_of, factor_out_common
 from circuits.sql.selection import BoundedRowNumber, Selection
 from circuits.sql.subqueries import add_condition_keys
@@ -69,8 +69,6 @@ SELECT_ARGUMENTS: Final = (
     *("order", "limit", "offset", "with_", "laterals", "windows"),
 )
 CLAUSES_WITH_WINDOWS: Final = ("SELECT", "QUALIFY", "ORDER BY")
-# The placeholder of the value of a bounded row_number(), until TopK has selected the rows.
-ROW_NUMBER_VALUE: Final = Column(6 * FIRST_OUTER_COLUMN, pa.int64())
 USE_WHERE: Final = "name the columns of the enclosing query in WHERE only"
 
 
@@ -202,7 +200,11 @@ class _SelectReader:
         return named
 
     def _find_row_number(self, ranks: RankRanges) -> tuple[exp.Window | None, RankRange]:
-        """Return the row_number() that QUALIFY or the enclosing query bounds, and its ranks."""
+        """Return the row_number() that QUALIFY or the enclosing query bounds, and its ranks.
+
+        The enclosing query passes at most one bound. Of several bounds, the first is planned as a
+        TopK; the others, all of QUALIFY, stay ordinary conditions.
+        """
         bounded: list[tuple[exp.Window, RankRange]] = []
         for name, bounds in ranks.items():
             value = self.aliases.get(name)
@@ -244,7 +246,7 @@ class _SelectReader:
             if generated is not None:
                 items += [_Item(name, node, value) for name, value in generated]
                 if isinstance(node, exp.Alias):
-                    aliases_before[node.alias.casefold()] = None
+                    aliases_before[node.alias.casefold()] = None  # rows, which no item can name
             elif isinstance(node, exp.Star):
                 items += self._read_star(clause, node, node, scope.expand_star(node))
             elif isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
@@ -276,7 +278,7 @@ class _SelectReader:
         value = self.builder.find_own_value(column)
         if value is None or not pa.types.is_struct(value.type):
             return None
-        self.source.allow_arguments(node.this)
+        self.source.refuse_arguments(node.this)
         names = [field.name for field in value.type]
         return [
             (name, clause.call(node, "struct_field", value, Literal(name, pa.string())))
@@ -316,7 +318,10 @@ class _SelectReader:
             raise self.source.error(part, f"unknown column {key!r} in {word} of '*'")
 
     def _is_key_with_query(self, node: exp.Expr, name: str) -> bool:
-        """Return whether an item has a subquery, and GROUP BY names it."""
+        """Return whether an item has a subquery, and GROUP BY names it.
+
+        Such an item is read over the rows before grouping, as GROUP BY reads it.
+        """
         group = self.node.args.get("group")
         if group is None or not has_query(node):
             return False
@@ -404,6 +409,8 @@ class _SelectReader:
         correlated = self.builder.correlated_conditions
         if self.grouping is None:
             return [part.condition for part in correlated]
+        # An aggregate without GROUP BY has a row even if no row meets the condition. The enclosing
+        # query cannot add such a row by comparing keys.
         has_row_without_input = self.grouping.has_set_without_keys and not self.source.is_spark
         if correlated and (not self.node.args.get("group") or has_row_without_input):
             raise self.source.correlated(
@@ -505,7 +512,7 @@ def finish_selection(selection: Selection) -> DerivedTable:
     outputs = (*selection.domain_columns, *selection.outputs)
     domain_keys = tuple(range(len(selection.domain_columns)))
     order_by = [key.expression for key in selection.order_by]
-    hidden: list[Expression] = []
+    hidden: list[Expression] = []  # read by the clauses after the list, then removed
     if row_number is not None:
         hidden += [*row_number.partition_by, *(key.expression for key in row_number.order_by)]
         hidden += selection.filters

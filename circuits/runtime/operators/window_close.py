@@ -60,6 +60,8 @@ class WindowCloseOperator:
         closing = context.closing
         if closing is not None:
             # The change of W is d without the closed rows; d minus it is the closed rows.
-            kept = kept_delta(self.trace, closing.column, delta, closing.passed, closing.limit)
+            kept = kept_delta(
+                self.trace, closing.column, delta, closing.previous_limit, closing.limit
+            )
             delta, output = kept, delta - kept
         return output, self.trace.prepare(delta) if len(delta) else None
