@@ -299,7 +299,7 @@ class UpsertInput:
 
 
 def _merge_events(encoded_parts: list[Int64Array]) -> ZSet:
-    """Concatenate events of several tables; sort them, and merge is_same_change ones."""
+    """Concatenate events of several tables; sort them, and merge equal ones."""
     rows = np.concatenate(encoded_parts, axis=1)
     distinct = consolidated_rows(rows, np.ones(rows.shape[1], np.int64))
     return ZSet(distinct.row_array, np.ones(len(distinct), np.int64))

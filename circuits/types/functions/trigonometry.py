@@ -1,4 +1,4 @@
-"""Trigonometric, hyperbolic and logarithmic functions of float_function, computed by numpy.
+"""Trigonometric, hyperbolic and logarithmic functions of floats, computed by numpy.
 
 Outside the domain the result is NaN, as IEEE 754 says and as Spark returns it; logarithms of zero
 are -inf.
