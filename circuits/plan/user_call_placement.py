@@ -274,8 +274,8 @@ class _CallPlacer:
         right = self._add_calls(self.place(plan.right), right_calls)
         both = _product([left, right], (left.plan, right.plan))
         joined = OuterJoin(left.plan, right.plan, both.rewrite(plan.predicate), plan.kind)
-        # A row without a partner has NULL as the result of a call on the other side, but a call over
-        # its NULLs may have another result. So the results of that side are not kept.
+        # The row of a side without a partner has NULL as the result of a call, but a call over its
+        # NULLs may have another result. So only results of a side that has all rows are kept.
         results = left.results if plan.kind == "left" else {}
         return _RowsWithResults(joined, both.columns, results)
 

@@ -133,7 +133,7 @@ def read_table_function(builder: SelectBuilder, node: exp.Expr, *, outer: bool =
             raise source.unsupported(
                 node, "UNNEST of several lists", "unnest them WITH ORDINALITY and join by position"
             )
-        value = clause.json_value(function.expressions[0])
+        value = clause.read(function.expressions[0])
         first = 1 if ordinality else None
         default = ["unnest", "ordinality"] if ordinality else ["unnest"]
         generated = _unnest(builder, node, value, default, first, outer, position_first=False)
@@ -233,7 +233,7 @@ def zip_generators(builder: SelectBuilder, select: exp.Select) -> None:
     clause, values = builder.clause("SELECT"), []
     for node in generators:
         source.allow_arguments(node, "this")
-        values.append(clause.json_value(node.this))
+        values.append(clause.read(node.this))
     zipped = clause.call(generators[0], "list_zip", *values)
     unnested = _unnest(builder, generators[0], zipped, ["zip"], None, False, position_first=False)
     for position, node in enumerate(generators):
@@ -253,12 +253,12 @@ def _apply_generator(
     if kind == "series":
         if isinstance(node, exp.Anonymous):
             source.allow_arguments(node, "this", "expressions")
-            parts = [clause.json_value(part) for part in node.expressions]
+            parts = [clause.read(part) for part in node.expressions]
             bounds = parts if len(parts) > 1 else [Literal(0, pa.int64()), *parts]
             value = clause.call(node, "series_before", *bounds)
             name = "id"
         else:
-            value = clause.json_value(node)
+            value = clause.read(node)
             name = "range" if node.args.get("is_end_exclusive") else "generate_series"
         return _unnest(builder, node, value, [name], None, outer, position_first=False)
     if isinstance(node, exp.Anonymous):
@@ -267,7 +267,7 @@ def _apply_generator(
     else:
         source.allow_arguments(node, "this")
         argument = node.this
-    value = clause.json_value(argument)
+    value = clause.read(argument)
     if kind == "inline":
         return _inline(builder, node, value, outer)
     is_map = pa.types.is_map(value.type)
@@ -351,7 +351,7 @@ def _json_tuple(builder: SelectBuilder, clause: Clause, node: exp.Expr) -> _Gene
     source = builder.source
     source.allow_arguments(node, "this", "expressions")
     value, *keys = node.expressions
-    json_value, names, values = clause.json_value(value), [], []
+    json_value, names, values = clause.read(value), [], []
     for number, key in enumerate(keys):
         if not isinstance(key, exp.Literal) or not key.is_string:
             raise source.unsupported(key, "a key that is not constant", "write it as a text")
