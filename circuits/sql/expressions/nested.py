@@ -38,9 +38,11 @@ from circuits.types.functions.type_rules import is_text
 
 __all__ = ["READERS", "READERS_BY_NAME"]
 
-# The column number of the first parameter of a lambda; each level of nesting adds a hundred.
+# The column number of the first parameter of a lambda; each level of nesting adds a hundred. From
+# the fiftieth on are the columns that a rewritten lambda reads: one struct of its parameters.
 FIRST_PARAMETER: Final = 1 << 40
 PARAMETERS_OF_LEVEL: Final = 100
+FIRST_STRUCT_COLUMN: Final = 50
 
 
 def _read_list(clause: Clause, node: exp.Array) -> Expression:
@@ -103,8 +105,8 @@ def _read_map_literal(clause: Clause, node: exp.ToMap) -> Expression:
     clause.source.allow_arguments(subscript, "this", "expressions")
     if len(subscript.expressions) != 1 or not isinstance(subscript.this, exp.Struct):
         raise clause.source.unsupported(subscript, "this subscript", "write it in parentheses")
-    made = _map_of_pairs(clause, subscript.this)
-    return clause.call(node, "map_value", made, clause.read(subscript.expressions[0]))
+    map_ = _map_of_pairs(clause, subscript.this)
+    return clause.call(node, "map_value", map_, clause.read(subscript.expressions[0]))
 
 
 def _map_of_pairs(clause: Clause, node: exp.Struct) -> Expression:
@@ -204,43 +206,46 @@ def _read_sort(clause: Clause, node: exp.ArraySort) -> Expression:
     clause.source.allow_arguments(node, "this", "asc", "nulls_first")
     flags = {"asc": True, "nulls_first": False}
     for name in flags:
-        given = node.args.get(name)
-        if given is None:
+        flag = node.args.get(name)
+        if flag is None:
             continue
-        if not isinstance(given, exp.Boolean):
+        if not isinstance(flag, exp.Boolean):
             raise clause.source.unsupported(
-                given, "a sort order that is an expression", "write a constant"
+                flag, "a sort order that is an expression", "write a constant"
             )
-        clause.source.allow_arguments(given, "this")
-        flags[name] = bool(given.this)
+        clause.source.allow_arguments(flag, "this")
+        flags[name] = bool(flag.this)
     name = "list_sort" + ("" if flags["asc"] else "_desc")
     name += "_nulls_first" if flags["nulls_first"] else ""
     return clause.call(node, name, clause.read(node.this))
 
 
-def _two(duckdb: str, spark: str, *names: str, ignored: Sequence[str] = ()) -> Reader:
+def _reader_by_dialect(duckdb: str, spark: str, *names: str, ignored: Sequence[str] = ()) -> Reader:
     """Return the reader of a function that is another one in dialect spark."""
 
     def read(clause: Clause, node: exp.Expr) -> Expression:
         clause.source.allow_arguments(node, *names, *ignored)
         parts: list[exp.Expr] = []
         for name in names:
-            given = node.args.get(name)
-            parts += given if isinstance(given, list) else [given] if given is not None else []
+            argument = node.args.get(name)
+            if argument is not None:
+                parts += argument if isinstance(argument, list) else [argument]
         function = spark if clause.source.is_spark else duckdb
         return clause.call(node, function, *map(clause.read, parts))
 
     return read
 
 
-def _named(duckdb: str, spark: str = "", *, least: int = 1, most: int | None = None) -> Reader:
+def _reader_of_name(
+    duckdb: str, spark: str = "", *, least: int = 1, most: int | None = None
+) -> Reader:
     """Return the reader of a function that sqlglot knows by its name only."""
 
     def read(clause: Clause, node: exp.Anonymous) -> Expression:
-        given, upper = len(node.expressions), most or least
-        if not least <= given <= upper:
-            count = f"{least}" if least == upper else f"{least} to {upper}"
-            raise clause.source.error(node, f"{node.name}() takes {count} arguments, not {given}")
+        count, upper = len(node.expressions), most or least
+        if not least <= count <= upper:
+            allowed = f"{least}" if least == upper else f"{least} to {upper}"
+            raise clause.source.error(node, f"{node.name}() takes {allowed} arguments, not {count}")
         function = spark if spark and clause.source.is_spark else duckdb
         return clause.call(node, function, *map(clause.read, node.expressions))
 
@@ -269,13 +274,15 @@ def _read_element_at(clause: Clause, node: exp.Anonymous) -> Expression:
     if is_text(value.type) and not clause.source.is_spark and node.name.lower() != "element_at":
         return clause.call(node, "substring", value, index, integer_literal(1))
     if pa.types.is_map(value.type):
-        return _extract(clause, node, value, index)
+        return _list_of_map_value(clause, node, value, index)
     return clause.call(
         node, "list_get" if node.name.lower() == "get" else "list_element", value, index
     )
 
 
-def _extract(clause: Clause, node: exp.Anonymous, value: Expression, key: Expression) -> Expression:
+def _list_of_map_value(
+    clause: Clause, node: exp.Anonymous, value: Expression, key: Expression
+) -> Expression:
     """Return element_at() of a map in DuckDB: the list of the value, empty without the key."""
     has_key = clause.call(node, "map_contains", value, key)
     single = clause.call(node, "make_list", clause.call(node, "map_value", value, key))
@@ -310,8 +317,8 @@ def _read_histogram(clause: Clause, node: exp.Anonymous) -> Expression:
 
 def _read_series(clause: Clause, node: exp.GenerateSeries) -> Expression:
     clause.source.allow_arguments(node, "start", "end", "step", "is_end_exclusive")
-    given = (node.args.get(name) for name in ("start", "end", "step"))
-    parts = [clause.read(part) for part in given if part is not None]
+    bounds = (node.args.get(name) for name in ("start", "end", "step"))
+    parts = [clause.read(bound) for bound in bounds if bound is not None]
     if clause.source.is_spark:
         values = clause.call(node, "sequence", *parts)
         if all(pa.types.is_integer(part.type) and part.type.bit_width < 64 for part in parts):
@@ -336,7 +343,7 @@ def _read_intersection(clause: Clause, node: exp.Expr) -> Expression:
     return clause.call(node, "list_compact", shared)
 
 
-def _read_joined(clause: Clause, node: exp.ArrayToString) -> Expression:
+def _read_join(clause: Clause, node: exp.ArrayToString) -> Expression:
     return clause.call(
         node, "list_join", *clause.read_arguments(node, "this", "expression", "null")
     )
@@ -373,7 +380,7 @@ def _read_lambda(
     return inner.read(body.this), tuple(range(first, first + len(types)))
 
 
-def _apply(
+def _call_with_lambda(
     clause: Clause,
     node: exp.Expr,
     function: str,
@@ -387,12 +394,14 @@ def _apply(
     lambda_body, parameters = _read_lambda(clause, node, [value.type.value_type, pa.int64()], body)
     position = Column(parameters[1], pa.int64())
     if not clause.source.is_spark:  # positions are from 1
-        lambda_body = _shift(clause, node, lambda_body, position)
+        lambda_body = _count_positions_from_one(clause, node, lambda_body, position)
     with clause.source.errors_at(node):
         return lambda_call(function, value, lambda_body, parameters)
 
 
-def _shift(clause: Clause, node: exp.Expr, body: Expression, position: Column) -> Expression:
+def _count_positions_from_one(
+    clause: Clause, node: exp.Expr, body: Expression, position: Column
+) -> Expression:
     from_one = clause.call(node, "add", position, integer_literal(1))
     return _substitute(body, {position: from_one})
 
@@ -404,17 +413,19 @@ def _substitute(body: Expression, values: dict[Column, Expression]) -> Expressio
 def _lambda_reader(function: str) -> Reader:
     def read(clause: Clause, node: exp.Expr) -> Expression:
         clause.source.allow_arguments(node, "this", "expression")
-        return _apply(clause, node, function, clause.read(node.this), node.args["expression"])
+        return _call_with_lambda(
+            clause, node, function, clause.read(node.this), node.args["expression"]
+        )
 
     return read
 
 
-def _named_lambda(function: str) -> Reader:
+def _lambda_reader_of_name(function: str) -> Reader:
     def read(clause: Clause, node: exp.Anonymous) -> Expression:
         if len(node.expressions) != 2:
             raise clause.source.error(node, f"{node.name}() takes a list and a lambda")
         value, body = node.expressions
-        return _apply(clause, node, function, clause.read(value), body)
+        return _call_with_lambda(clause, node, function, clause.read(value), body)
 
     return read
 
@@ -438,8 +449,8 @@ def _read_comprehension(clause: Clause, node: exp.Comprehension) -> Expression:
     value = clause.read(node.args["iterator"])
     condition = node.args.get("condition")
     if condition is not None:
-        value = _apply(clause, node, "list_filter", value, as_lambda(condition))
-    return _apply(clause, node, "list_transform", value, as_lambda(node.this))
+        value = _call_with_lambda(clause, node, "list_filter", value, as_lambda(condition))
+    return _call_with_lambda(clause, node, "list_transform", value, as_lambda(node.this))
 
 
 def _read_reduce(clause: Clause, node: exp.Reduce) -> Expression:
@@ -470,13 +481,12 @@ def _read_list_reduce(clause: Clause, node: exp.Anonymous) -> Expression:
             node, "list_reduce() without a start", "give the first value as third argument"
         )
     value, body, start = node.expressions
-    read = clause.read(value)
-    first = clause.read(start)
-    if is_list(read.type):
+    elements, first = clause.read(value), clause.read(start)
+    if is_list(elements.type):
         with clause.source.errors_at(node):
-            wide = functions.common_type([first.type, read.type.value_type])
-        first = clause.call(node, "cast", first, type=wide)
-    return _reduce(clause, node, read, body, first)
+            common = functions.common_type([first.type, elements.type.value_type])
+        first = clause.call(node, "cast", first, type=common)
+    return _reduce(clause, node, elements, body, first)
 
 
 def _entry_lambda(kind: str) -> Reader:
@@ -493,7 +503,7 @@ def _entry_lambda(kind: str) -> Reader:
         entries = clause.call(node, "map_entries", value)
         parts = [value.type.key_type, value.type.item_type]
         lambda_body, parameters = _read_lambda(clause, node, parts, body)
-        entry = Column(parameters[0] + 50, entries.type.value_type)
+        entry = Column(parameters[0] + FIRST_STRUCT_COLUMN, entries.type.value_type)
         fields = {
             Column(parameters[k], parts[k]): clause.call(
                 node, "struct_field", entry, string_literal(("key", "value")[k])
@@ -519,7 +529,7 @@ def _read_zip_with(clause: Clause, node: exp.Anonymous) -> Expression:
     zipped = clause.call(node, "list_zip", *lists)
     types = [value.type.value_type for value in lists]
     body, parameters = _read_lambda(clause, node, types, node.expressions[2])
-    pair = Column(parameters[0] + 50, zipped.type.value_type)
+    pair = Column(parameters[0] + FIRST_STRUCT_COLUMN, zipped.type.value_type)
     items = {
         Column(parameters[k], types[k]): clause.call(
             node, "struct_field", pair, string_literal(str(k))
@@ -579,8 +589,8 @@ def _read_parameter(clause: Clause, node: exp.Identifier) -> Expression:
 # JSON
 
 
-def _path_of(clause: Clause, node: exp.Expr, path: exp.Expr | None) -> list[Expression]:
-    """Return a constant path as a JSON text of its steps."""
+def _path_arguments(clause: Clause, node: exp.Expr, path: exp.Expr | None) -> list[Expression]:
+    """Return a constant path as one argument, a JSON text of its steps; none without a path."""
     if path is None:
         return []
     steps: list[str | int] = []
@@ -610,7 +620,7 @@ def _path_of(clause: Clause, node: exp.Expr, path: exp.Expr | None) -> list[Expr
 def _json_reader(function: str) -> Reader:
     def read(clause: Clause, node: exp.Expr) -> Expression:
         clause.source.allow_arguments(node, "this", "expression", "only_json_types", "scalar_only")
-        path = _path_of(clause, node, node.args.get("expression"))
+        path = _path_arguments(clause, node, node.args.get("expression"))
         return clause.call(node, function, clause.read(node.this), *path)
 
     return read
@@ -619,17 +629,17 @@ def _json_reader(function: str) -> Reader:
 def _read_json_keys(clause: Clause, node: exp.JSONKeys) -> Expression:
     """Read json_keys(). A value that is not an object has keys [] in DuckDB, NULL in Spark."""
     clause.source.allow_arguments(node, "this", "expression", "expressions")
-    path = _path_of(clause, node, node.args.get("expression"))
+    path = _path_arguments(clause, node, node.args.get("expression"))
     value = clause.read(node.this)
     keys = clause.call(node, "json_keys", value, *path)
     if clause.source.is_spark:
         return keys
-    none = clause.call(node, "is_null", clause.call(node, "json_value", value, *path))
+    has_no_value = clause.call(node, "is_null", clause.call(node, "json_value", value, *path))
     empty = clause.call(node, "make_list")
-    return clause.call(node, "case", none, NULL, clause.call(node, "coalesce", keys, empty))
+    return clause.call(node, "case", has_no_value, NULL, clause.call(node, "coalesce", keys, empty))
 
 
-def _named_json(duckdb: str, spark: str = "") -> Reader:
+def _json_reader_of_name(duckdb: str, spark: str = "") -> Reader:
     def read(clause: Clause, node: exp.Anonymous) -> Expression:
         value, *path = node.expressions
         function = spark if spark and clause.source.is_spark else duckdb
@@ -644,7 +654,7 @@ def _named_json(duckdb: str, spark: str = "") -> Reader:
             parsed: exp.Expr | None = literal
             if literal.this.startswith("$"):
                 parsed = sqlglot.Dialect.get_or_raise(clause.source.dialect).to_json_path(literal)
-            steps = _path_of(clause, node, parsed)
+            steps = _path_arguments(clause, node, parsed)
         return clause.call(node, function, clause.read(value), *steps)
 
     return read
@@ -711,67 +721,71 @@ def _check_has_no_json(clause: Clause, node: exp.Expr) -> None:
 def _to_json_reader(function: str) -> Reader:
     def read(clause: Clause, node: exp.Expr) -> Expression:
         clause.source.allow_arguments(node, "this", "expressions")
-        given = node.expressions if isinstance(node, exp.Anonymous) else [node.this]
-        if len(given) != 1:
+        arguments = node.expressions if isinstance(node, exp.Anonymous) else [node.this]
+        if len(arguments) != 1:
             raise clause.source.unsupported(node, "options of to_json()", "give one value")
         if not clause.source.is_spark:
-            _check_has_no_json(clause, given[0])
-        return clause.call(node, function, clause.read(given[0]))
+            _check_has_no_json(clause, arguments[0])
+        return clause.call(node, function, clause.read(arguments[0]))
 
     return read
 
 
 READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.Array: _read_list,
-    exp.ArrayAppend: _two(
+    exp.ArrayAppend: _reader_by_dialect(
         "list_append", "list_append_or_null", "this", "expression", ignored=["null_propagation"]
     ),
-    exp.ArrayCompact: _two("list_compact", "list_compact", "this"),
-    exp.ArrayConcat: _two(
+    exp.ArrayCompact: _reader_by_dialect("list_compact", "list_compact", "this"),
+    exp.ArrayConcat: _reader_by_dialect(
         "list_concat",
         "list_concat_or_null",
         *("this", "expressions"),
         ignored=["null_propagation"],
     ),
-    exp.ArrayContains: _two(
+    exp.ArrayContains: _reader_by_dialect(
         "list_contains",
         "list_contains_or_null",
         *("this", "expression"),
         ignored=["ensure_variant", "check_null"],
     ),
-    exp.ArrayContainsAll: _two("list_contains_all", "list_contains_all", "this", "expression"),
-    exp.ArrayDistinct: _two(
+    exp.ArrayContainsAll: _reader_by_dialect(
+        "list_contains_all", "list_contains_all", "this", "expression"
+    ),
+    exp.ArrayDistinct: _reader_by_dialect(
         "list_distinct", "list_distinct_with_null", "this", ignored=["check_null"]
     ),
-    exp.ArrayExcept: _two("list_except", "list_except", "this", "expression"),
+    exp.ArrayExcept: _reader_by_dialect("list_except", "list_except", "this", "expression"),
     exp.ArrayFilter: _lambda_reader("list_filter"),
     exp.ArrayIntersect: _read_intersection,
-    exp.ArrayMax: _two("list_max", "list_max", "this"),
-    exp.ArrayMin: _two("list_min", "list_min", "this"),
-    exp.ArrayOverlaps: _two("list_overlaps", "list_overlaps_or_null", "this", "expression"),
-    exp.ArrayPosition: _two(
+    exp.ArrayMax: _reader_by_dialect("list_max", "list_max", "this"),
+    exp.ArrayMin: _reader_by_dialect("list_min", "list_min", "this"),
+    exp.ArrayOverlaps: _reader_by_dialect(
+        "list_overlaps", "list_overlaps_or_null", "this", "expression"
+    ),
+    exp.ArrayPosition: _reader_by_dialect(
         "list_position",
         "list_position_or_zero",
         *("this", "expression"),
         ignored=["zero_based"],
     ),
-    exp.ArrayPrepend: _two(
+    exp.ArrayPrepend: _reader_by_dialect(
         "list_prepend",
         "list_prepend_or_null",
         *("this", "expression"),
         ignored=["null_propagation"],
     ),
-    exp.ArrayRemove: _two(
+    exp.ArrayRemove: _reader_by_dialect(
         "list_remove", "list_remove", "this", "expression", ignored=["null_propagation"]
     ),
     exp.ArraySize: _read_array_size,
     exp.ArraySlice: _read_array_slice,
     exp.ArraySort: _read_sort,
-    exp.ArrayToString: _read_joined,
+    exp.ArrayToString: _read_join,
     exp.Bracket: _read_subscript,
     exp.Dot: _read_dot,
     exp.Explode: _read_generator,
-    exp.Flatten: _two("list_flatten", "list_flatten_or_null", "this"),
+    exp.Flatten: _reader_by_dialect("list_flatten", "list_flatten_or_null", "this"),
     exp.FromJson: _read_from_json,
     exp.GenerateSeries: _read_series,
     exp.Identifier: _read_parameter,
@@ -781,14 +795,14 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.JSONKeys: _read_json_keys,
     exp.JSONType: _json_reader("json_type"),
     exp.Map: _read_map,
-    exp.MapContainsKey: _two("map_contains", "map_contains", "this", "key"),
-    exp.MapFromEntries: _two("map_from_entries", "map_from_entries", "this"),
-    exp.MapKeys: _two("map_keys", "map_keys", "this"),
+    exp.MapContainsKey: _reader_by_dialect("map_contains", "map_contains", "this", "key"),
+    exp.MapFromEntries: _reader_by_dialect("map_from_entries", "map_from_entries", "this"),
+    exp.MapKeys: _reader_by_dialect("map_keys", "map_keys", "this"),
     exp.Reduce: _read_reduce,
     exp.RegexpSplit: _split_reader("split_regex"),
     exp.Split: _split_reader("split"),
     exp.Struct: _read_struct,
-    exp.StructExtract: _two("struct_field", "struct_field", "this", "expression"),
+    exp.StructExtract: _reader_by_dialect("struct_field", "struct_field", "this", "expression"),
     exp.ToMap: _read_map_literal,
     exp.Transform: _lambda_reader("list_transform"),
     exp.Tuple: _read_row,
@@ -797,42 +811,42 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
 _LENGTH_NAMES: Final = ("cardinality", "array_length", "list_length", "size")
 READERS_BY_NAME: Final[dict[str, Reader]] = {
     **dict.fromkeys(_LENGTH_NAMES, _read_length),
-    "array_contains_all": _named("list_contains_all", least=2),
-    "array_has_all": _named("list_contains_all", least=2),
-    "array_has_any": _named("list_overlaps", least=2),
-    "array_repeat": _named("list_repeat", least=2),
-    "array_union": _named("list_union", least=2),
-    "arrays_overlap": _named("list_overlaps", "list_overlaps_or_null", least=2),
+    "array_contains_all": _reader_of_name("list_contains_all", least=2),
+    "array_has_all": _reader_of_name("list_contains_all", least=2),
+    "array_has_any": _reader_of_name("list_overlaps", least=2),
+    "array_repeat": _reader_of_name("list_repeat", least=2),
+    "array_union": _reader_of_name("list_union", least=2),
+    "arrays_overlap": _reader_of_name("list_overlaps", "list_overlaps_or_null", least=2),
     "element_at": _read_element_at,
-    "forall": _named_lambda("list_forall"),
+    "forall": _lambda_reader_of_name("list_forall"),
     "get": _read_element_at,
-    "json_array_length": _named_json("json_array_length_or_zero", "json_array_length"),
-    "json_valid": _named_json("json_valid"),
+    "json_array_length": _json_reader_of_name("json_array_length_or_zero", "json_array_length"),
+    "json_valid": _json_reader_of_name("json_valid"),
     "list_aggregate": _read_aggregate,
     "list_aggr": _read_aggregate,
-    "list_avg": _named("list_avg"),
-    "list_except": _named("list_except", least=2),
-    "list_exists": _named_lambda("list_exists"),
+    "list_avg": _reader_of_name("list_avg"),
+    "list_except": _reader_of_name("list_except", least=2),
+    "list_exists": _lambda_reader_of_name("list_exists"),
     "list_extract": _read_element_at,
     "list_histogram": _read_histogram,
-    "list_has_all": _named("list_contains_all", least=2),
+    "list_has_all": _reader_of_name("list_contains_all", least=2),
     "list_intersect": _read_intersection,
-    "list_position": _named("list_position", least=2),
-    "list_indexof": _named("list_position", least=2),
+    "list_position": _reader_of_name("list_position", least=2),
+    "list_indexof": _reader_of_name("list_position", least=2),
     "list_reduce": _read_list_reduce,
-    "list_reverse": _named("list_reverse"),
-    "array_reverse": _named("list_reverse"),
-    "list_slice": _named("list_slice", least=3),
-    "list_sum": _named("list_sum"),
-    "list_zip": _named("list_zip", least=1, most=16),
-    "map_concat": _named("map_concat", least=1, most=16),
-    "map_contains": _named("map_contains", least=2),
+    "list_reverse": _reader_of_name("list_reverse"),
+    "array_reverse": _reader_of_name("list_reverse"),
+    "list_slice": _reader_of_name("list_slice", least=3),
+    "list_sum": _reader_of_name("list_sum"),
+    "list_zip": _reader_of_name("list_zip", least=1, most=16),
+    "map_concat": _reader_of_name("map_concat", least=1, most=16),
+    "map_contains": _reader_of_name("map_contains", least=2),
     "map_extract": _read_element_at,
-    "map_entries": _named("map_entries"),
+    "map_entries": _reader_of_name("map_entries"),
     "map_filter": _entry_lambda("filter"),
-    "map_values": _named("map_values"),
+    "map_values": _reader_of_name("map_values"),
     "map_zip_with": _read_map_zip_with,
-    "regexp_split_to_array": _named("split_regex", least=2),
+    "regexp_split_to_array": _reader_of_name("split_regex", least=2),
     "row": _read_row,
     "to_json": _to_json_reader("to_json"),
     "transform_keys": _entry_lambda("keys"),

@@ -23,7 +23,7 @@ __all__ = [
     "is_text",
     "refuse_bytes",
     "to_number",
-    "trying",
+    "null_on_error",
 ]
 
 INSTANT: Final = pa.timestamp("us", "UTC")
@@ -44,7 +44,7 @@ def is_text(value: Expression) -> bool:
     return bool(arrow.is_string(value.type) or arrow.is_large_string(value.type))
 
 
-def trying(builder: Builder) -> Builder:
+def null_on_error(builder: Builder) -> Builder:
     """Return a reader whose result is NULL where another raises an error."""
 
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
