@@ -119,7 +119,7 @@ class CircuitSpec:
     @property
     def user_signatures(self) -> dict[str, str]:
         """The declarations of the user-defined functions that the views call, by name."""
-        called: dict[str, str] = {}
+        signatures: dict[str, str] = {}
         visited: set[int] = set()
         pending = list(self.plans.values())
         while pending:
@@ -128,8 +128,8 @@ class CircuitSpec:
                 visited.add(id(plan))
                 pending += plan.inputs
                 if isinstance(plan, UserCall):
-                    called[plan.name] = plan.function.signature
-        return dict(sorted(called.items()))
+                    signatures[plan.name] = plan.function.signature
+        return dict(sorted(signatures.items()))
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:

@@ -21,9 +21,9 @@ __all__ = [
     "is_binary",
     "is_int",
     "is_text",
+    "null_on_error",
     "refuse_bytes",
     "to_number",
-    "null_on_error",
 ]
 
 INSTANT: Final = pa.timestamp("us", "UTC")

@@ -28,8 +28,8 @@ from circuits.sql.expressions.named_functions import (
 from circuits.sql.expressions.spark.operands import (
     is_binary,
     is_text,
-    to_number,
     null_on_error,
+    to_number,
 )
 from circuits.types.arrow_types import is_nested
 
