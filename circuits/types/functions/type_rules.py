@@ -242,8 +242,8 @@ def aggregate_type(function: str, *arguments: pa.DataType | None) -> pa.DataType
     if result is None:
         accepted = _ACCEPTED_ARGUMENTS.get(function, "numbers")
         raise FunctionError(
-            f"{function}({argument}) does not exist; {function} takes {accepted}: cast the column to "
-            "one"
+            f"{function}({argument}) does not exist; {function} takes {accepted}: cast the column "
+            "to one"
         )
     return argument if function in _RESULT_HAS_ARGUMENT_TYPE else result
 
