@@ -20,8 +20,8 @@ from sqlglot import exp
 from circuits.plan.expressions import Column, Expression, Literal
 from circuits.sql.binding.clause import Clause
 from circuits.sql.expressions.literals import NULL
-from circuits.types.functions.lambdas import lambda_call
-from circuits.types.functions.list_rules import is_list
+from circuits.types.functions.nested.lambdas import lambda_call
+from circuits.types.functions.nested.list_rules import is_list
 from circuits.types.functions.type_rules import is_text
 
 __all__ = ["compare_with_list", "is_list_comparison", "read_in_list"]

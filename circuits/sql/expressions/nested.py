@@ -11,7 +11,7 @@ list functions    skip a NULL argument         are NULL if an argument is NULL
 ================= ============================ ==============================================
 
 A lambda is read with its parameters as columns beyond those of any plan;
-`circuits.types.functions.lambdas` makes them the first columns of its body.
+`circuits.types.functions.nested.lambdas` makes them the first columns of its body.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from circuits.sql.expressions.literals import NULL, integer_literal, string_lite
 from circuits.sql.expressions.spark.lists import unless_null
 from circuits.types import functions
 from circuits.types.ddl import field_of, schema_of_ddl
-from circuits.types.functions.lambdas import lambda_call
-from circuits.types.functions.list_rules import is_list
+from circuits.types.functions.nested.lambdas import lambda_call
+from circuits.types.functions.nested.list_rules import is_list
 from circuits.types.functions.type_rules import is_text
 
 __all__ = ["READERS", "READERS_BY_NAME"]

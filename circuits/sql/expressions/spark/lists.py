@@ -11,7 +11,7 @@ from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause
 from circuits.sql.expressions.literals import NULL, integer_literal, string_literal
 from circuits.sql.expressions.named_functions import Arguments, Builder, coerce, count_error, fixed
-from circuits.types.functions.list_rules import is_list
+from circuits.types.functions.nested.list_rules import is_list
 
 __all__ = ["BUILDERS", "unless_null"]
 
