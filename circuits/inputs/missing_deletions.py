@@ -32,7 +32,8 @@ from typing import Protocol
 
 import numpy as np
 
-from circuits.plan.nodes import Filter, Map, PlanNode, RowIdEncode, Scan
+from circuits.plan.nodes import Filter, Map, PlanNode, Scan
+from circuits.plan.physical_nodes import RowIdEncode
 from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.operators.operator import Operator
 from dbsp_wcoj import Trace, ZSet

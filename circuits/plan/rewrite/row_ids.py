@@ -13,7 +13,8 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import count
 
-from circuits.plan.nodes import Join, PlanNode, RowIdDecode, RowIdEncode
+from circuits.plan.nodes import PlanNode
+from circuits.plan.physical_nodes import Join, RowIdDecode, RowIdEncode
 
 __all__ = ["remove_row_ids"]
 
