@@ -33,7 +33,9 @@ part of CrossJoin, Filter, Semijoin and OuterJoin (`circuits.plan.physical_nodes
 of their own have files beside this one.
 
 Each class defines its inputs, structural key, label, linearity, partitioning and nullability
-(`circuits.plan.node`), so most code does not enumerate the classes.
+(`circuits.plan.node`), so most code does not enumerate the classes. Its ``bounds_of_changes`` gives
+the frontiers of its columns: lower bounds of the rows that later steps change
+(`circuits.plan.frontier`).
 """
 
 from __future__ import annotations
@@ -217,14 +219,15 @@ class Map(UnaryNode):
         return bounds
 
     def implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
+        # A bound of x + c implies one of x, which may imply bounds of other columns.
         known: dict[int, Frontier] = {}
         for column, frontier in bounds.items():
             shift = constant_shift(self.expressions[column])
             if shift is not None:
                 base, ticks = shift
                 known.setdefault(base.index, shifted(frontier, -ticks, base.type))
-        known_below = self.bounds_of_changes([self.input.implied_bounds(known)], 0)
-        return {**known_below, **bounds}
+        implied = self.bounds_of_changes([self.input.implied_bounds(known)], 0)
+        return {**implied, **bounds}
 
     def _may_be_null(self, column: int) -> bool:
         return may_be_null(self.expressions[column], self.input.is_nullable)
@@ -287,7 +290,7 @@ class Union(NaryNode):
     @cached_property
     def paths(self) -> int:
         """The number of copies of a filter that is pushed through this and deeper unions."""
-        return sum(map(_paths, self.inputs))
+        return sum(map(_count_paths, self.inputs))
 
     @cached_property
     def fields(self) -> Fields:
@@ -461,7 +464,7 @@ def columns(plan: PlanNode) -> tuple[Column, ...]:
     return tuple(Column(index, field.type) for index, field in enumerate(plan.fields))
 
 
-def _paths(plan: PlanNode) -> int:
+def _count_paths(plan: PlanNode) -> int:
     while isinstance(plan, Filter | Map | Negate):
         plan = plan.input
     return plan.paths if isinstance(plan, Union) else 1

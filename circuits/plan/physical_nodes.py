@@ -104,8 +104,8 @@ class Join(NaryNode):
         # A stored row is read when a row of another input changes and both agree.
         needed = []
         for reader, variables in enumerate(self.variables):
-            others = [self._bounds_with(i, inputs) for i in range(len(inputs)) if i != reader]
-            common = common_bounds(others)
+            changes = [self._bounds_with(i, inputs) for i in range(len(inputs)) if i != reader]
+            common = common_bounds(changes)
             needed.append({c: common[v] for c, v in enumerate(variables) if v in common})
         return needed
 
@@ -135,8 +135,8 @@ class Join(NaryNode):
             size = len(bounds)
             bounds = dict(close_bounds(bounds, pairs))
             for plan, variables in zip(self.inputs, self.variables, strict=True):
-                local = {c: bounds[v] for c, v in enumerate(variables) if v in bounds}
-                for column, frontier in plan.implied_bounds(local).items():
+                of_columns = {c: bounds[v] for c, v in enumerate(variables) if v in bounds}
+                for column, frontier in plan.implied_bounds(of_columns).items():
                     bounds.setdefault(variables[column], frontier)
         return bounds
 

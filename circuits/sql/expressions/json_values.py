@@ -18,8 +18,8 @@ from circuits.types.ddl import field_of, schema_of_ddl
 __all__ = ["READERS", "READERS_BY_NAME"]
 
 
-def _path_of(clause: Clause, node: exp.Expr, path: exp.Expr | None) -> list[Expression]:
-    """Return a constant path as a JSON text of its steps."""
+def _path_arguments(clause: Clause, node: exp.Expr, path: exp.Expr | None) -> list[Expression]:
+    """Return a constant path as one argument, a JSON text of its steps; none without a path."""
     if path is None:
         return []
     steps: list[str | int] = []
@@ -49,7 +49,7 @@ def _path_of(clause: Clause, node: exp.Expr, path: exp.Expr | None) -> list[Expr
 def _json_reader(function: str) -> Reader:
     def read(clause: Clause, node: exp.Expr) -> Expression:
         clause.source.allow_arguments(node, "this", "expression", "only_json_types", "scalar_only")
-        path = _path_of(clause, node, node.args.get("expression"))
+        path = _path_arguments(clause, node, node.args.get("expression"))
         return clause.call(node, function, clause.read(node.this), *path)
 
     return read
@@ -58,17 +58,17 @@ def _json_reader(function: str) -> Reader:
 def _read_json_keys(clause: Clause, node: exp.JSONKeys) -> Expression:
     """Read json_keys(). A value that is not an object has keys [] in DuckDB, NULL in Spark."""
     clause.source.allow_arguments(node, "this", "expression", "expressions")
-    path = _path_of(clause, node, node.args.get("expression"))
+    path = _path_arguments(clause, node, node.args.get("expression"))
     value = clause.read(node.this)
     keys = clause.call(node, "json_keys", value, *path)
     if clause.source.is_spark:
         return keys
-    none = clause.call(node, "is_null", clause.call(node, "json_value", value, *path))
+    has_no_value = clause.call(node, "is_null", clause.call(node, "json_value", value, *path))
     empty = clause.call(node, "make_list")
-    return clause.call(node, "case", none, NULL, clause.call(node, "coalesce", keys, empty))
+    return clause.call(node, "case", has_no_value, NULL, clause.call(node, "coalesce", keys, empty))
 
 
-def _named_json(duckdb: str, spark: str = "") -> Reader:
+def _json_reader_of_name(duckdb: str, spark: str = "") -> Reader:
     def read(clause: Clause, node: exp.Anonymous) -> Expression:
         value, *path = node.expressions
         function = spark if spark and clause.source.is_spark else duckdb
@@ -83,7 +83,7 @@ def _named_json(duckdb: str, spark: str = "") -> Reader:
             parsed: exp.Expr | None = literal
             if literal.this.startswith("$"):
                 parsed = sqlglot.Dialect.get_or_raise(clause.source.dialect).to_json_path(literal)
-            steps = _path_of(clause, node, parsed)
+            steps = _path_arguments(clause, node, parsed)
         return clause.call(node, function, clause.read(value), *steps)
 
     return read
@@ -150,12 +150,12 @@ def _check_has_no_json(clause: Clause, node: exp.Expr) -> None:
 def _to_json_reader(function: str) -> Reader:
     def read(clause: Clause, node: exp.Expr) -> Expression:
         clause.source.allow_arguments(node, "this", "expressions")
-        given = node.expressions if isinstance(node, exp.Anonymous) else [node.this]
-        if len(given) != 1:
+        arguments = node.expressions if isinstance(node, exp.Anonymous) else [node.this]
+        if len(arguments) != 1:
             raise clause.source.unsupported(node, "options of to_json()", "give one value")
         if not clause.source.is_spark:
-            _check_has_no_json(clause, given[0])
-        return clause.call(node, function, clause.read(given[0]))
+            _check_has_no_json(clause, arguments[0])
+        return clause.call(node, function, clause.read(arguments[0]))
 
     return read
 
@@ -169,7 +169,7 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.JSONType: _json_reader("json_type"),
 }
 READERS_BY_NAME: Final[dict[str, Reader]] = {
-    "json_array_length": _named_json("json_array_length_or_zero", "json_array_length"),
-    "json_valid": _named_json("json_valid"),
+    "json_array_length": _json_reader_of_name("json_array_length_or_zero", "json_array_length"),
+    "json_valid": _json_reader_of_name("json_valid"),
     "to_json": _to_json_reader("to_json"),
 }

@@ -23,9 +23,11 @@ from circuits.types.functions.nested.list_rules import is_list
 
 __all__ = ["READERS", "READERS_BY_NAME", "read_comprehension"]
 
-# The column number of the first parameter of a lambda; each level of nesting adds a hundred.
+# The column number of the first parameter of a lambda; each level of nesting adds a hundred. From
+# the fiftieth on are the columns that a rewritten lambda reads: one struct of its parameters.
 FIRST_PARAMETER: Final = 1 << 40
 PARAMETERS_OF_LEVEL: Final = 100
+FIRST_STRUCT_COLUMN: Final = 50
 
 
 def _read_lambda(
@@ -49,7 +51,7 @@ def _read_lambda(
     return inner.read(body.this), tuple(range(first, first + len(types)))
 
 
-def _apply(
+def _call_with_lambda(
     clause: Clause,
     node: exp.Expr,
     function: str,
@@ -63,12 +65,14 @@ def _apply(
     lambda_body, parameters = _read_lambda(clause, node, [value.type.value_type, pa.int64()], body)
     position = Column(parameters[1], pa.int64())
     if not clause.source.is_spark:  # positions are from 1
-        lambda_body = _shift(clause, node, lambda_body, position)
+        lambda_body = _count_positions_from_one(clause, node, lambda_body, position)
     with clause.source.errors_at(node):
         return lambda_call(function, value, lambda_body, parameters)
 
 
-def _shift(clause: Clause, node: exp.Expr, body: Expression, position: Column) -> Expression:
+def _count_positions_from_one(
+    clause: Clause, node: exp.Expr, body: Expression, position: Column
+) -> Expression:
     from_one = clause.call(node, "add", position, integer_literal(1))
     return _substitute(body, {position: from_one})
 
@@ -80,17 +84,19 @@ def _substitute(body: Expression, values: dict[Column, Expression]) -> Expressio
 def _lambda_reader(function: str) -> Reader:
     def read(clause: Clause, node: exp.Expr) -> Expression:
         clause.source.allow_arguments(node, "this", "expression")
-        return _apply(clause, node, function, clause.read(node.this), node.args["expression"])
+        return _call_with_lambda(
+            clause, node, function, clause.read(node.this), node.args["expression"]
+        )
 
     return read
 
 
-def _named_lambda(function: str) -> Reader:
+def _lambda_reader_of_name(function: str) -> Reader:
     def read(clause: Clause, node: exp.Anonymous) -> Expression:
         if len(node.expressions) != 2:
             raise clause.source.error(node, f"{node.name}() takes a list and a lambda")
         value, body = node.expressions
-        return _apply(clause, node, function, clause.read(value), body)
+        return _call_with_lambda(clause, node, function, clause.read(value), body)
 
     return read
 
@@ -114,8 +120,8 @@ def read_comprehension(clause: Clause, node: exp.Comprehension) -> Expression:
     value = clause.read(node.args["iterator"])
     condition = node.args.get("condition")
     if condition is not None:
-        value = _apply(clause, node, "list_filter", value, as_lambda(condition))
-    return _apply(clause, node, "list_transform", value, as_lambda(node.this))
+        value = _call_with_lambda(clause, node, "list_filter", value, as_lambda(condition))
+    return _call_with_lambda(clause, node, "list_transform", value, as_lambda(node.this))
 
 
 def _read_reduce(clause: Clause, node: exp.Reduce) -> Expression:
@@ -146,13 +152,12 @@ def _read_list_reduce(clause: Clause, node: exp.Anonymous) -> Expression:
             node, "list_reduce() without a start", "give the first value as third argument"
         )
     value, body, start = node.expressions
-    read = clause.read(value)
-    first = clause.read(start)
-    if is_list(read.type):
+    elements, first = clause.read(value), clause.read(start)
+    if is_list(elements.type):
         with clause.source.errors_at(node):
-            wide = functions.common_type([first.type, read.type.value_type])
-        first = clause.call(node, "cast", first, type=wide)
-    return _reduce(clause, node, read, body, first)
+            common = functions.common_type([first.type, elements.type.value_type])
+        first = clause.call(node, "cast", first, type=common)
+    return _reduce(clause, node, elements, body, first)
 
 
 def _entry_lambda(kind: str) -> Reader:
@@ -169,7 +174,7 @@ def _entry_lambda(kind: str) -> Reader:
         entries = clause.call(node, "map_entries", value)
         parts = [value.type.key_type, value.type.item_type]
         lambda_body, parameters = _read_lambda(clause, node, parts, body)
-        entry = Column(parameters[0] + 50, entries.type.value_type)
+        entry = Column(parameters[0] + FIRST_STRUCT_COLUMN, entries.type.value_type)
         fields = {
             Column(parameters[k], parts[k]): clause.call(
                 node, "struct_field", entry, string_literal(("key", "value")[k])
@@ -195,7 +200,7 @@ def _read_zip_with(clause: Clause, node: exp.Anonymous) -> Expression:
     zipped = clause.call(node, "list_zip", *lists)
     types = [value.type.value_type for value in lists]
     body, parameters = _read_lambda(clause, node, types, node.expressions[2])
-    pair = Column(parameters[0] + 50, zipped.type.value_type)
+    pair = Column(parameters[0] + FIRST_STRUCT_COLUMN, zipped.type.value_type)
     items = {
         Column(parameters[k], types[k]): clause.call(
             node, "struct_field", pair, string_literal(str(k))
@@ -255,8 +260,8 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.Transform: _lambda_reader("list_transform"),
 }
 READERS_BY_NAME: Final[dict[str, Reader]] = {
-    "forall": _named_lambda("list_forall"),
-    "list_exists": _named_lambda("list_exists"),
+    "forall": _lambda_reader_of_name("list_forall"),
+    "list_exists": _lambda_reader_of_name("list_exists"),
     "list_reduce": _read_list_reduce,
     "map_filter": _entry_lambda("filter"),
     "map_zip_with": _read_map_zip_with,

@@ -75,7 +75,7 @@ def _read_map(clause: Clause, node: exp.Map | exp.VarMap) -> Expression:
     clause.source.allow_arguments(node, "keys", "values")
     keys, values = (node.args.get(name) for name in ("keys", "values"))
     empty = exp.Array()
-    clause.source.allow_arguments(empty)
+    clause.source.refuse_arguments(empty)
     parts = [clause.read(part if part is not None else empty) for part in (keys, values)]
     return clause.call(node, "make_map", *parts)
 
@@ -89,8 +89,8 @@ def _read_map_literal(clause: Clause, node: exp.ToMap) -> Expression:
     clause.source.allow_arguments(subscript, "this", "expressions")
     if len(subscript.expressions) != 1 or not isinstance(subscript.this, exp.Struct):
         raise clause.source.unsupported(subscript, "this subscript", "write it in parentheses")
-    made = _map_of_pairs(clause, subscript.this)
-    return clause.call(node, "map_value", made, clause.read(subscript.expressions[0]))
+    map_ = _map_of_pairs(clause, subscript.this)
+    return clause.call(node, "map_value", map_, clause.read(subscript.expressions[0]))
 
 
 def _map_of_pairs(clause: Clause, node: exp.Struct) -> Expression:
@@ -190,43 +190,46 @@ def _read_sort(clause: Clause, node: exp.ArraySort) -> Expression:
     clause.source.allow_arguments(node, "this", "asc", "nulls_first")
     flags = {"asc": True, "nulls_first": False}
     for name in flags:
-        given = node.args.get(name)
-        if given is None:
+        flag = node.args.get(name)
+        if flag is None:
             continue
-        if not isinstance(given, exp.Boolean):
+        if not isinstance(flag, exp.Boolean):
             raise clause.source.unsupported(
-                given, "a sort order that is an expression", "write a constant"
+                flag, "a sort order that is an expression", "write a constant"
             )
-        clause.source.allow_arguments(given, "this")
-        flags[name] = bool(given.this)
+        clause.source.allow_arguments(flag, "this")
+        flags[name] = bool(flag.this)
     name = "list_sort" + ("" if flags["asc"] else "_desc")
     name += "_nulls_first" if flags["nulls_first"] else ""
     return clause.call(node, name, clause.read(node.this))
 
 
-def _two(duckdb: str, spark: str, *names: str, ignored: Sequence[str] = ()) -> Reader:
+def _reader_by_dialect(duckdb: str, spark: str, *names: str, ignored: Sequence[str] = ()) -> Reader:
     """Return the reader of a function that is another one in dialect spark."""
 
     def read(clause: Clause, node: exp.Expr) -> Expression:
         clause.source.allow_arguments(node, *names, *ignored)
         parts: list[exp.Expr] = []
         for name in names:
-            given = node.args.get(name)
-            parts += given if isinstance(given, list) else [given] if given is not None else []
+            argument = node.args.get(name)
+            if argument is not None:
+                parts += argument if isinstance(argument, list) else [argument]
         function = spark if clause.source.is_spark else duckdb
         return clause.call(node, function, *map(clause.read, parts))
 
     return read
 
 
-def _named(duckdb: str, spark: str = "", *, least: int = 1, most: int | None = None) -> Reader:
+def _reader_of_name(
+    duckdb: str, spark: str = "", *, least: int = 1, most: int | None = None
+) -> Reader:
     """Return the reader of a function that sqlglot knows by its name only."""
 
     def read(clause: Clause, node: exp.Anonymous) -> Expression:
-        given, upper = len(node.expressions), most or least
-        if not least <= given <= upper:
-            count = f"{least}" if least == upper else f"{least} to {upper}"
-            raise clause.source.error(node, f"{node.name}() takes {count} arguments, not {given}")
+        count, upper = len(node.expressions), most or least
+        if not least <= count <= upper:
+            allowed = f"{least}" if least == upper else f"{least} to {upper}"
+            raise clause.source.error(node, f"{node.name}() takes {allowed} arguments, not {count}")
         function = spark if spark and clause.source.is_spark else duckdb
         return clause.call(node, function, *map(clause.read, node.expressions))
 
@@ -255,13 +258,15 @@ def _read_element_at(clause: Clause, node: exp.Anonymous) -> Expression:
     if is_text(value.type) and not clause.source.is_spark and node.name.lower() != "element_at":
         return clause.call(node, "substring", value, index, integer_literal(1))
     if pa.types.is_map(value.type):
-        return _extract(clause, node, value, index)
+        return _list_of_map_value(clause, node, value, index)
     return clause.call(
         node, "list_get" if node.name.lower() == "get" else "list_element", value, index
     )
 
 
-def _extract(clause: Clause, node: exp.Anonymous, value: Expression, key: Expression) -> Expression:
+def _list_of_map_value(
+    clause: Clause, node: exp.Anonymous, value: Expression, key: Expression
+) -> Expression:
     """Return element_at() of a map in DuckDB: the list of the value, empty without the key."""
     has_key = clause.call(node, "map_contains", value, key)
     single = clause.call(node, "make_list", clause.call(node, "map_value", value, key))
@@ -296,8 +301,8 @@ def _read_histogram(clause: Clause, node: exp.Anonymous) -> Expression:
 
 def _read_series(clause: Clause, node: exp.GenerateSeries) -> Expression:
     clause.source.allow_arguments(node, "start", "end", "step", "is_end_exclusive")
-    given = (node.args.get(name) for name in ("start", "end", "step"))
-    parts = [clause.read(part) for part in given if part is not None]
+    bounds = (node.args.get(name) for name in ("start", "end", "step"))
+    parts = [clause.read(bound) for bound in bounds if bound is not None]
     if clause.source.is_spark:
         values = clause.call(node, "sequence", *parts)
         if all(pa.types.is_integer(part.type) and part.type.bit_width < 64 for part in parts):
@@ -322,7 +327,7 @@ def _read_intersection(clause: Clause, node: exp.Expr) -> Expression:
     return clause.call(node, "list_compact", shared)
 
 
-def _read_joined(clause: Clause, node: exp.ArrayToString) -> Expression:
+def _read_join(clause: Clause, node: exp.ArrayToString) -> Expression:
     return clause.call(
         node, "list_join", *clause.read_arguments(node, "this", "expression", "null")
     )
@@ -344,63 +349,67 @@ def _read_generator(clause: Clause, node: exp.Expr) -> Expression:
 
 READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.Array: _read_list,
-    exp.ArrayAppend: _two(
+    exp.ArrayAppend: _reader_by_dialect(
         "list_append", "list_append_or_null", "this", "expression", ignored=["null_propagation"]
     ),
-    exp.ArrayCompact: _two("list_compact", "list_compact", "this"),
-    exp.ArrayConcat: _two(
+    exp.ArrayCompact: _reader_by_dialect("list_compact", "list_compact", "this"),
+    exp.ArrayConcat: _reader_by_dialect(
         "list_concat",
         "list_concat_or_null",
         *("this", "expressions"),
         ignored=["null_propagation"],
     ),
-    exp.ArrayContains: _two(
+    exp.ArrayContains: _reader_by_dialect(
         "list_contains",
         "list_contains_or_null",
         *("this", "expression"),
         ignored=["ensure_variant", "check_null"],
     ),
-    exp.ArrayContainsAll: _two("list_contains_all", "list_contains_all", "this", "expression"),
-    exp.ArrayDistinct: _two(
+    exp.ArrayContainsAll: _reader_by_dialect(
+        "list_contains_all", "list_contains_all", "this", "expression"
+    ),
+    exp.ArrayDistinct: _reader_by_dialect(
         "list_distinct", "list_distinct_with_null", "this", ignored=["check_null"]
     ),
-    exp.ArrayExcept: _two("list_except", "list_except", "this", "expression"),
+    exp.ArrayExcept: _reader_by_dialect("list_except", "list_except", "this", "expression"),
     exp.ArrayIntersect: _read_intersection,
-    exp.ArrayMax: _two("list_max", "list_max", "this"),
-    exp.ArrayMin: _two("list_min", "list_min", "this"),
-    exp.ArrayOverlaps: _two("list_overlaps", "list_overlaps_or_null", "this", "expression"),
-    exp.ArrayPosition: _two(
+    exp.ArrayMax: _reader_by_dialect("list_max", "list_max", "this"),
+    exp.ArrayMin: _reader_by_dialect("list_min", "list_min", "this"),
+    exp.ArrayOverlaps: _reader_by_dialect(
+        "list_overlaps", "list_overlaps_or_null", "this", "expression"
+    ),
+    exp.ArrayPosition: _reader_by_dialect(
         "list_position",
         "list_position_or_zero",
         *("this", "expression"),
         ignored=["zero_based"],
     ),
-    exp.ArrayPrepend: _two(
+    exp.ArrayPrepend: _reader_by_dialect(
         "list_prepend",
         "list_prepend_or_null",
         *("this", "expression"),
         ignored=["null_propagation"],
     ),
-    exp.ArrayRemove: _two(
+    exp.ArrayRemove: _reader_by_dialect(
         "list_remove", "list_remove", "this", "expression", ignored=["null_propagation"]
     ),
     exp.ArraySize: _read_array_size,
     exp.ArraySlice: _read_array_slice,
     exp.ArraySort: _read_sort,
-    exp.ArrayToString: _read_joined,
+    exp.ArrayToString: _read_join,
     exp.Bracket: _read_subscript,
     exp.Dot: _read_dot,
     exp.Explode: _read_generator,
-    exp.Flatten: _two("list_flatten", "list_flatten_or_null", "this"),
+    exp.Flatten: _reader_by_dialect("list_flatten", "list_flatten_or_null", "this"),
     exp.GenerateSeries: _read_series,
     exp.Map: _read_map,
-    exp.MapContainsKey: _two("map_contains", "map_contains", "this", "key"),
-    exp.MapFromEntries: _two("map_from_entries", "map_from_entries", "this"),
-    exp.MapKeys: _two("map_keys", "map_keys", "this"),
+    exp.MapContainsKey: _reader_by_dialect("map_contains", "map_contains", "this", "key"),
+    exp.MapFromEntries: _reader_by_dialect("map_from_entries", "map_from_entries", "this"),
+    exp.MapKeys: _reader_by_dialect("map_keys", "map_keys", "this"),
     exp.RegexpSplit: _split_reader("split_regex"),
     exp.Split: _split_reader("split"),
     exp.Struct: _read_struct,
-    exp.StructExtract: _two("struct_field", "struct_field", "this", "expression"),
+    exp.StructExtract: _reader_by_dialect("struct_field", "struct_field", "this", "expression"),
     exp.ToMap: _read_map_literal,
     exp.Tuple: _read_row,
     exp.VarMap: _read_map,
@@ -408,34 +417,34 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
 _LENGTH_NAMES: Final = ("cardinality", "array_length", "list_length", "size")
 READERS_BY_NAME: Final[dict[str, Reader]] = {
     **dict.fromkeys(_LENGTH_NAMES, _read_length),
-    "array_contains_all": _named("list_contains_all", least=2),
-    "array_has_all": _named("list_contains_all", least=2),
-    "array_has_any": _named("list_overlaps", least=2),
-    "array_repeat": _named("list_repeat", least=2),
-    "array_union": _named("list_union", least=2),
-    "arrays_overlap": _named("list_overlaps", "list_overlaps_or_null", least=2),
+    "array_contains_all": _reader_of_name("list_contains_all", least=2),
+    "array_has_all": _reader_of_name("list_contains_all", least=2),
+    "array_has_any": _reader_of_name("list_overlaps", least=2),
+    "array_repeat": _reader_of_name("list_repeat", least=2),
+    "array_union": _reader_of_name("list_union", least=2),
+    "arrays_overlap": _reader_of_name("list_overlaps", "list_overlaps_or_null", least=2),
     "element_at": _read_element_at,
     "get": _read_element_at,
     "list_aggregate": _read_aggregate,
     "list_aggr": _read_aggregate,
-    "list_avg": _named("list_avg"),
-    "list_except": _named("list_except", least=2),
+    "list_avg": _reader_of_name("list_avg"),
+    "list_except": _reader_of_name("list_except", least=2),
     "list_extract": _read_element_at,
     "list_histogram": _read_histogram,
-    "list_has_all": _named("list_contains_all", least=2),
+    "list_has_all": _reader_of_name("list_contains_all", least=2),
     "list_intersect": _read_intersection,
-    "list_position": _named("list_position", least=2),
-    "list_indexof": _named("list_position", least=2),
-    "list_reverse": _named("list_reverse"),
-    "array_reverse": _named("list_reverse"),
-    "list_slice": _named("list_slice", least=3),
-    "list_sum": _named("list_sum"),
-    "list_zip": _named("list_zip", least=1, most=16),
-    "map_concat": _named("map_concat", least=1, most=16),
-    "map_contains": _named("map_contains", least=2),
+    "list_position": _reader_of_name("list_position", least=2),
+    "list_indexof": _reader_of_name("list_position", least=2),
+    "list_reverse": _reader_of_name("list_reverse"),
+    "array_reverse": _reader_of_name("list_reverse"),
+    "list_slice": _reader_of_name("list_slice", least=3),
+    "list_sum": _reader_of_name("list_sum"),
+    "list_zip": _reader_of_name("list_zip", least=1, most=16),
+    "map_concat": _reader_of_name("map_concat", least=1, most=16),
+    "map_contains": _reader_of_name("map_contains", least=2),
     "map_extract": _read_element_at,
-    "map_entries": _named("map_entries"),
-    "map_values": _named("map_values"),
-    "regexp_split_to_array": _named("split_regex", least=2),
+    "map_entries": _reader_of_name("map_entries"),
+    "map_values": _reader_of_name("map_values"),
+    "regexp_split_to_array": _reader_of_name("split_regex", least=2),
     "row": _read_row,
 }
