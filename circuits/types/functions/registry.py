@@ -4,53 +4,55 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from circuits.types.functions import (
-    ansi_arithmetic,
-    ansi_division,
-    arithmetic,
-    bits,
-    bytes_parts,
+from circuits.types.functions import comparison, conditional, failures, greatest_least, logic
+from circuits.types.functions.casting import casts
+from circuits.types.functions.dates import (
     calendar,
-    capitals,
-    casts,
-    comparison,
-    conditional,
-    csv_texts,
     date_fields,
     date_formats,
+    date_parts,
     date_shifts,
-    dates,
-    division,
-    encodings,
-    failures,
-    greatest_least,
-    hashes,
     interval_arithmetic,
-    joined_text,
+    time_buckets,
+)
+from circuits.types.functions.nested import (
+    csv_texts,
     json_texts,
     lambdas,
-    like_patterns,
     list_builders,
     list_selection,
     list_statistics,
     lists,
-    logic,
-    mathematics,
     nested_texts,
+    structs_and_maps,
+    vectors,
+)
+from circuits.types.functions.numbers import (
+    ansi_arithmetic,
+    ansi_division,
+    arithmetic,
+    bits,
+    division,
+    mathematics,
     number_formats,
-    number_texts,
-    regular_expressions,
     rounding,
     special_functions,
+    trigonometry,
+)
+from circuits.types.functions.texts import (
+    bytes_parts,
+    capitals,
+    encodings,
+    hashes,
+    joined_text,
+    like_patterns,
+    number_texts,
+    regular_expressions,
     string_distance,
-    structs_and_maps,
     text_checks,
     text_functions,
     text_parts,
     text_search,
-    time_buckets,
-    trigonometry,
-    vectors,
 )
 
 __all__ = ["TABLE"]
@@ -71,7 +73,7 @@ _FAMILIES = (
     text_functions,
     conditional,
     casts,
-    dates,
+    date_parts,
     calendar,
     bits,
     capitals,

@@ -22,7 +22,7 @@ from circuits import (
 )
 from circuits.errors import SqlError
 from circuits.plan.expressions import Call, Expression, Literal
-from circuits.types.functions import (
+from circuits.types.functions.nested import (
     json_texts,
     lambdas,
     list_builders,
