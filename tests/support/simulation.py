@@ -57,7 +57,7 @@ from streaming.state.manifest import MANIFESTS, Manifest, parse_manifest_name
 from streaming.state.ownership import EPOCH_FILE as EPOCH
 from streaming.targets.output_mode import OutputMode
 from streaming.targets.target import ViewDelta
-from tests.generators.simulated_streams import CASES, Stream, given_out, stream
+from tests.generators.simulated_streams import CASES, Stream, published_rows, stream
 from tests.support.simulated_files import Crash, Fault, SimulatedDisk, SimulatedFiles
 from tests.support.tables import bag_of
 
@@ -79,7 +79,7 @@ class Target:
         assert self.files is not None
         self.files.point(f"target, before {delta}")
         bag = bag_of(delta.table)
-        expected = given_out(self._given, delta.view, delta.batch_id, delta.mode, delta.keys)
+        expected = published_rows(self._given, delta.view, delta.batch_id, delta.mode, delta.keys)
         assert bag == expected, f"{delta}: {dict(bag)} instead of {dict(expected)}"
         assert delta.table.num_rows == len(bag), f"{delta} is not consolidated"
         self.seen[delta.batch_id].add(delta.view)
