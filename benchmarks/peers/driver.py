@@ -99,7 +99,7 @@ def _lsqb(job: Job) -> None:
     system = SYSTEMS[job.system]
     files = sorted(job.folder.glob("*.parquet"))
     relations = {path.name.split(".")[1]: pq.read_table(path) for path in files}
-    steps = list(lsqb.alternate_changes(relations, np.load(job.folder / "places.npy")))
+    steps = list(lsqb.alternate_changes(relations, np.load(job.folder / "row_numbers.npy")))
     context = system.view(job.pattern, relations, _resources(job))
     gc.collect()
     gc.freeze()

@@ -404,7 +404,7 @@ def test_the_engine_is_timed_on_just_the_steps_that_a_slow_peer_did(
         own.messages_of("measured")[0]["steps"] == 1
     )  # at 0 s of allowance one step of each phase
     told = peer.messages_of("measured")
-    for name in ("batch", "change", "steps", "rows", "answer", "added", "gone"):
+    for name in ("batch", "change", "steps", "rows", "answer", "added", "deleted"):
         once = [one[name] for one in told]
         assert [one[name] for one in engine.messages_of("measured")] == live.ENGINE_RUNS * once
     assert (followed.system, followed.seconds, followed.deletes) == ("dbsp_wcoj", math.inf, True)
