@@ -36,7 +36,7 @@ import pyarrow.compute as pc
 
 from circuits.schema import WEIGHT
 from circuits.types.codecs.codec import Codecs
-from circuits.types.functions.text_formatting import readable
+from circuits.types.functions.casting.text_formatting import readable
 from streaming.errors import TargetError
 
 __all__ = [

@@ -32,7 +32,7 @@ from typing import Any, Final, TypeAlias
 
 from circuits import Circuit
 from circuits.schema import WEIGHT
-from circuits.types.functions.text_formatting import readable
+from circuits.types.functions.casting.text_formatting import readable
 from streaming.errors import TargetError
 from streaming.redacted import redacted
 from streaming.sink.output import Output
