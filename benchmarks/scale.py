@@ -98,7 +98,7 @@ FULL = Sizes(
     fewer=(13, 50_000),
     speed={
         ("real", TRIANGLES.name): Scaling((1, 2, 4, 8, 64)),
-        ("real", CLIQUES.name): Scaling((1, 2, 4, 8), edges=100, counted=False),
+        ("real", CLIQUES.name): Scaling((1, 2, 4, 8), edges=100, is_counted=False),
         ("rmat", TRIANGLES.name): Scaling((1, 2, 4, 8, 64, 512, 4096)),
         ("fewer", CLIQUES.name): Scaling((1, 2, 4, 8, 64, 512, 4096)),
         ("hub", TRIANGLES.name): Scaling((1, 2, 4, 8, 64, 512, 4096)),
@@ -118,7 +118,7 @@ QUICK = Sizes(
     fewer=(7, 400),
     speed={
         ("rmat", TRIANGLES.name): Scaling((8,)),
-        ("fewer", CLIQUES.name): Scaling((4,), edges=5, counted=False),
+        ("fewer", CLIQUES.name): Scaling((4,), edges=5, is_counted=False),
         ("hub", TRIANGLES.name): Scaling((8,)),
     },
     batches={TRIANGLES.name: (2,)},

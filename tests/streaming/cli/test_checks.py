@@ -21,7 +21,7 @@ from streaming.errors import JavaMissingError
 from streaming.targets.sql import SqlTarget
 from streaming.targets.target import ViewDelta
 from tests.streaming.sink.test_view_sink import Frame
-from tests.support.databases import fresh
+from tests.support.databases import new_table_name
 from tests.support.tables import EDGE, edges
 
 QUERY = "CREATE VIEW n AS SELECT src, count(*) AS n FROM e GROUP BY src"
@@ -182,7 +182,7 @@ def test_a_place_that_cannot_be_written_to_is_told(tmp_path: Path, monkeypatch) 
 
 def shaped(database, statement: str, *options: str) -> str:
     """The result of checking a table of a database."""
-    table = fresh()
+    table = new_table_name()
     for one in statement.split(";"):
         database.run(one.format(table))
     target = SqlTarget(database.connect, table)
@@ -238,7 +238,7 @@ def test_a_table_of_another_shape_is_told_and_stays_as_it_is(database, statement
 
 
 def test_a_table_that_was_written_by_this_state_is_taken_again(database) -> None:
-    table = fresh()
+    table = new_table_name()
     target = SqlTarget(database.connect, table)
     target.check(ViewDelta("n", 0, ROW.slice(0, 0), state_id="s"))
     target.write(ViewDelta("n", 0, ROW, state_id="s"))

@@ -32,7 +32,7 @@ from streaming.demo.command import app as demo
 from streaming.ui.access import TOKEN_VARIABLE
 from streaming.ui.page import PORT
 from tests.streaming.sink.test_view_sink import Frame
-from tests.support.fed_sink import feed, views, written
+from tests.support.fed_sink import feed, views, write_state
 from tests.support.tables import EDGE, edges
 
 TRIANGLES = (
@@ -276,7 +276,7 @@ def test_a_traceback_is_shown_when_asked_for() -> None:
 
 
 def test_an_inspection_shows_versions_arrangements_and_sizes(tmp_path: Path) -> None:
-    written(tmp_path, 4)
+    write_state(tmp_path, 4)
     before = sorted(path.name for path in tmp_path.rglob("*"))
     status, out, _ = run("inspect", tmp_path, "--json", "--check")
     assert status == 0

@@ -161,7 +161,7 @@ def test_a_process_without_free_files_is_waited_for(victim_of):
     victim.connect(10, STREAM)
     with pytest.raises(OSError):
         victim.ask()
-    assert any("cannot accept connections now" in text for text in victim.tell("wait")["said"])
+    assert any("cannot accept connections now" in text for text in victim.tell("wait")["log"])
     victim.tell("release")
     said = victim.tell("step")
     victim.let_go()
@@ -178,7 +178,7 @@ def test_a_page_that_ends_by_an_error_is_logged_and_the_sink_goes_on(tmp_path):
         assert victim.tell("step")["steps"] == 20
         victim.tell("kill-page")
         assert victim.tell("step")["steps"] == 30
-        said = victim.tell("wait")["said"]
+        said = victim.tell("wait")["log"]
         assert any("has ended, the sink continues without it" in text for text in said)
         with pytest.raises(OSError):
             victim.ask()
