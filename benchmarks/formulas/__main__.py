@@ -30,8 +30,8 @@ from benchmarks.verdict import Verdict
 from dbsp_wcoj import warm_up
 
 CLAIM = (
-    "All six formulas give the same deltas, with the joins of the textbook. Target of `auto`: at "
-    "most 10 % slower than the best of them in every case"
+    "All six formulas give the same deltas, by as many joins as the textbook says. Target of "
+    "`auto`: at most 10 % slower than the best of them in every case"
 )
 
 

@@ -130,9 +130,9 @@ class Driver:
 
     def expect(self, word: str) -> None:
         line = self.process.stdout.readline().strip()
-        assert line == word, f"{line!r} instead of {word!r}: {self.said()}"
+        assert line == word, f"{line!r} instead of {word!r}: {self.output()}"
 
-    def said(self) -> str:
+    def output(self) -> str:
         """The end of its standard error, and that of the drivers before it."""
         return self._log.read_text()[-3000:]
 
@@ -307,10 +307,10 @@ def test_a_driver_may_be_killed_at_any_instant_of_a_long_run(crashes):
         driver = run.driver()
         driver.run()
         while run.newest() < batch:
-            assert driver.process.poll() is None, driver.said()
+            assert driver.process.poll() is None, driver.output()
             time.sleep(0.002)
         time.sleep(random.random() * 0.15)
-        assert driver.process.poll() is None, driver.said()
+        assert driver.process.poll() is None, driver.output()
         driver.kill()
         run.check()
     driver = run.driver(last=True)

@@ -293,10 +293,10 @@ def window_value(plan: Window, call: WindowCall, rows: list[Row], position: int)
     if call.function in ("first_value", "last_value", "nth_value"):
         if call.ignore_nulls:
             values = [value for value in values if value is not None]
-        wanted = {"first_value": 0, "last_value": len(values) - 1}.get(
+        index = {"first_value": 0, "last_value": len(values) - 1}.get(
             call.function, call.number - 1
         )
-        return values[wanted] if 0 <= wanted < len(values) else None
+        return values[index] if 0 <= index < len(values) else None
     group = Counter(rows[i] for i in frame)
     argument = call.arguments[0] if call.arguments else None
     return aggregate(
@@ -337,8 +337,8 @@ def frame_positions(plan: Window, call: WindowCall, keys: list[Row], position: i
         if frame.mode == "rows":
             return sign * (other - position - bound) >= 0
         if frame.mode == "groups" or bound == 0 or keys[position][0] is None:
-            wanted = bound if frame.mode == "groups" else 0
-            return sign * (groups.index(keys[other]) - group - wanted) >= 0
+            group_distance = bound if frame.mode == "groups" else 0
+            return sign * (groups.index(keys[other]) - group - group_distance) >= 0
         (order,) = plan.order
         (value,), (current,) = keys[other], keys[position]
         if value is None:

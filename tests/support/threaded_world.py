@@ -191,7 +191,7 @@ class Writer:
                 delta.subtract(then)
                 assert nonzero(bag_of(table)) == nonzero(delta), name
             step.commit()
-            world.committed(number)
+            world.record_commit(number)
             world.events["steps"] += 1
             return
 
@@ -205,7 +205,7 @@ class Writer:
             first.abandon()
         number = world.add(world.newest[1])
         second.commit()
-        world.committed(number)
+        world.record_commit(number)
         try:
             first.commit()
         except StaleStepError:
@@ -224,7 +224,7 @@ class Writer:
         guard = self.world.circuit.prepare({})  # holds the write lock
         number = self.world.add(bag)
         self.world.circuit.restore(snapshot)
-        self.world.committed(number)
+        self.world.record_commit(number)
         self.world.events["restored"] += 1
         del guard
 

@@ -74,5 +74,5 @@ def test_promises_change_no_answer_and_what_is_said_to_be_never_null_is_never(da
         found = decode(total)
         assert found == Counter({row: weight for row, weight in expected.items() if weight})
         for place, column in enumerate(columns(plan)):
-            for said in (plan.fields[place].nullable, is_nullable(low, column)):
-                assert said or all(row[place] is not None for row in found)
+            for message in (plan.fields[place].nullable, is_nullable(low, column)):
+                assert message or all(row[place] is not None for row in found)
