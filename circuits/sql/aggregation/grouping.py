@@ -36,7 +36,8 @@ from circuits.plan.nodes import (
     Values,
     columns,
 )
-from circuits.sql.aggregation.aggregate_calls import AggregateTerm, read_aggregate
+from circuits.sql.aggregation.aggregate_calls import read_aggregate
+from circuits.sql.aggregation.aggregate_reader import AggregateTerm
 from circuits.sql.binding.clause import Clause, is_aggregate
 from circuits.sql.binding.scope import FIRST_OUTER_COLUMN, is_correlated, is_outer_column
 from circuits.sql.binding.select_builder import SelectBuilder, SubqueryValue
@@ -46,6 +47,7 @@ from circuits.types import functions
 __all__ = [
     "FIRST_WINDOW",
     "ONE_ROW",
+    "ROW_NUMBER_VALUE",
     "Grouping",
     "aggregate_call",
     "has_aggregate",
@@ -59,7 +61,10 @@ FIRST_AGGREGATE: Final = 3 * FIRST_OUTER_COLUMN
 FIRST_SUBQUERY: Final = 4 * FIRST_OUTER_COLUMN
 #: Placeholders of window functions (`circuits.sql.aggregation.windows`).
 FIRST_WINDOW: Final = 5 * FIRST_OUTER_COLUMN
+#: Placeholders of the values of ``grouping()``.
 FIRST_GROUPING: Final = 6 * FIRST_OUTER_COLUMN
+#: The placeholder of the value of a bounded row_number(), until TopK has selected the rows.
+ROW_NUMBER_VALUE: Final = Column(7 * FIRST_OUTER_COLUMN, pa.int64())
 
 # The words after a call of an aggregate.
 WRAPPERS: Final = exp.Filter | exp.IgnoreNulls | exp.RespectNulls | exp.WithinGroup
@@ -261,7 +266,7 @@ class Grouping:
             raise self._ungrouped_error(node, expression)
         if index < FIRST_AGGREGATE:
             return Column(index - FIRST_KEY, type_)
-        if FIRST_WINDOW <= index < FIRST_GROUPING:
+        if FIRST_WINDOW <= index < FIRST_GROUPING or expression == ROW_NUMBER_VALUE:
             return expression
         if index < FIRST_SUBQUERY:
             return Column(len(self.keys) + index - FIRST_AGGREGATE, type_)

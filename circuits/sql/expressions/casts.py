@@ -62,8 +62,8 @@ def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
 def _has_no_cast(source: pa.DataType, target: pa.DataType) -> bool:
     """Return whether DuckDB has no cast between the types, so that TRY_CAST is NULL."""
     kinds = (_is_number_or_bool, _is_date_or_time, is_nested)
-    own, wanted = ([is_kind(type) for is_kind in kinds] for type in (source, target))
-    return any(own) and any(wanted) and own != wanted
+    source_kinds, target_kinds = ([is_kind(type) for is_kind in kinds] for type in (source, target))
+    return any(source_kinds) and any(target_kinds) and source_kinds != target_kinds
 
 
 def _is_number_or_bool(type: pa.DataType) -> bool:
@@ -86,7 +86,7 @@ def _apply_spark_rules(
     if pa.types.is_timestamp(value.type) and is_number(target):
         return _seconds_of(clause, node, value, target)
     if pa.types.is_timestamp(target) and target.tz is not None and is_number(value.type):
-        return _moment_of(clause, node, value)
+        return _timestamp_of_seconds(clause, node, value)
     if is_text(value.type) and (pa.types.is_date(target) or pa.types.is_timestamp(target)):
         return _complete_date(clause, node, value)
     return value
@@ -104,7 +104,7 @@ def _seconds_of(
     return clause.call(node, "divide_ansi", micros, Literal(Decimal(1_000_000), pa.decimal128(7)))
 
 
-def _moment_of(clause: Clause, node: exp.Expr, seconds: Expression) -> Expression:
+def _timestamp_of_seconds(clause: Clause, node: exp.Expr, seconds: Expression) -> Expression:
     """Return the moment of a number of seconds since 1970."""
     micros = clause.call(node, "multiply", seconds, integer_literal(1_000_000))
     if not pa.types.is_integer(micros.type):

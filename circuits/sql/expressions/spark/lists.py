@@ -23,8 +23,8 @@ def unless_null(
     clause: Clause, node: exp.Expr, value: Expression, *arguments: Expression
 ) -> Expression:
     """Return a value, or NULL if one of the arguments is NULL."""
-    missing = [clause.call(node, "is_null", argument) for argument in arguments]
-    condition = missing[0] if len(missing) == 1 else clause.call(node, "or", *missing)
+    tests = [clause.call(node, "is_null", argument) for argument in arguments]
+    condition = tests[0] if len(tests) == 1 else clause.call(node, "or", *tests)
     return clause.call(node, "case", condition, NULL, value)
 
 
@@ -71,21 +71,21 @@ def _array_insert(
 
     length = call("length", values)
     error = call("raise_error", string_literal("the position of array_insert() is 0"))
-    zero = clause.call(node, "cast", error, type=pa.int64())
+    zero_error = clause.call(node, "cast", error, type=pa.int64())
     from_end = call("add", call("add", length, integer_literal(2)), position)
-    place = call(
+    p = call(
         "case",
-        *(call("eq", position, _ZERO), zero),
+        *(call("eq", position, _ZERO), zero_error),
         *(call("lt", position, _ZERO), from_end),
         position,
     )
-    before = call("subtract", place, _ONE)
+    before = call("subtract", p, _ONE)
     parts = (
         call("list_slice", values, _ONE, call("greatest", before, _ZERO)),
         nulls(call("subtract", before, length)),
         call("make_list", item),
-        nulls(call("subtract", _ONE, place)),
-        call("list_slice", values, call("greatest", place, _ONE), length),
+        nulls(call("subtract", _ONE, p)),
+        call("list_slice", values, call("greatest", p, _ONE), length),
     )
     return unless_null(clause, node, call("list_concat_or_null", *parts), values, position)
 

@@ -127,9 +127,9 @@ def _check_keys(lengths: np.ndarray, keys: pa.Array) -> None:
     if keys.null_count:
         raise pa.ArrowInvalid("a key of a map is NULL")
     codes = Codecs().codec(keys.type).encode(keys)
-    owners = np.repeat(np.arange(len(lengths)), lengths)
-    order = np.lexsort((codes, owners))
-    is_repeated = (owners[order][1:] == owners[order][:-1]) & (
+    map_rows = np.repeat(np.arange(len(lengths)), lengths)  # the map of each key
+    order = np.lexsort((codes, map_rows))
+    is_repeated = (map_rows[order][1:] == map_rows[order][:-1]) & (
         codes[order][1:] == codes[order][:-1]
     )
     if is_repeated.any():
@@ -156,6 +156,8 @@ def _make_map(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
 
 
 def _map_part(part: int) -> Callable[[Sequence[Values], pa.DataType], Values]:
+    """Return a kernel for the list of the keys (part 0) or of the values (part 1) of each map."""
+
     def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         array = arguments[0]
         counts, parts = list_parts(array)
@@ -194,6 +196,8 @@ def _map_size(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
 
 
 def _key_rule(result: pa.DataType | None) -> Rule:
+    """Return the rule of a function of a map and a key; None for a result of the value's type."""
+
     def rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
         require(name, arguments, 2, 2)
         value, key = arguments
@@ -218,10 +222,10 @@ def _find_key(arguments: Sequence[Values]) -> tuple[list[pa.Array], np.ndarray, 
     counts, (keys, _) = list_parts(arrays[0])
     codec = Codecs().codec(keys.type)
     codes, wanted_codes = codec.encode(keys), codec.encode(arrays[1])
-    owners = np.repeat(np.arange(rows), counts)
-    matches = np.flatnonzero(codes == wanted_codes[owners])
+    map_rows = np.repeat(np.arange(rows), counts)
+    matches = np.flatnonzero(codes == wanted_codes[map_rows])
     positions, has_key = np.zeros(rows, np.int64), np.zeros(rows, np.bool_)
-    positions[owners[matches]], has_key[owners[matches]] = matches, True
+    positions[map_rows[matches]], has_key[map_rows[matches]] = matches, True
     return arrays, positions, has_key
 
 
@@ -251,15 +255,15 @@ def _map_concat(arguments: Sequence[Values], result_type: pa.DataType) -> Values
     arrays = [fill_rows(values, rows) for values in arguments]
     valid = valid_all(arrays)
     maps = [list_parts(array) for array in arrays]
-    owners = np.concatenate([np.repeat(np.arange(rows), counts) for counts, _ in maps])
-    order = np.argsort(owners, kind="stable")
+    map_rows = np.concatenate([np.repeat(np.arange(rows), counts) for counts, _ in maps])
+    order = np.argsort(map_rows, kind="stable")
     if valid is not None:
-        order = order[valid[owners[order]]]
+        order = order[valid[map_rows[order]]]
     keys, values = (
         pa.concat_arrays([parts[part] for _, parts in maps]).take(pa.array(order))
         for part in (0, 1)
     )
-    counts = np.bincount(owners[order], minlength=rows)
+    counts = np.bincount(map_rows[order], minlength=rows)
     _check_keys(counts, keys)
     return list_array(result_type, counts, [keys, values], valid)
 
@@ -277,13 +281,13 @@ def _histogram(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     """Count the equal neighbours of each list; NULL for a list without values."""
     lists = Lists.of(fill_rows(arguments[0], row_count(arguments)))
     known = ~lists.values.is_null().to_numpy(zero_copy_only=False)
-    values, owners = lists.values.filter(pa.array(known)), lists.owners[known]
+    values, map_rows = lists.values.filter(pa.array(known)), lists.owners[known]
     codes = Codecs().codec(values.type).encode(values)
     is_first = np.ones(len(codes), np.bool_)
-    is_first[1:] = (codes[1:] != codes[:-1]) | (owners[1:] != owners[:-1])
+    is_first[1:] = (codes[1:] != codes[:-1]) | (map_rows[1:] != map_rows[:-1])
     starts = np.flatnonzero(is_first)
     counts = pa.array(np.diff(np.append(starts, len(codes))), pa.uint64())
-    lengths = np.bincount(owners[starts], minlength=len(lists.lengths))
+    lengths = np.bincount(map_rows[starts], minlength=len(lists.lengths))
     return list_array(result_type, lengths, [values.take(pa.array(starts)), counts], lengths > 0)
 
 

@@ -46,7 +46,7 @@ def _unsigned_shift(value: Any, distance: Any) -> Any:
 
 def _checked_shift(value: Any, distance: Any) -> Any:
     if (distance < 0).any() or (value < 0).any():
-        raise pa.ArrowInvalid("a shift to the left of a negative number, or by one")
+        raise pa.ArrowInvalid("a shift to the left of a negative number, or by a negative number")
     shifted = np.where(distance > 63, 0, value << (distance & 63))
     loses_bits = (value != 0) & (
         (distance > 63) | ((shifted >> (distance & 63)) != value) | (shifted < 0)
@@ -61,6 +61,7 @@ def _factorial(number: int) -> int | None:
 
 
 def _lcm(left: int, right: int) -> int:
+    # numpy's lcm wraps around; a result of Python beyond int64 is an error.
     return math.lcm(left, right)
 
 

@@ -23,6 +23,10 @@ def _as_bytes(value: str | bytes) -> bytes:
     return value.encode() if isinstance(value, str) else value
 
 
+# Each function is also called with text, which stands for its UTF-8 bytes: y in a signature is text
+# or bytes, i an integer.
+
+
 def _slice(value: bytes, start: int, length: int = 2**62) -> bytes:
     """Return bytes from a position, which counts from 1, or from the end if it is negative."""
     value = _as_bytes(value)
@@ -55,10 +59,10 @@ def _overlay(value: bytes, new: bytes, start: int, length: int = -1) -> bytes:
 
 
 def _hmac(key: str | bytes, message: str | bytes, name: str = "SHA-256") -> bytes:
-    known = _HASHES.get(name.upper())
-    if known is None:
+    hash_name = _HASHES.get(name.upper())
+    if hash_name is None:
         raise ValueError(f"no hash {name!r}; there are {', '.join(_HASHES)}")
-    return hmac.digest(_as_bytes(key), _as_bytes(message), known)
+    return hmac.digest(_as_bytes(key), _as_bytes(message), hash_name)
 
 
 FUNCTIONS = (

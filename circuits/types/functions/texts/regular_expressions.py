@@ -24,6 +24,8 @@ from circuits.types.functions.texts.text_functions import text_rule
 
 __all__ = ["FUNCTIONS", "compile_pattern"]
 
+# The flags of Python and RE2 for the options of DuckDB: n and p are other names of m; c (case
+# matters) is the default; g is read by the replacing functions; l has no effect on a pattern.
 _FLAGS = {"i": "i", "s": "s", "m": "m", "n": "m", "p": "m", "c": "", "g": "", "l": ""}
 
 
@@ -38,7 +40,7 @@ def _is_re2(pattern: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """Return a compiled pattern of Python; ArrowInvalid if it is none."""
+    """Compile a pattern with Python's ``re``; ArrowInvalid if it is not a valid pattern."""
     try:
         return re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
@@ -71,11 +73,17 @@ def _matches(values: pa.Array, pattern: str, options: str = "") -> pa.Array:
 
 
 def _full_match(values: pa.Array, pattern: str, options: str = "") -> pa.Array:
-    return _matches(values, rf"\A(?:{pattern})\z" if _is_re2(pattern) else pattern, options)
+    flagged = with_options(pattern, options)
+    if _is_re2(flagged):
+        whole = with_options(rf"\A(?:{pattern})\z", options)
+        return pc.match_substring_regex(values, whole)
+    full_match = compile_pattern(flagged).fullmatch
+    return _map_distinct(values, lambda value: full_match(value) is not None, pa.bool_())
 
 
 def _count(values: pa.Array, pattern: str, options: str = "") -> pa.Array:
     pattern = with_options(pattern, options)
+    # Arrow does not count empty matches.
     if _is_re2(pattern) and not _matches(pa.array([""]), pattern)[0].as_py():
         return pc.count_substring_regex(values, pattern)
     find_all = compile_pattern(pattern).finditer
@@ -225,25 +233,25 @@ def _similar(values: pa.Array, pattern: str, escape: str = "\\") -> pa.Array:
     return _full_match(values, _similar_pattern(pattern, escape))
 
 
-_TEST = text_rule("ttt", 2, pa.bool_())  # three texts (t), of which the third is optional
+_TEST_RULE = text_rule("ttt", 2, pa.bool_())  # three texts (t), of which the third is optional
 
 FUNCTIONS = (
     Function(
         "regexp_matches",
         "true if a part of a matches the regular expression b, with options c",
-        _TEST,
+        _TEST_RULE,
         by_constants(_matches),
     ),
     Function(
         "regexp_full_match",
         "true if all of a matches the regular expression b, with options c",
-        _TEST,
+        _TEST_RULE,
         by_constants(_full_match),
     ),
     Function(
         "similar_to",
         "true if a matches the pattern b of SIMILAR TO, with the escape c",
-        _TEST,
+        _TEST_RULE,
         by_constants(_similar),
     ),
     Function(

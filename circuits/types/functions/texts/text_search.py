@@ -36,6 +36,7 @@ def _substring_index(text: str, separator: str, count: int) -> str:
             if position < 0:
                 return text
         return text[:position]
+    # From the right, occurrences may overlap, too: the next one begins before the last.
     position = len(text) - len(separator) + 1
     for _ in range(-count):
         position = text.rfind(separator, 0, position - 1 + len(separator)) if position > 0 else -1
@@ -80,10 +81,10 @@ def _bit_count(values: pa.Array) -> pa.Array:
 
 
 def _space(counts: pa.Array) -> pa.Array:
-    bounded = np.maximum(pc.fill_null(counts, 0).to_numpy(zero_copy_only=False), 0)
+    non_negative_counts = np.maximum(pc.fill_null(counts, 0).to_numpy(zero_copy_only=False), 0)
     return pc.if_else(
         pc.is_valid(counts),
-        pc.binary_repeat(pa.repeat(pa.scalar(" "), len(counts)), pa.array(bounded)),
+        pc.binary_repeat(pa.repeat(pa.scalar(" "), len(counts)), pa.array(non_negative_counts)),
         None,
     )
 
