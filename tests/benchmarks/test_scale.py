@@ -105,7 +105,7 @@ def test_intermediate_rows_are_those_of_the_best_order_of_each_term() -> None:
     edges = Graph("small", np.array([1, 1, 2, 2, 3]), np.array([2, 3, 3, 4, 4]))
     new = edges.take(slice(0, 1))  # 1 -> 2; triangles: 1 2 3 and 2 3 4
 
-    found = scale_bytes._between(TRIANGLES, edges, new)
+    found = scale_bytes._intermediate_bytes(TRIANGLES, edges, new)
 
     # d(a, b): 2 rows after either join; d(b, c): none before 1; d(a, c): a's successors, 2, or
     # c's predecessors, 1.
