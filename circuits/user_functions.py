@@ -35,7 +35,7 @@ from circuits.plan.expressions import Call, Expression
 from circuits.types.arrow_types import Family, family_of, is_nested, part_types
 from circuits.types.codecs.codec import Codecs
 from circuits.types.ddl import field_of
-from circuits.types.functions.coercion import adapt, cast_to
+from circuits.types.functions.casting.coercion import adapt, cast_to
 from circuits.types.functions.type_rules import common_type
 from dbsp_wcoj import ArgumentTypeError
 from dbsp_wcoj.arguments import check_type

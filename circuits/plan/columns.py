@@ -10,7 +10,7 @@ import pyarrow as pa
 __all__ = ["LINEAR_FUNCTIONS", "AggregateCall", "Field", "Fields", "Order"]
 
 #: Aggregates whose results follow from sums of weights of rows
-#: (`circuits.runtime.operators.linear_aggregate`).
+#: (`circuits.runtime.operators.aggregates.linear_aggregate`).
 LINEAR_FUNCTIONS: Final = frozenset(
     ("count", "sum", "avg", "comoment", "bit_and", "bit_or", "bit_xor")
 )

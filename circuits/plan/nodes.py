@@ -620,9 +620,9 @@ class RowIdDecode(UnaryNode):
 class PartialAggregate(UnaryNode):
     """The first ``kept`` columns and a ``slot``; the weights are the values to be added up.
 
-    The slot tells the aggregates apart (`circuits.runtime.operators.partial_aggregate`). Their
-    arguments are among the other columns of the input. All of them are linear (count, sum, avg),
-    and none is DISTINCT.
+    The slot tells the aggregates apart (`circuits.runtime.operators.aggregates.partial_aggregate`).
+    Their arguments are among the other columns of the input. All of them are linear (count, sum,
+    avg), and none is DISTINCT.
     """
 
     kept: int

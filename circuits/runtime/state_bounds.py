@@ -42,7 +42,7 @@ from circuits.runtime.evaluation import evaluate
 from circuits.runtime.graph_node import Node
 from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.operators.operator import Closing
-from circuits.runtime.operators.session_bound import SessionBoundOperator
+from circuits.runtime.operators.time.session_bound import SessionBoundOperator
 from circuits.runtime.trace_limits import MIN_CODE, kept_delta, order_by
 from circuits.types.codecs.arrow_buffers import NULL
 from circuits.types.codecs.codec import Codecs

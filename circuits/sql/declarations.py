@@ -31,9 +31,9 @@ from sqlglot import exp
 from circuits.errors import InputOptionsError
 from circuits.inputs.input_options import InputOptions, Lateness
 from circuits.plan.nodes import Field
-from circuits.sql.parsing import UNSUPPORTED_COLUMN_PART
-from circuits.sql.source import SqlSource
-from circuits.sql.types import arrow_type
+from circuits.sql.syntax.parsing import UNSUPPORTED_COLUMN_PART
+from circuits.sql.syntax.source import SqlSource
+from circuits.sql.syntax.types import arrow_type
 
 __all__ = [
     "WEIGHT_COLUMN",

@@ -8,7 +8,8 @@ without a JVM: ``TIMESTAMP`` is a timestamp in UTC, ``TIMESTAMP_NTZ`` has no tim
 ``STRUCT<a: INT, b: STRING>``, ``MAP<STRING, INT>``) or as in DuckDB (``INT[]``,
 ``STRUCT(a INT, b VARCHAR)``, ``MAP(VARCHAR, INT)``).
 
-The type names in a CAST of a query depend on the dialect of the query (`circuits.sql.types`).
+The type names in a CAST of a query depend on the dialect of the query
+(`circuits.sql.syntax.types`).
 """
 
 from __future__ import annotations

@@ -1,11 +1,14 @@
 """The typed functions of expressions: their list, their type rules, and calls of them.
 
-============ ===========================================================================
-families     `logic`, `comparison`, `arithmetic`, `text_functions`, …: type rules and kernels
-`type_rules` common types, types of aggregates
-`coercion`   implicit casts
-`calls`      ``call``, with which front ends build expressions
-============ ===========================================================================
+============================ =======================================================
+`casting`                    casts, explicit and implicit
+`numbers`, `dates`, `texts`, the families: a type rule and a kernel per function
+`nested`
+`logic`, `comparison`, …     functions of values of any type
+`type_rules`                 common types, types of aggregates
+`registry`                   the table of all functions
+`calls`                      ``call``, with which front ends build expressions
+============================ =======================================================
 
 The semantics are those of DuckDB, which is the oracle of the tests; each family documents where and
 why it differs. Kernels work on whole Arrow columns; `circuits.runtime.evaluation` runs them.

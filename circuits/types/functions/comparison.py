@@ -18,8 +18,8 @@ from circuits.types.arrow_types import is_nested
 from circuits.types.codecs.codec import Codecs
 from circuits.types.codecs.nested import ranks
 from circuits.types.functions.argument_rows import fill_rows, row_count
-from circuits.types.functions.casts import convert
-from circuits.types.functions.coercion import adapt, cast_to
+from circuits.types.functions.casting.casts import convert
+from circuits.types.functions.casting.coercion import adapt, cast_to
 from circuits.types.functions.function import (
     Arguments,
     Function,

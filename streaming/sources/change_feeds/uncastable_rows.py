@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from circuits import SchemaError
-from circuits.types.functions.text_parsing import MAX_VALUE_BYTES
+from circuits.types.functions.casting.text_parsing import MAX_VALUE_BYTES
 from circuits.types.safe_cast import lossless
 from streaming.sources.change_feeds.physical_types import decode_physical, is_decimal_text
 

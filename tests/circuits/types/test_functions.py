@@ -24,9 +24,8 @@ from circuits.plan.nodes import Field
 from circuits.runtime.evaluation import evaluate
 from circuits.sql import plan_sql
 from circuits.types import functions
-from circuits.types.functions import (
-    FUNCTIONS,
-    call,
+from circuits.types.functions import FUNCTIONS, call
+from circuits.types.functions.nested import (
     json_texts,
     lambdas,
     list_builders,
