@@ -332,6 +332,7 @@ def _cast_argument(argument: Expression, type: pa.DataType) -> Expression:
     """Return an argument in the type of its parameter; only safe casts are implicit."""
     if argument.type == type:
         return argument
+    # adapt() casts a literal to the type of another argument: here a call that returns ``type``.
     adapted = adapt([argument, Call("", (), type)])[0]
     try:
         common = common_type([adapted.type, type])

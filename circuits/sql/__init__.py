@@ -23,7 +23,7 @@ Where a new construct is added:
 - an item of FROM: ``queries.tables.FROM_ITEM_READERS``;
 - a kind of query: ``queries.query.QUERY_PLANNERS``;
 - a window function: the ``read_window`` of the clauses that `queries.select` makes;
-- an aggregate: ``aggregation.grouping.AGGREGATES``.
+- an aggregate: ``aggregation.aggregate_names``, and ``DEFINITIONS`` for its arguments.
 
 Invariant: unsupported SQL raises an error that names the construct and its position; it never gives
 a wrong answer. See `syntax.source` for the two checks that ensure this.

@@ -91,6 +91,15 @@ def field_of(name: str, text: str) -> pa.Field:
 
 
 def _field(text: str, name: str, type: str, problem: str = "", depth: int = 0) -> pa.Field:
+    """Parse the type of a column or of a field of a struct.
+
+    Args:
+        text: The whole text of the user, for errors.
+        name: The name of the field.
+        type: The type, possibly followed by NULL or NOT NULL.
+        problem: The beginning of an error message; by default it names this column.
+        depth: The number of types around this one.
+    """
     match = _NULLABLE.match(type)
     assert match is not None
     problem = problem or f"schema {text!r}: invalid column {f'{name} {type}'!r}"

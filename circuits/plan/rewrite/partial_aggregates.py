@@ -20,7 +20,8 @@ from dataclasses import replace
 import pyarrow as pa
 
 from circuits.plan.expressions import Column, Expression, columns_of, conjuncts, substitute
-from circuits.plan.nodes import Aggregate, FinalAggregate, PartialAggregate, PlanNode, columns
+from circuits.plan.nodes import Aggregate, PlanNode, columns
+from circuits.plan.physical_nodes import FinalAggregate, PartialAggregate
 from circuits.plan.rewrite.conditions import Conditions
 from circuits.plan.rewrite.join_planning import plan_block
 from circuits.plan.rewrite.projection import push_filter, push_projection

@@ -17,19 +17,21 @@ from circuits.plan.nodes import (
     Aggregate,
     Distinct,
     Filter,
-    FinalAggregate,
-    Join,
     Map,
     Negate,
-    PartialAggregate,
     Positive,
     RecursiveDistinct,
-    RowIdDecode,
-    RowIdEncode,
     TemporalFilter,
     TopK,
     Union,
     Values,
+)
+from circuits.plan.physical_nodes import (
+    FinalAggregate,
+    Join,
+    PartialAggregate,
+    RowIdDecode,
+    RowIdEncode,
 )
 from circuits.plan.single_row import SingleRow
 from circuits.plan.time_windows import HoppingWindows, LatestTime, SessionBound

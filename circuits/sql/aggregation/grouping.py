@@ -36,7 +36,8 @@ from circuits.plan.nodes import (
     Values,
     columns,
 )
-from circuits.sql.aggregation.aggregate_calls import AggregateTerm, read_aggregate
+from circuits.sql.aggregation.aggregate_calls import read_aggregate
+from circuits.sql.aggregation.aggregate_reader import AggregateTerm
 from circuits.sql.binding.clause import Clause, is_aggregate
 from circuits.sql.binding.scope import FIRST_OUTER_COLUMN, is_correlated, is_outer_column
 from circuits.sql.binding.select_builder import SelectBuilder, SubqueryValue
@@ -46,6 +47,7 @@ from circuits.types import functions
 __all__ = [
     "FIRST_WINDOW",
     "ONE_ROW",
+    "ROW_NUMBER_VALUE",
     "Grouping",
     "aggregate_call",
     "has_aggregate",
@@ -59,7 +61,10 @@ FIRST_AGGREGATE: Final = 3 * FIRST_OUTER_COLUMN
 FIRST_SUBQUERY: Final = 4 * FIRST_OUTER_COLUMN
 #: Placeholders of window functions (`circuits.sql.aggregation.windows`).
 FIRST_WINDOW: Final = 5 * FIRST_OUTER_COLUMN
+#: Placeholders of the values of ``grouping()``.
 FIRST_GROUPING: Final = 6 * FIRST_OUTER_COLUMN
+#: The placeholder of the value of a bounded row_number(), until TopK has selected the rows.
+ROW_NUMBER_VALUE: Final = Column(7 * FIRST_OUTER_COLUMN, pa.int64())
 
 # The words after a call of an aggregate.
 WRAPPERS: Final = exp.Filter | exp.IgnoreNulls | exp.RespectNulls | exp.WithinGroup
@@ -249,7 +254,9 @@ class Grouping:
         Raises:
             SqlError: It has a column that is neither a key nor in an aggregate.
         """
-        if not isinstance(expression, Literal) and expression in self.keys:
+        # A set without a constant key has NULL in its place. Elsewhere it is the constant itself.
+        is_constant = isinstance(expression, Literal) and self._sets is None
+        if not is_constant and expression in self.keys:
             return Column(self.keys.index(expression), expression.type)
         if isinstance(expression, Call):
             arguments = tuple(self.rewrite_over_groups(node, a) for a in expression.arguments)
@@ -261,7 +268,7 @@ class Grouping:
             raise self._ungrouped_error(node, expression)
         if index < FIRST_AGGREGATE:
             return Column(index - FIRST_KEY, type_)
-        if FIRST_WINDOW <= index < FIRST_GROUPING:
+        if FIRST_WINDOW <= index < FIRST_GROUPING or expression == ROW_NUMBER_VALUE:
             return expression
         if index < FIRST_SUBQUERY:
             return Column(len(self.keys) + index - FIRST_AGGREGATE, type_)
@@ -303,6 +310,13 @@ class Grouping:
         self.source.allow_arguments(node, "expressions")
         clause = self.builder.clause("grouping()")
         values = [clause.read(part) for part in node.expressions]
+        outer = frozenset(self.builder.domain_columns)
+        if any(value in outer or is_correlated(value) for value in values):
+            raise self.source.unsupported(
+                node,
+                "grouping() of keys of the enclosing query",
+                "call it in the enclosing query, in FROM",
+            )
         self._pending_groupings.append(lambda: self._grouped_keys(node, values))
         return Column(FIRST_GROUPING + len(self._pending_groupings) - 1, pa.int64())
 

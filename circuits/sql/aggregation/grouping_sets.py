@@ -26,7 +26,7 @@ GroupingSets = list[frozenset[int]]
 # Reads one key and returns its number.
 ReadKey = Callable[[exp.Expr], int]
 
-_MOST_SETS: Final = 4096
+_MAX_SETS: Final = 4096
 
 
 def read_grouping_sets(
@@ -49,18 +49,18 @@ def read_grouping_sets(
         node for name in ("rollup", "cube", "grouping_sets") for node in group.args.get(name) or ()
     ]
     if not suffixes:
-        if not reader.found:
+        if not reader.has_sets:
             return None
         return _combine(source, group, parts)
-    plain = [next(iter(sets)) for sets in parts]
-    if reader.found or len(suffixes) > 1:
+    keys_before_suffix = [next(iter(sets)) for sets in parts]
+    if reader.has_sets or len(suffixes) > 1:
         raise source.unsupported(suffixes[0], f"a second {source.describe(suffixes[0])}")
     suffix = suffixes[0]
     source.allow_arguments(suffix, "expressions")
     if isinstance(suffix, exp.Rollup):
-        return _rollup(plain)
+        return _rollup(keys_before_suffix)
     if isinstance(suffix, exp.Cube):
-        return _cube(source, suffix, plain)
+        return _cube(source, suffix, keys_before_suffix)
     return [keys for node in suffix.expressions for keys in reader.sets_of(node)]
 
 
@@ -81,18 +81,18 @@ class _Reader:
     """Reads the elements of a GROUP BY.
 
     Attributes:
-        found: True if one of them is more than a key.
+        has_sets: True if one of them is more than a key: ROLLUP, CUBE, GROUPING SETS or ().
     """
 
     def __init__(self, source: SqlSource, read_key: ReadKey) -> None:
         self._source = source
         self._read_key = read_key
-        self.found = False
+        self.has_sets = False
 
     def sets_of(self, node: exp.Expr) -> GroupingSets:
         """Return the grouping sets of one element."""
         if isinstance(node, exp.Rollup | exp.Cube | exp.GroupingSets):
-            self.found = True
+            self.has_sets = True
             self._source.allow_arguments(node, "expressions")
             if isinstance(node, exp.GroupingSets):
                 return [keys for part in node.expressions for keys in self.sets_of(part)]
@@ -101,7 +101,7 @@ class _Reader:
                 _rollup(parts) if isinstance(node, exp.Rollup) else _cube(self._source, node, parts)
             )
         if isinstance(node, exp.Tuple) and not node.expressions:
-            self.found = True
+            self.has_sets = True
         return [self._keys_of(node)]
 
     def _keys_of(self, node: exp.Expr) -> frozenset[int]:
@@ -116,12 +116,12 @@ def _rollup(parts: Sequence[frozenset[int]]) -> GroupingSets:
 
 
 def _cube(source: SqlSource, node: exp.Expr, parts: Sequence[frozenset[int]]) -> GroupingSets:
-    if 2 ** len(parts) > _MOST_SETS:
+    if 2 ** len(parts) > _MAX_SETS:
         raise _too_many(source, node)
     return [
-        frozenset().union(*chosen)
+        frozenset().union(*combination)
         for count in range(len(parts), -1, -1)
-        for chosen in combinations(parts, count)
+        for combination in combinations(parts, count)
     ]
 
 
@@ -129,12 +129,12 @@ def _combine(source: SqlSource, node: exp.Expr, parts: Sequence[GroupingSets]) -
     total = 1
     for sets in parts:
         total *= len(sets)
-    if total > _MOST_SETS:
+    if total > _MAX_SETS:
         raise _too_many(source, node)
-    return [frozenset().union(*chosen) for chosen in product(*parts)]
+    return [frozenset().union(*combination) for combination in product(*parts)]
 
 
 def _too_many(source: SqlSource, node: exp.Expr) -> Exception:
     return source.unsupported(
-        node, f"a GROUP BY of more than {_MOST_SETS} grouping sets", "name the sets that you need"
+        node, f"a GROUP BY of more than {_MAX_SETS} grouping sets", "name the sets that you need"
     )

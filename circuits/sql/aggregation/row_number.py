@@ -77,7 +77,7 @@ def read_row_number(
 ) -> BoundedRowNumber:
     """Read the window of a row_number()."""
     source = clause.source
-    source.allow_arguments(node.this)  # row_number() takes no arguments
+    source.refuse_arguments(node.this)  # row_number() takes no arguments
     partition, order, frame = windows.window_parts(clause, node)
     if frame is not None:
         # A row_number() reads no frame.

@@ -1,4 +1,4 @@
-"""The names of aggregate functions: the trees of sqlglot, and the words without one.
+"""The names of aggregate functions: by the class of sqlglot's tree, or by the word in the text.
 
 Both dialects share one table. A synonym of another system maps to the name that
 `circuits.sql.aggregation.aggregate_calls` defines.

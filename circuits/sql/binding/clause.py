@@ -49,7 +49,8 @@ class ReaderTable:
         by_name: By the lower-case name of a function that has no class in sqlglot, or whose
             meaning depends on the dialect, for all dialects except spark.
         spark_by_name: The same for dialect spark.
-        spark_results: The integer types of results in dialect spark, by name or class.
+        spark_results: For dialect spark, by name or class: the integer type to which the result of
+            a function is cast, because its kernel has int64.
     """
 
     by_class: Mapping[type[exp.Expr], Reader]
@@ -193,10 +194,10 @@ class Clause:
         """Return a call of a function; errors point to ``node``."""
         if name in ORDERING_FUNCTIONS or name.startswith("list_sort"):
             for argument in arguments:
-                compared = argument.type
-                if name.startswith("list_") and is_nested(compared):
-                    compared = part_types(compared)[0]
-                self.source.refuse_spark_order(node, compared, "the order")
+                ordered_type = argument.type
+                if name.startswith("list_") and is_nested(ordered_type):
+                    ordered_type = part_types(ordered_type)[0]
+                self.source.refuse_spark_order(node, ordered_type, "the order")
         return call_function(self.source, node, name, *arguments, type=type)
 
     def _describe(self, node: exp.Expr) -> str:

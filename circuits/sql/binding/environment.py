@@ -53,8 +53,9 @@ class DerivedTable:
 
     Args:
         plan: The plan.
-        domain: If the query is correlated, the values of the enclosing query for which the plan
-            has the rows of the query. They are the first columns of the plan.
+        domain: If the query is correlated, the values of the enclosing query that it depends on.
+            The plan has the rows of the query for each of them, with these values as the first
+            columns (`circuits.sql.decorrelation`).
     """
 
     plan: PlanNode
@@ -142,8 +143,8 @@ class Environment:
         if self.domain is None:
             return self.queries.plan_query(self, node, ranks)
         try:
-            apart = replace(self, domain=None, unsupported_scope=self.domain.scope)
-            return self.queries.plan_query(apart, node, ranks)
+            without_domain = replace(self, domain=None, unsupported_scope=self.domain.scope)
+            return self.queries.plan_query(without_domain, node, ranks)
         except CorrelatedSqlError:
             return self.queries.plan_query(self, node, ranks)
 
@@ -231,8 +232,9 @@ class Environment:
         elif common.recursive:
             key = ()
             if key not in common.plans:
-                apart = replace(common, environment=replace(common.environment, domain=None))
-                common.plans[key] = self.queries.plan_recursive(apart)
+                environment = replace(common.environment, domain=None)
+                uncorrelated = replace(common, environment=environment)
+                common.plans[key] = self.queries.plan_recursive(uncorrelated)
         elif key not in common.plans:
             derived = common.environment.plan_query(common.node.this, ranks)
             names = common.node.args["alias"].args.get("columns") or []
@@ -251,13 +253,13 @@ def _mutual_ctes(clause: exp.With, name: str) -> list[exp.CTE]:
     }
 
     def reach(start: str) -> set[str]:
-        found: set[str] = set()
+        reached: set[str] = set()
         stack = [start]
         while stack:
-            for other in needs[stack.pop()] - found:
-                found.add(other)
+            for other in needs[stack.pop()] - reached:
+                reached.add(other)
                 stack.append(other)
-        return found
+        return reached
 
     mutual_names = (
         {other for other in reach(name) if name in reach(other)} if name in reach(name) else set()

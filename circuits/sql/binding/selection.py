@@ -51,8 +51,9 @@ class Selection:
         row_number: The row_number() that QUALIFY or an enclosing query bounds.
         order_by: The sort keys of ORDER BY.
         filters: The conditions of QUALIFY, except the bound of ``row_number``.
-        domain: The values of the enclosing query that the plan is joined with, if it is.
-        domain_columns: Their columns in the plan.
+        domain: If the query is correlated, the values of the enclosing query that the plan is
+            joined with (`circuits.sql.decorrelation`); else None.
+        domain_columns: The columns of these values in the plan.
         distinct_on: The expressions of DISTINCT ON: one row for each of their values.
     """
 

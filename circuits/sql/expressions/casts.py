@@ -20,7 +20,7 @@ from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions.literals import integer_literal, string_literal
 from circuits.sql.syntax.types import arrow_type
 from circuits.types.arrow_types import is_nested
-from circuits.types.functions.type_rules import is_number, is_text
+from circuits.types.functions.type_rules import is_binary, is_number, is_text
 
 __all__ = ["READERS", "spark_text"]
 
@@ -43,7 +43,12 @@ def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
             return Literal(None, target)
     if is_lenient and not source.is_spark and _has_no_cast(value.type, target):
         return Literal(None, target)
-    cast = clause.call(node, "try_cast" if is_lenient else "cast", value, type=target)
+    between_bytes = None if source.is_spark else _cast_of_bytes(value.type, target)
+    if between_bytes:
+        cast = clause.call(node, between_bytes, value)
+        cast = clause.call(node, "try", cast) if is_lenient else cast
+    else:
+        cast = clause.call(node, "try_cast" if is_lenient else "cast", value, type=target)
     invalid_literal = source.error(
         node, f"{value} is not a valid {target}; correct it, or use TRY_CAST"
     )
@@ -59,11 +64,18 @@ def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
     return cast
 
 
+def _cast_of_bytes(source: pa.DataType, target: pa.DataType) -> str | None:
+    """Return the function for DuckDB's cast of text to bytes or back, which has escapes."""
+    if is_text(source) and is_binary(target):
+        return "unescape_bytes"
+    return "escape_bytes" if is_binary(source) and is_text(target) else None
+
+
 def _has_no_cast(source: pa.DataType, target: pa.DataType) -> bool:
     """Return whether DuckDB has no cast between the types, so that TRY_CAST is NULL."""
     kinds = (_is_number_or_bool, _is_date_or_time, is_nested)
-    own, wanted = ([is_kind(type) for is_kind in kinds] for type in (source, target))
-    return any(own) and any(wanted) and own != wanted
+    source_kinds, target_kinds = ([is_kind(type) for is_kind in kinds] for type in (source, target))
+    return any(source_kinds) and any(target_kinds) and source_kinds != target_kinds
 
 
 def _is_number_or_bool(type: pa.DataType) -> bool:
@@ -86,7 +98,7 @@ def _apply_spark_rules(
     if pa.types.is_timestamp(value.type) and is_number(target):
         return _seconds_of(clause, node, value, target)
     if pa.types.is_timestamp(target) and target.tz is not None and is_number(value.type):
-        return _moment_of(clause, node, value)
+        return _timestamp_of_seconds(clause, node, value)
     if is_text(value.type) and (pa.types.is_date(target) or pa.types.is_timestamp(target)):
         return _complete_date(clause, node, value)
     return value
@@ -104,7 +116,7 @@ def _seconds_of(
     return clause.call(node, "divide_ansi", micros, Literal(Decimal(1_000_000), pa.decimal128(7)))
 
 
-def _moment_of(clause: Clause, node: exp.Expr, seconds: Expression) -> Expression:
+def _timestamp_of_seconds(clause: Clause, node: exp.Expr, seconds: Expression) -> Expression:
     """Return the moment of a number of seconds since 1970."""
     micros = clause.call(node, "multiply", seconds, integer_literal(1_000_000))
     if not pa.types.is_integer(micros.type):

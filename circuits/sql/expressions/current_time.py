@@ -38,11 +38,11 @@ from circuits.sql.binding.select_builder import SelectBuilder
 
 __all__ = ["READERS", "READERS_BY_NAME", "add_temporal_filter", "reads_now"]
 
-#: The number of the column that stands for the time of the step.
+#: The number of the column that stands for the time of the step; no relation has as many columns.
 NOW_COLUMN: Final = 1 << 48
-_ZONED: Final = pa.timestamp("us", tz="UTC")
-_LOCAL: Final = pa.timestamp("us")
-_FLIPPED: Final = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq"}
+_UTC_TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+_NAIVE_TIMESTAMP: Final = pa.timestamp("us")
+_WITH_SIDES_SWAPPED: Final = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq"}
 _COMPARISONS: Final[dict[str, tuple[TemporalComparison, ...]]] = {
     "lt": ("lt",),
     "le": ("le",),
@@ -78,13 +78,15 @@ def add_temporal_filter(builder: SelectBuilder, node: exp.Expr, name: str) -> No
         UnsupportedSqlError: The condition is not a comparison as described above.
     """
     try:
-        condition = builder.clause(name, read_now=_time_reader(_ZONED)).read_condition(node)
+        condition = builder.clause(name, read_now=_time_reader(_UTC_TIMESTAMP)).read_condition(node)
     except UnsupportedSqlError:
         raise
     except SqlError as error:
-        # A timestamp without a time zone compares only with ``now()`` without one.
+        # The other side may be a timestamp without a time zone: read ``now()`` without one.
         try:
-            condition = builder.clause(name, read_now=_time_reader(_LOCAL)).read_condition(node)
+            condition = builder.clause(
+                name, read_now=_time_reader(_NAIVE_TIMESTAMP)
+            ).read_condition(node)
         except SqlError:
             raise error from None
     for part in conjuncts([condition]):
@@ -96,9 +98,9 @@ def add_temporal_filter(builder: SelectBuilder, node: exp.Expr, name: str) -> No
 
 def _add_comparison(builder: SelectBuilder, node: exp.Expr, condition: Expression) -> None:
     match condition:
-        case Call(function, (value, bound)) if function in _FLIPPED:
+        case Call(function, (value, bound)) if function in _WITH_SIDES_SWAPPED:
             if NOW_COLUMN in columns_of(value):  # move it to the right
-                function, value, bound = _FLIPPED[function], bound, value
+                function, value, bound = _WITH_SIDES_SWAPPED[function], bound, value
         case _:
             raise builder.source.unsupported(node, "now() in such a condition", _ADVICE)
     if NOW_COLUMN in columns_of(value):
@@ -137,10 +139,10 @@ def _time_reader(type: pa.DataType) -> Reader:
 
     def read(clause: Clause, node: exp.Expr) -> Expression:
         if isinstance(node, exp.CurrentDate):
-            local = Column(NOW_COLUMN, _LOCAL)
+            local = Column(NOW_COLUMN, _NAIVE_TIMESTAMP)
             return clause.call(node, "cast", local, type=pa.date32())
         if isinstance(node, exp.Localtimestamp):
-            return Column(NOW_COLUMN, _LOCAL)
+            return Column(NOW_COLUMN, _NAIVE_TIMESTAMP)
         return Column(NOW_COLUMN, type)
 
     return read

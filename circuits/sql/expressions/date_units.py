@@ -22,7 +22,7 @@ from circuits.sql.expressions.intervals import INTERVAL_UNITS, interval_operand,
 from circuits.sql.expressions.literals import integer_literal, string_literal
 from circuits.sql.expressions.named_functions import coerce, count_error
 from circuits.sql.expressions.spark.dates import DATE_ADD, DATE_DIFF
-from circuits.sql.expressions.spark.numbers import trying
+from circuits.sql.expressions.spark.numbers import try_arithmetic
 from circuits.sql.syntax.parsing import NAMED_FUNCTIONS
 
 __all__ = ["READERS_BY_NAME"]
@@ -83,7 +83,7 @@ def _read_difference(clause: Clause, node: exp.Anonymous) -> Expression:
 
 def _read_try(function: str, sign: int) -> Callable[[Clause, exp.Anonymous], Expression]:
     """Read ``try_add`` and ``try_subtract``, whose second argument may be an interval."""
-    add_numbers = trying(function)
+    add_numbers = try_arithmetic(function)
 
     def read(clause: Clause, node: exp.Anonymous) -> Expression:
         parts = node.expressions

@@ -82,13 +82,14 @@ def _read_extract(clause: Clause, node: exp.Extract) -> Expression:
     return _extract_field(clause, node, node.this.name.lower(), node.expression)
 
 
-def _extract_field(clause: Clause, node: exp.Expr, field: str, source: exp.Expr) -> Expression:
+def _extract_field(clause: Clause, node: exp.Expr, field: str, time: exp.Expr) -> Expression:
+    """Return a field, by its name in the dialect, of a date, a timestamp or an interval."""
     spark = clause.source.is_spark
     fields = SPARK_FIELDS if spark else FIELDS
     if field not in fields:
         known = ", ".join(fields)
         raise clause.source.unsupported(node, f"field {field!r} of a date", f"there are: {known}")
-    value = clause.read(source)
+    value = clause.read(time)
     if pa.types.is_duration(value.type):
         if field not in INTERVAL_FIELDS:
             known = ", ".join(INTERVAL_FIELDS)

@@ -53,26 +53,26 @@ def _compared_list(node: exp.Binary) -> exp.Expr | None:
 
 def compare_with_list(clause: Clause, node: exp.Binary, function: str) -> Expression:
     """Return the value of a comparison with ANY or ALL of a list."""
-    compared, quantifier = _compared_list(node), node.args["expression"]
-    assert compared is not None
+    list_node, quantifier = _compared_list(node), node.args["expression"]
+    assert list_node is not None
     source = clause.source
     if source.is_spark:
-        raise source.unsupported(compared, "ANY or ALL of a list", "use array_contains or exists")
+        raise source.unsupported(list_node, "ANY or ALL of a list", "use array_contains or exists")
     is_any = isinstance(quantifier, exp.Any)
     if is_any:
         source.allow_arguments(quantifier, "this")
         part = quantifier.this
-        while part is not compared:
+        while part is not list_node:
             source.allow_arguments(part, "this")
             part = part.this
     else:
         source.allow_arguments(quantifier, "this", "expressions")
-    value, elements = clause.read(node.this), clause.read(compared)
+    value, elements = clause.read(node.this), clause.read(list_node)
     if pa.types.is_null(elements.type):
         elements = clause.call(node, "cast", elements, type=pa.list_(pa.null()))
     if not is_list(elements.type):
         raise source.error(
-            compared, f"ANY and ALL take a list or a subquery, not a value of type {elements.type}"
+            list_node, f"ANY and ALL take a list or a subquery, not a value of type {elements.type}"
         )
     element = Column(_ELEMENT, elements.type.value_type)
     condition = clause.call(node, function, value, element)

@@ -1,4 +1,4 @@
-"""Lists, structs, maps and JSON in expressions: syntax trees to `circuits.types.functions`.
+"""Lists, structs and maps in expressions: syntax trees to `circuits.types.functions`.
 
 Positions and missing elements differ between dialects:
 
@@ -9,45 +9,31 @@ Positions and missing elements differ between dialects:
 element_at(a, i)  from 1, NULL without one     from 1, an error without one; try_element_at: NULL
 list functions    skip a NULL argument         are NULL if an argument is NULL
 ================= ============================ ==============================================
-
-A lambda is read with its parameters as columns beyond those of any plan;
-`circuits.types.functions.nested.lambdas` makes them the first columns of its body.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
-import sqlglot
 from sqlglot import exp
 
-from circuits.errors import SchemaError
-from circuits.plan.expressions import Column, Expression, Literal, substitute
+from circuits.plan.expressions import Expression
 from circuits.sql.binding.clause import Clause, Reader
+from circuits.sql.expressions.lambdas import read_comprehension
 from circuits.sql.expressions.literals import NULL, integer_literal, string_literal
-from circuits.sql.expressions.spark.lists import unless_null
-from circuits.types import functions
-from circuits.types.ddl import field_of, schema_of_ddl
-from circuits.types.functions.nested.lambdas import lambda_call
 from circuits.types.functions.nested.list_rules import is_list
 from circuits.types.functions.type_rules import is_text
 
 __all__ = ["READERS", "READERS_BY_NAME"]
-
-# The column number of the first parameter of a lambda; each level of nesting adds a hundred.
-FIRST_PARAMETER: Final = 1 << 40
-PARAMETERS_OF_LEVEL: Final = 100
 
 
 def _read_list(clause: Clause, node: exp.Array) -> Expression:
     clause.source.allow_arguments(node, "expressions", "value_constructor", "bracket_notation")
     parts = node.expressions
     if len(parts) == 1 and isinstance(parts[0], exp.Comprehension):
-        return _read_comprehension(clause, parts[0])
+        return read_comprehension(clause, parts[0])
     # ARRAY(SELECT ...) is a list of rows; [(SELECT ...), x] and Spark's array() have values.
     has_values = clause.source.is_spark or node.args.get("value_constructor") is not None
     rows = exp.SetOperation | exp.Select if has_values else exp.Query
@@ -89,7 +75,7 @@ def _read_map(clause: Clause, node: exp.Map | exp.VarMap) -> Expression:
     clause.source.allow_arguments(node, "keys", "values")
     keys, values = (node.args.get(name) for name in ("keys", "values"))
     empty = exp.Array()
-    clause.source.allow_arguments(empty)
+    clause.source.refuse_arguments(empty)
     parts = [clause.read(part if part is not None else empty) for part in (keys, values)]
     return clause.call(node, "make_map", *parts)
 
@@ -103,8 +89,8 @@ def _read_map_literal(clause: Clause, node: exp.ToMap) -> Expression:
     clause.source.allow_arguments(subscript, "this", "expressions")
     if len(subscript.expressions) != 1 or not isinstance(subscript.this, exp.Struct):
         raise clause.source.unsupported(subscript, "this subscript", "write it in parentheses")
-    made = _map_of_pairs(clause, subscript.this)
-    return clause.call(node, "map_value", made, clause.read(subscript.expressions[0]))
+    map_ = _map_of_pairs(clause, subscript.this)
+    return clause.call(node, "map_value", map_, clause.read(subscript.expressions[0]))
 
 
 def _map_of_pairs(clause: Clause, node: exp.Struct) -> Expression:
@@ -151,13 +137,34 @@ def _read_subscript(clause: Clause, node: exp.Bracket) -> Expression:
 def _read_slice(
     clause: Clause, node: exp.Bracket, value: Expression, bounds: exp.Slice
 ) -> Expression:
-    clause.source.allow_arguments(bounds, "this", "expression")
-    low, high = bounds.args.get("this"), bounds.args.get("expression")
+    clause.source.allow_arguments(bounds, "this", "expression", "step")
+    low, high, step = (bounds.args.get(name) for name in ("this", "expression", "step"))
+    is_slice_of_text = is_text(value.type) and not clause.source.is_spark
+    if step is not None:
+        if is_slice_of_text:
+            raise clause.source.unsupported(bounds, "a step in a slice of a text", "leave it out")
+        return _slice_by_step(clause, node, value, bounds, clause.read(step))
     begin = clause.read(low) if low is not None else integer_literal(1)
     end = clause.read(high) if high is not None else integer_literal(-1)
-    if is_text(value.type) and not clause.source.is_spark:
+    if is_slice_of_text:
         return _slice_text(clause, node, value, begin, end)
     return clause.call(node, "list_slice", value, begin, end)
+
+
+def _slice_by_step(
+    clause: Clause, node: exp.Bracket, value: Expression, bounds: exp.Slice, step: Expression
+) -> Expression:
+    """Return ``a[i:j:step]``; without bounds, a negative step goes from the end to the start."""
+    first, last = integer_literal(1), integer_literal(-1)
+    is_negative = clause.call(node, "lt", step, integer_literal(0))
+    ends = []
+    for name, default, reverse in (("this", first, last), ("expression", last, first)):
+        bound = bounds.args.get(name)
+        if bound is None:
+            ends.append(clause.call(node, "case", is_negative, reverse, default))
+        else:
+            ends.append(clause.read(bound))
+    return clause.call(node, "list_slice_step", value, *ends, step)
 
 
 def _slice_text(
@@ -204,43 +211,46 @@ def _read_sort(clause: Clause, node: exp.ArraySort) -> Expression:
     clause.source.allow_arguments(node, "this", "asc", "nulls_first")
     flags = {"asc": True, "nulls_first": False}
     for name in flags:
-        given = node.args.get(name)
-        if given is None:
+        flag = node.args.get(name)
+        if flag is None:
             continue
-        if not isinstance(given, exp.Boolean):
+        if not isinstance(flag, exp.Boolean):
             raise clause.source.unsupported(
-                given, "a sort order that is an expression", "write a constant"
+                flag, "a sort order that is an expression", "write a constant"
             )
-        clause.source.allow_arguments(given, "this")
-        flags[name] = bool(given.this)
+        clause.source.allow_arguments(flag, "this")
+        flags[name] = bool(flag.this)
     name = "list_sort" + ("" if flags["asc"] else "_desc")
     name += "_nulls_first" if flags["nulls_first"] else ""
     return clause.call(node, name, clause.read(node.this))
 
 
-def _two(duckdb: str, spark: str, *names: str, ignored: Sequence[str] = ()) -> Reader:
+def _reader_by_dialect(duckdb: str, spark: str, *names: str, ignored: Sequence[str] = ()) -> Reader:
     """Return the reader of a function that is another one in dialect spark."""
 
     def read(clause: Clause, node: exp.Expr) -> Expression:
         clause.source.allow_arguments(node, *names, *ignored)
         parts: list[exp.Expr] = []
         for name in names:
-            given = node.args.get(name)
-            parts += given if isinstance(given, list) else [given] if given is not None else []
+            argument = node.args.get(name)
+            if argument is not None:
+                parts += argument if isinstance(argument, list) else [argument]
         function = spark if clause.source.is_spark else duckdb
         return clause.call(node, function, *map(clause.read, parts))
 
     return read
 
 
-def _named(duckdb: str, spark: str = "", *, least: int = 1, most: int | None = None) -> Reader:
+def _reader_of_name(
+    duckdb: str, spark: str = "", *, least: int = 1, most: int | None = None
+) -> Reader:
     """Return the reader of a function that sqlglot knows by its name only."""
 
     def read(clause: Clause, node: exp.Anonymous) -> Expression:
-        given, upper = len(node.expressions), most or least
-        if not least <= given <= upper:
-            count = f"{least}" if least == upper else f"{least} to {upper}"
-            raise clause.source.error(node, f"{node.name}() takes {count} arguments, not {given}")
+        count, upper = len(node.expressions), most or least
+        if not least <= count <= upper:
+            allowed = f"{least}" if least == upper else f"{least} to {upper}"
+            raise clause.source.error(node, f"{node.name}() takes {allowed} arguments, not {count}")
         function = spark if spark and clause.source.is_spark else duckdb
         return clause.call(node, function, *map(clause.read, node.expressions))
 
@@ -269,13 +279,15 @@ def _read_element_at(clause: Clause, node: exp.Anonymous) -> Expression:
     if is_text(value.type) and not clause.source.is_spark and node.name.lower() != "element_at":
         return clause.call(node, "substring", value, index, integer_literal(1))
     if pa.types.is_map(value.type):
-        return _extract(clause, node, value, index)
+        return _list_of_map_value(clause, node, value, index)
     return clause.call(
         node, "list_get" if node.name.lower() == "get" else "list_element", value, index
     )
 
 
-def _extract(clause: Clause, node: exp.Anonymous, value: Expression, key: Expression) -> Expression:
+def _list_of_map_value(
+    clause: Clause, node: exp.Anonymous, value: Expression, key: Expression
+) -> Expression:
     """Return element_at() of a map in DuckDB: the list of the value, empty without the key."""
     has_key = clause.call(node, "map_contains", value, key)
     single = clause.call(node, "make_list", clause.call(node, "map_value", value, key))
@@ -284,34 +296,10 @@ def _extract(clause: Clause, node: exp.Anonymous, value: Expression, key: Expres
     return clause.call(node, "case", has_key, single, missing, empty, NULL)
 
 
-def _read_aggregate(clause: Clause, node: exp.Anonymous) -> Expression:
-    """Read list_aggregate(a, 'sum')."""
-    if len(node.expressions) != 2 or not isinstance(node.expressions[1], exp.Literal):
-        raise clause.source.error(node, f"{node.name}() takes a list and the name of an aggregate")
-    value, name = map(clause.read, node.expressions)
-    if isinstance(name, Literal) and str(name.value).lower() == "histogram":
-        return clause.call(node, "sorted_list_histogram", clause.call(node, "list_sort", value))
-    known = {"sum": "list_sum", "min": "list_min", "max": "list_max", "avg": "list_avg"}
-    function = known.get(str(name.value).lower() if isinstance(name, Literal) else "")
-    if function is None:
-        raise clause.source.unsupported(
-            node, f"{node.name}() with {name}", f"there are: {', '.join(known)}"
-        )
-    return clause.call(node, function, value)
-
-
-def _read_histogram(clause: Clause, node: exp.Anonymous) -> Expression:
-    """Read list_histogram(a)."""
-    if len(node.expressions) != 1:
-        raise clause.source.error(node, f"{node.name}() takes a list")
-    values = clause.call(node, "list_sort", clause.read(node.expressions[0]))
-    return clause.call(node, "sorted_list_histogram", values)
-
-
 def _read_series(clause: Clause, node: exp.GenerateSeries) -> Expression:
     clause.source.allow_arguments(node, "start", "end", "step", "is_end_exclusive")
-    given = (node.args.get(name) for name in ("start", "end", "step"))
-    parts = [clause.read(part) for part in given if part is not None]
+    bounds = (node.args.get(name) for name in ("start", "end", "step"))
+    parts = [clause.read(bound) for bound in bounds if bound is not None]
     if clause.source.is_spark:
         values = clause.call(node, "sequence", *parts)
         if all(pa.types.is_integer(part.type) and part.type.bit_width < 64 for part in parts):
@@ -336,7 +324,7 @@ def _read_intersection(clause: Clause, node: exp.Expr) -> Expression:
     return clause.call(node, "list_compact", shared)
 
 
-def _read_joined(clause: Clause, node: exp.ArrayToString) -> Expression:
+def _read_join(clause: Clause, node: exp.ArrayToString) -> Expression:
     return clause.call(
         node, "list_join", *clause.read_arguments(node, "this", "expression", "null")
     )
@@ -352,490 +340,99 @@ def _split_reader(function: str) -> Reader:
 # Lambdas
 
 
-def _read_lambda(
-    clause: Clause, node: exp.Expr, types: Sequence[pa.DataType], body: exp.Expr
-) -> tuple[Expression, tuple[int, ...]]:
-    """Return the body of a lambda, and the numbers of its parameters, which have these types."""
-    if not isinstance(body, exp.Lambda):
-        raise clause.source.unsupported(
-            body, "a function as a value", "write a lambda: x -> expression"
-        )
-    clause.source.allow_arguments(body, "this", "expressions", "colon")
-    names = [parameter.name.casefold() for parameter in body.expressions]
-    if not 1 <= len(names) <= len(types):
-        raise clause.source.error(
-            node, f"a lambda of {len(names)} parameters; it takes 1 to {len(types)}"
-        )
-    level = len({c.index // PARAMETERS_OF_LEVEL for c in clause.parameters.values()})
-    first = FIRST_PARAMETER + level * PARAMETERS_OF_LEVEL
-    parameters = {name: Column(first + k, types[k]) for k, name in enumerate(names)}
-    inner = replace(clause, parameters={**clause.parameters, **parameters})
-    return inner.read(body.this), tuple(range(first, first + len(types)))
-
-
-def _apply(
-    clause: Clause,
-    node: exp.Expr,
-    function: str,
-    value: Expression,
-    body: exp.Expr,
-) -> Expression:
-    if pa.types.is_null(value.type):
-        value = clause.call(node, "cast", value, type=pa.list_(pa.null()))
-    if not is_list(value.type):
-        raise clause.source.error(node, f"{function} takes a list, not a value of {value.type}")
-    lambda_body, parameters = _read_lambda(clause, node, [value.type.value_type, pa.int64()], body)
-    position = Column(parameters[1], pa.int64())
-    if not clause.source.is_spark:  # positions are from 1
-        lambda_body = _shift(clause, node, lambda_body, position)
-    with clause.source.errors_at(node):
-        return lambda_call(function, value, lambda_body, parameters)
-
-
-def _shift(clause: Clause, node: exp.Expr, body: Expression, position: Column) -> Expression:
-    from_one = clause.call(node, "add", position, integer_literal(1))
-    return _substitute(body, {position: from_one})
-
-
-def _substitute(body: Expression, values: dict[Column, Expression]) -> Expression:
-    return substitute(body, lambda column: values.get(column, column))
-
-
-def _lambda_reader(function: str) -> Reader:
-    def read(clause: Clause, node: exp.Expr) -> Expression:
-        clause.source.allow_arguments(node, "this", "expression")
-        return _apply(clause, node, function, clause.read(node.this), node.args["expression"])
-
-    return read
-
-
-def _named_lambda(function: str) -> Reader:
-    def read(clause: Clause, node: exp.Anonymous) -> Expression:
-        if len(node.expressions) != 2:
-            raise clause.source.error(node, f"{node.name}() takes a list and a lambda")
-        value, body = node.expressions
-        return _apply(clause, node, function, clause.read(value), body)
-
-    return read
-
-
-def _read_comprehension(clause: Clause, node: exp.Comprehension) -> Expression:
-    """Read ``[f(x) for x in a if p(x)]``."""
-    clause.source.allow_arguments(node, "this", "expression", "iterator", "condition")
-    name = node.expression.name.casefold()
-
-    def as_lambda(body: exp.Expr) -> exp.Lambda:
-        def rename(part: exp.Expr) -> exp.Expr:
-            if isinstance(part, exp.Column) and not part.table and part.name.casefold() == name:
-                name_node: exp.Expr = part.this
-                return name_node
-            return part
-
-        function = exp.Lambda(this=body.transform(rename), expressions=[exp.to_identifier(name)])
-        clause.source.mark_read(body)
-        return function
-
-    value = clause.read(node.args["iterator"])
-    condition = node.args.get("condition")
-    if condition is not None:
-        value = _apply(clause, node, "list_filter", value, as_lambda(condition))
-    return _apply(clause, node, "list_transform", value, as_lambda(node.this))
-
-
-def _read_reduce(clause: Clause, node: exp.Reduce) -> Expression:
-    """Read aggregate(list, start, merge) and reduce() of Spark."""
-    clause.source.allow_arguments(node, "this", "initial", "merge", "finish")
-    start = clause.read(node.args["initial"])
-    reduced = _reduce(clause, node, clause.read(node.this), node.args["merge"], start)
-    finish = node.args.get("finish")
-    if finish is None:
-        return reduced
-    body, parameters = _read_lambda(clause, node, [reduced.type], finish)
-    return _substitute(body, {Column(parameters[0], reduced.type): reduced})
-
-
-def _reduce(
-    clause: Clause, node: exp.Expr, value: Expression, body: exp.Expr, start: Expression
-) -> Expression:
-    if not is_list(value.type):
-        raise clause.source.error(node, f"a reduction takes a list, not a value of {value.type}")
-    step, parameters = _read_lambda(clause, node, [start.type, value.type.value_type], body)
-    with clause.source.errors_at(node):
-        return lambda_call("list_reduce", value, step, parameters, start)
-
-
-def _read_list_reduce(clause: Clause, node: exp.Anonymous) -> Expression:
-    if len(node.expressions) != 3:
-        raise clause.source.unsupported(
-            node, "list_reduce() without a start", "give the first value as third argument"
-        )
-    value, body, start = node.expressions
-    read = clause.read(value)
-    first = clause.read(start)
-    if is_list(read.type):
-        with clause.source.errors_at(node):
-            wide = functions.common_type([first.type, read.type.value_type])
-        first = clause.call(node, "cast", first, type=wide)
-    return _reduce(clause, node, read, body, first)
-
-
-def _entry_lambda(kind: str) -> Reader:
-    """Return the reader of transform_values, transform_keys or map_filter: (k, v) -> expression."""
-
-    def read(clause: Clause, node: exp.Anonymous) -> Expression:
-        if len(node.expressions) != 2:
-            raise clause.source.error(node, f"{node.name}() takes a map and a lambda")
-        value, body = clause.read(node.expressions[0]), node.expressions[1]
-        if not pa.types.is_map(value.type):
-            raise clause.source.error(
-                node, f"{node.name}() takes a map, not a value of {value.type}"
-            )
-        entries = clause.call(node, "map_entries", value)
-        parts = [value.type.key_type, value.type.item_type]
-        lambda_body, parameters = _read_lambda(clause, node, parts, body)
-        entry = Column(parameters[0] + 50, entries.type.value_type)
-        fields = {
-            Column(parameters[k], parts[k]): clause.call(
-                node, "struct_field", entry, string_literal(("key", "value")[k])
-            )
-            for k in (0, 1)
-        }
-        lambda_body = _substitute(lambda_body, fields)
-        function = "list_filter" if kind == "filter" else "list_transform"
-        with clause.source.errors_at(node):
-            results = lambda_call(function, entries, lambda_body, (entry.index, entry.index + 1))
-        if kind == "filter":
-            return clause.call(node, "map_from_entries", results)
-        keys = results if kind == "keys" else clause.call(node, "map_keys", value)
-        values = results if kind == "values" else clause.call(node, "map_values", value)
-        return clause.call(node, "make_map", keys, values)
-
-    return read
-
-
-def _read_zip_with(clause: Clause, node: exp.Anonymous) -> Expression:
-    """Read zip_with(a, b, (x, y) -> expression); a shorter list is filled up with NULL."""
-    lists = _read_pair(clause, node, "two lists", is_list)
-    zipped = clause.call(node, "list_zip", *lists)
-    types = [value.type.value_type for value in lists]
-    body, parameters = _read_lambda(clause, node, types, node.expressions[2])
-    pair = Column(parameters[0] + 50, zipped.type.value_type)
-    items = {
-        Column(parameters[k], types[k]): clause.call(
-            node, "struct_field", pair, string_literal(str(k))
-        )
-        for k in (0, 1)
-    }
-    with clause.source.errors_at(node):
-        results = lambda_call(
-            "list_transform", zipped, _substitute(body, items), (pair.index, pair.index + 1)
-        )
-    return unless_null(clause, node, results, *lists)
-
-
-def _read_map_zip_with(clause: Clause, node: exp.Anonymous) -> Expression:
-    """Read map_zip_with(a, b, (k, x, y) -> expression), over the keys of both maps."""
-    maps = _read_pair(clause, node, "two maps", pa.types.is_map)
-    key_lists = [clause.call(node, "map_keys", value) for value in maps]
-    keys = clause.call(node, "list_distinct", clause.call(node, "list_concat_or_null", *key_lists))
-    types = [keys.type.value_type, *(value.type.item_type for value in maps)]
-    body, parameters = _read_lambda(clause, node, types, node.expressions[2])
-    key = Column(parameters[0], types[0])
-    items = {
-        Column(parameters[k], types[k]): clause.call(node, "map_value", maps[k - 1], key)
-        for k in (1, 2)
-    }
-    with clause.source.errors_at(node):
-        values = lambda_call("list_transform", keys, _substitute(body, items), parameters[:2])
-    return clause.call(node, "make_map", keys, values)
-
-
-def _read_pair(
-    clause: Clause, node: exp.Anonymous, kind: str, is_kind: Callable[[pa.DataType], bool]
-) -> tuple[Expression, Expression]:
-    """Return the first two arguments of a call whose third one is a lambda."""
-    if len(node.expressions) != 3:
-        raise clause.source.error(node, f"{node.name}() takes {kind} and a lambda")
-    first, second = map(clause.read, node.expressions[:2])
-    if not (is_kind(first.type) and is_kind(second.type)):
-        raise clause.source.error(
-            node, f"{node.name}() takes {kind}, not values of {first.type} and {second.type}"
-        )
-    return first, second
-
-
 def _read_generator(clause: Clause, node: exp.Expr) -> Expression:
     return clause.read_generator(clause, node)
 
 
-def _read_parameter(clause: Clause, node: exp.Identifier) -> Expression:
-    parameter = clause.parameters.get(node.name.casefold())
-    if parameter is None:
-        raise clause.source.error(node, f"unknown name {node.name!r} in {clause.name}")
-    clause.source.allow_arguments(node, "this", "quoted")
-    return parameter
-
-
-# JSON
-
-
-def _path_of(clause: Clause, node: exp.Expr, path: exp.Expr | None) -> list[Expression]:
-    """Return a constant path as a JSON text of its steps."""
-    if path is None:
-        return []
-    steps: list[str | int] = []
-    if isinstance(path, exp.Literal):
-        clause.source.allow_arguments(path, "this", "is_string")
-        steps = [path.this] if path.is_string else [int(path.this)]
-        return [string_literal(json.dumps(steps))]
-    if not isinstance(path, exp.JSONPath):
-        raise clause.source.unsupported(
-            path, "a path that is not constant", "write it as '$.name[0]'"
-        )
-    clause.source.mark_read(path)
-    for step in path.expressions:
-        if isinstance(step, exp.JSONPathRoot):
-            continue
-        if isinstance(step, exp.JSONPathKey | exp.JSONPathSubscript) and isinstance(
-            step.this, str | int
-        ):
-            steps.append(step.this)
-        else:
-            raise clause.source.unsupported(
-                node, "a path with wildcards or filters", "write the keys and positions"
-            )
-    return [string_literal(json.dumps(steps))]
-
-
-def _json_reader(function: str) -> Reader:
-    def read(clause: Clause, node: exp.Expr) -> Expression:
-        clause.source.allow_arguments(node, "this", "expression", "only_json_types", "scalar_only")
-        path = _path_of(clause, node, node.args.get("expression"))
-        return clause.call(node, function, clause.read(node.this), *path)
-
-    return read
-
-
-def _read_json_keys(clause: Clause, node: exp.JSONKeys) -> Expression:
-    """Read json_keys(). A value that is not an object has keys [] in DuckDB, NULL in Spark."""
-    clause.source.allow_arguments(node, "this", "expression", "expressions")
-    path = _path_of(clause, node, node.args.get("expression"))
-    value = clause.read(node.this)
-    keys = clause.call(node, "json_keys", value, *path)
-    if clause.source.is_spark:
-        return keys
-    none = clause.call(node, "is_null", clause.call(node, "json_value", value, *path))
-    empty = clause.call(node, "make_list")
-    return clause.call(node, "case", none, NULL, clause.call(node, "coalesce", keys, empty))
-
-
-def _named_json(duckdb: str, spark: str = "") -> Reader:
-    def read(clause: Clause, node: exp.Anonymous) -> Expression:
-        value, *path = node.expressions
-        function = spark if spark and clause.source.is_spark else duckdb
-        steps: list[Expression] = []
-        if path:
-            literal = path[0]
-            if not isinstance(literal, exp.Literal) or len(path) > 1:
-                raise clause.source.unsupported(
-                    node, "a path that is not constant", "write it as '$.name[0]'"
-                )
-            clause.source.allow_arguments(literal, "this", "is_string")
-            parsed: exp.Expr | None = literal
-            if literal.this.startswith("$"):
-                parsed = sqlglot.Dialect.get_or_raise(clause.source.dialect).to_json_path(literal)
-            steps = _path_of(clause, node, parsed)
-        return clause.call(node, function, clause.read(value), *steps)
-
-    return read
-
-
-def _read_from_json(clause: Clause, node: exp.FromJson) -> Expression:
-    clause.source.allow_arguments(node, "this", "expression")
-    schema = node.args.get("expression")
-    if not isinstance(schema, exp.Literal) or not schema.is_string:
-        raise clause.source.unsupported(
-            node, "from_json() without a constant schema", "write it as 'a INT, b STRING'"
-        )
-    clause.source.allow_arguments(schema, "this", "is_string")
-    try:
-        type = _json_schema(schema.this)
-    except (SchemaError, ValueError) as error:
-        raise clause.source.error(schema, str(error)) from None
-    return clause.call(node, "from_json", clause.read(node.this), Literal(None, type))
-
-
-def _json_schema(written: str) -> pa.DataType:
-    """Return the type of a schema: of Spark (``a INT``), or DuckDB's JSON (``{"a": "INT"}``)."""
-    if written.lstrip().startswith(("{", "[", '"')):
-        return _duckdb_structure(json.loads(written))
-    try:
-        return field_of("value", written).type
-    except SchemaError:
-        return pa.struct(list(schema_of_ddl(written)))
-
-
-def _duckdb_structure(value: object) -> pa.DataType:
-    if isinstance(value, dict):
-        return pa.struct([(name, _duckdb_structure(part)) for name, part in value.items()])
-    if isinstance(value, list) and len(value) == 1:
-        return pa.list_(_duckdb_structure(value[0]))
-    if isinstance(value, str):
-        return field_of("value", value).type
-    raise ValueError(f"{value!r} is not a type; write the name of a type, {{...}} or [...]")
-
-
-# Expressions whose value is that of a part: JSON in the part is JSON in the value.
-_CONTAINERS: Final = (
-    *(exp.Array, exp.Case, exp.Coalesce, exp.If, exp.List, exp.Map, exp.Paren),
-    *(exp.PropertyEQ, exp.Struct, exp.ToMap),
-)
-
-
-def _check_has_no_json(clause: Clause, node: exp.Expr) -> None:
-    """Refuse JSON in the argument of to_json(): JSON is text here, so it would be quoted."""
-    is_json = (
-        isinstance(node, exp.JSONExtract | exp.ParseJSON)
-        or (isinstance(node, exp.Cast) and node.to.this == exp.DType.JSON)
-        or (isinstance(node, exp.Anonymous) and node.name.casefold() == "to_json")
-    )
-    if is_json:
-        raise clause.source.unsupported(
-            node, "JSON in the argument of to_json()", "build one value, and convert it at once"
-        )
-    if isinstance(node, _CONTAINERS):
-        for part in node.iter_expressions():
-            _check_has_no_json(clause, part)
-
-
-def _to_json_reader(function: str) -> Reader:
-    def read(clause: Clause, node: exp.Expr) -> Expression:
-        clause.source.allow_arguments(node, "this", "expressions")
-        given = node.expressions if isinstance(node, exp.Anonymous) else [node.this]
-        if len(given) != 1:
-            raise clause.source.unsupported(node, "options of to_json()", "give one value")
-        if not clause.source.is_spark:
-            _check_has_no_json(clause, given[0])
-        return clause.call(node, function, clause.read(given[0]))
-
-    return read
-
-
 READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.Array: _read_list,
-    exp.ArrayAppend: _two(
+    exp.ArrayAppend: _reader_by_dialect(
         "list_append", "list_append_or_null", "this", "expression", ignored=["null_propagation"]
     ),
-    exp.ArrayCompact: _two("list_compact", "list_compact", "this"),
-    exp.ArrayConcat: _two(
+    exp.ArrayCompact: _reader_by_dialect("list_compact", "list_compact", "this"),
+    exp.ArrayConcat: _reader_by_dialect(
         "list_concat",
         "list_concat_or_null",
         *("this", "expressions"),
         ignored=["null_propagation"],
     ),
-    exp.ArrayContains: _two(
+    exp.ArrayContains: _reader_by_dialect(
         "list_contains",
         "list_contains_or_null",
         *("this", "expression"),
         ignored=["ensure_variant", "check_null"],
     ),
-    exp.ArrayContainsAll: _two("list_contains_all", "list_contains_all", "this", "expression"),
-    exp.ArrayDistinct: _two(
+    exp.ArrayContainsAll: _reader_by_dialect(
+        "list_contains_all", "list_contains_all", "this", "expression"
+    ),
+    exp.ArrayDistinct: _reader_by_dialect(
         "list_distinct", "list_distinct_with_null", "this", ignored=["check_null"]
     ),
-    exp.ArrayExcept: _two("list_except", "list_except", "this", "expression"),
-    exp.ArrayFilter: _lambda_reader("list_filter"),
+    exp.ArrayExcept: _reader_by_dialect("list_except", "list_except", "this", "expression"),
     exp.ArrayIntersect: _read_intersection,
-    exp.ArrayMax: _two("list_max", "list_max", "this"),
-    exp.ArrayMin: _two("list_min", "list_min", "this"),
-    exp.ArrayOverlaps: _two("list_overlaps", "list_overlaps_or_null", "this", "expression"),
-    exp.ArrayPosition: _two(
+    exp.ArrayMax: _reader_by_dialect("list_max", "list_max", "this"),
+    exp.ArrayMin: _reader_by_dialect("list_min", "list_min", "this"),
+    exp.ArrayOverlaps: _reader_by_dialect(
+        "list_overlaps", "list_overlaps_or_null", "this", "expression"
+    ),
+    exp.ArrayPosition: _reader_by_dialect(
         "list_position",
         "list_position_or_zero",
         *("this", "expression"),
         ignored=["zero_based"],
     ),
-    exp.ArrayPrepend: _two(
+    exp.ArrayPrepend: _reader_by_dialect(
         "list_prepend",
         "list_prepend_or_null",
         *("this", "expression"),
         ignored=["null_propagation"],
     ),
-    exp.ArrayRemove: _two(
+    exp.ArrayRemove: _reader_by_dialect(
         "list_remove", "list_remove", "this", "expression", ignored=["null_propagation"]
     ),
     exp.ArraySize: _read_array_size,
     exp.ArraySlice: _read_array_slice,
     exp.ArraySort: _read_sort,
-    exp.ArrayToString: _read_joined,
+    exp.ArrayToString: _read_join,
     exp.Bracket: _read_subscript,
     exp.Dot: _read_dot,
     exp.Explode: _read_generator,
-    exp.Flatten: _two("list_flatten", "list_flatten_or_null", "this"),
-    exp.FromJson: _read_from_json,
+    exp.Flatten: _reader_by_dialect("list_flatten", "list_flatten_or_null", "this"),
     exp.GenerateSeries: _read_series,
-    exp.Identifier: _read_parameter,
-    exp.JSONExtract: _json_reader("json_value"),
-    exp.JSONExtractScalar: _json_reader("json_text"),
-    exp.JSONFormat: _to_json_reader("to_json_without_null"),
-    exp.JSONKeys: _read_json_keys,
-    exp.JSONType: _json_reader("json_type"),
     exp.Map: _read_map,
-    exp.MapContainsKey: _two("map_contains", "map_contains", "this", "key"),
-    exp.MapFromEntries: _two("map_from_entries", "map_from_entries", "this"),
-    exp.MapKeys: _two("map_keys", "map_keys", "this"),
-    exp.Reduce: _read_reduce,
+    exp.MapContainsKey: _reader_by_dialect("map_contains", "map_contains", "this", "key"),
+    exp.MapFromEntries: _reader_by_dialect("map_from_entries", "map_from_entries", "this"),
+    exp.MapKeys: _reader_by_dialect("map_keys", "map_keys", "this"),
     exp.RegexpSplit: _split_reader("split_regex"),
     exp.Split: _split_reader("split"),
     exp.Struct: _read_struct,
-    exp.StructExtract: _two("struct_field", "struct_field", "this", "expression"),
+    exp.StructExtract: _reader_by_dialect("struct_field", "struct_field", "this", "expression"),
     exp.ToMap: _read_map_literal,
-    exp.Transform: _lambda_reader("list_transform"),
     exp.Tuple: _read_row,
     exp.VarMap: _read_map,
 }
 _LENGTH_NAMES: Final = ("cardinality", "array_length", "list_length", "size")
 READERS_BY_NAME: Final[dict[str, Reader]] = {
     **dict.fromkeys(_LENGTH_NAMES, _read_length),
-    "array_contains_all": _named("list_contains_all", least=2),
-    "array_has_all": _named("list_contains_all", least=2),
-    "array_has_any": _named("list_overlaps", least=2),
-    "array_repeat": _named("list_repeat", least=2),
-    "array_union": _named("list_union", least=2),
-    "arrays_overlap": _named("list_overlaps", "list_overlaps_or_null", least=2),
+    "array_contains_all": _reader_of_name("list_contains_all", least=2),
+    "array_has_all": _reader_of_name("list_contains_all", least=2),
+    "array_has_any": _reader_of_name("list_overlaps", least=2),
+    "array_repeat": _reader_of_name("list_repeat", least=2),
+    "array_union": _reader_of_name("list_union", least=2),
+    "arrays_overlap": _reader_of_name("list_overlaps", "list_overlaps_or_null", least=2),
     "element_at": _read_element_at,
-    "forall": _named_lambda("list_forall"),
     "get": _read_element_at,
-    "json_array_length": _named_json("json_array_length_or_zero", "json_array_length"),
-    "json_valid": _named_json("json_valid"),
-    "list_aggregate": _read_aggregate,
-    "list_aggr": _read_aggregate,
-    "list_avg": _named("list_avg"),
-    "list_except": _named("list_except", least=2),
-    "list_exists": _named_lambda("list_exists"),
-    "list_extract": _read_element_at,
-    "list_histogram": _read_histogram,
-    "list_has_all": _named("list_contains_all", least=2),
+    "list_except": _reader_of_name("list_except", least=2),
+    "list_has_all": _reader_of_name("list_contains_all", least=2),
     "list_intersect": _read_intersection,
-    "list_position": _named("list_position", least=2),
-    "list_indexof": _named("list_position", least=2),
-    "list_reduce": _read_list_reduce,
-    "list_reverse": _named("list_reverse"),
-    "array_reverse": _named("list_reverse"),
-    "list_slice": _named("list_slice", least=3),
-    "list_sum": _named("list_sum"),
-    "list_zip": _named("list_zip", least=1, most=16),
-    "map_concat": _named("map_concat", least=1, most=16),
-    "map_contains": _named("map_contains", least=2),
+    "list_position": _reader_of_name("list_position", least=2),
+    "list_indexof": _reader_of_name("list_position", least=2),
+    "list_reverse": _reader_of_name("list_reverse"),
+    "array_reverse": _reader_of_name("list_reverse"),
+    "map_contains": _reader_of_name("map_contains", least=2),
     "map_extract": _read_element_at,
-    "map_entries": _named("map_entries"),
-    "map_filter": _entry_lambda("filter"),
-    "map_values": _named("map_values"),
-    "map_zip_with": _read_map_zip_with,
-    "regexp_split_to_array": _named("split_regex", least=2),
+    "map_entries": _reader_of_name("map_entries"),
+    "map_values": _reader_of_name("map_values"),
+    "regexp_split_to_array": _reader_of_name("split_regex", least=2),
     "row": _read_row,
-    "to_json": _to_json_reader("to_json"),
-    "transform_keys": _entry_lambda("keys"),
-    "transform_values": _entry_lambda("values"),
-    "zip_with": _read_zip_with,
 }

@@ -123,8 +123,8 @@ def _read_in(clause: Clause, node: exp.In) -> Expression:
     value, items = _cast_texts_for_membership(clause, node, value, items)
     if all(isinstance(item, Literal) for item in items):
         return clause.call(node, "in", value, *items)
-    equal = [clause.call(node, "eq", value, item) for item in items]
-    return equal[0] if len(equal) == 1 else clause.call(node, "or", *equal)
+    comparisons = [clause.call(node, "eq", value, item) for item in items]
+    return comparisons[0] if len(comparisons) == 1 else clause.call(node, "or", *comparisons)
 
 
 def _cast_texts_for_membership(
@@ -197,13 +197,14 @@ def _read_glob(clause: Clause, node: exp.Glob) -> Expression:
         raise clause.source.unsupported(
             node, "GLOB with ?, [...] or a pattern that is not constant", "use regexp_matches()"
         )
-    like = re.sub(
+    # Each part is a character, possibly with a backslash before it.
+    like_pattern = re.sub(
         r"\\?.",
         lambda part: "%" if part[0] == "*" else re.sub(r"[%_\\]", r"\\\g<0>", part[0][-1]),
         str(text),
         flags=re.DOTALL,
     )
-    return clause.call(node, "like", value, string_literal(like), string_literal("\\"))
+    return clause.call(node, "like", value, string_literal(like_pattern), string_literal("\\"))
 
 
 def _read_escape(clause: Clause, node: exp.Escape) -> Expression:

@@ -75,8 +75,8 @@ def _read_concat(clause: Clause, node: exp.Concat) -> Expression:
         skips_nulls = node.args.get("coalesce") and not clause.source.is_spark
         return clause.call(node, "list_concat" if skips_nulls else "list_concat_or_null", *values)
     parts = []
-    for part, read in zip(node.expressions, values, strict=True):
-        value = _as_text(clause, part, read)
+    for part, value in zip(node.expressions, values, strict=True):
+        value = _as_text(clause, part, value)
         if node.args.get("coalesce"):
             value = clause.call(part, "coalesce", value, string_literal(""))
         parts.append(value)
@@ -88,6 +88,8 @@ def _read_pipe(clause: Clause, node: exp.DPipe) -> Expression:
     left, right = clause.read(node.left), clause.read(node.right)
     if is_nested(left.type) or is_nested(right.type):
         return clause.call(node, "list_concat_or_null", left, right)
+    if pa.types.is_binary(left.type) and pa.types.is_binary(right.type):
+        return clause.call(node, "bytes_concat", left, right)
     texts = _as_text(clause, node.left, left), _as_text(clause, node.right, right)
     return clause.call(node, "concat", *texts)
 
@@ -95,6 +97,8 @@ def _read_pipe(clause: Clause, node: exp.DPipe) -> Expression:
 def _as_text(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
     if pa.types.is_string(value.type) or pa.types.is_large_string(value.type):
         return value
+    if pa.types.is_binary(value.type) and not clause.source.is_spark:
+        return clause.call(node, "escape_bytes", value)
     value = spark_text(clause, node, value)
     return clause.call(node, "cast", value, type=pa.string())
 
@@ -111,14 +115,14 @@ def _read_trim(clause: Clause, node: exp.Trim) -> Expression:
 def _read_substring(clause: Clause, node: exp.Substring) -> Expression:
     """Read SUBSTRING; in Spark, positions 0 and 1 are both the first character."""
     value, start, *length = clause.read_arguments(node, "this", "start", "length")
-    if clause.source.is_spark and pa.types.is_binary(value.type):
+    if not clause.source.is_spark:
+        return clause.call(node, "substring", value, start, *length)
+    if pa.types.is_binary(value.type):
         return clause.call(node, "bytes_slice", value, start, *length)
-    if clause.source.is_spark:
-        value, start, *length = coerce(clause, node, [value, start, *length], "tii")
-    if clause.source.is_spark and isinstance(start, Literal):
-        if start.value == 0:
-            start = integer_literal(1)
-    elif clause.source.is_spark:
+    value, start, *length = coerce(clause, node, [value, start, *length], "tii")
+    if isinstance(start, Literal):
+        start = integer_literal(1) if start.value == 0 else start
+    else:
         is_zero = clause.call(node, "eq", start, integer_literal(0))
         start = clause.call(node, "case", is_zero, integer_literal(1), start)
     return clause.call(node, "substring", value, start, *length)

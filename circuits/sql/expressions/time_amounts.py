@@ -18,7 +18,7 @@ from circuits.sql.expressions.intervals import read_interval
 
 __all__ = ["check_time", "interval_of", "read_ticks", "read_time", "ticks_of_interval"]
 
-_PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_TICKS_PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _DAY_US: Final = 86_400 * 10**6
 
 
@@ -41,7 +41,7 @@ def check_time(clause: Clause, node: exp.Expr, data_type: pa.DataType) -> None:
 
 
 def interval_of(node: exp.Expr) -> exp.Interval | None:
-    """Return an interval, also from a text that Spark takes for one; None for other nodes."""
+    """Return a node as an interval; a text such as ``'10 minutes'`` is one, too. Else None."""
     if isinstance(node, exp.Interval):
         return node
     if isinstance(node, exp.Literal) and node.is_string:
@@ -50,13 +50,13 @@ def interval_of(node: exp.Expr) -> exp.Interval | None:
 
 
 def read_ticks(clause: Clause, node: exp.Expr, data_type: pa.DataType, *, least: int = 1) -> int:
-    """Return the length that a node says, in ticks of a type.
+    """Read a length of time as a number of ticks of a type.
 
     Args:
         clause: The clause of the node.
         node: An interval, a text of one, or a number.
         data_type: The type of the time.
-        least: The least length that is accepted.
+        least: The least number of ticks that is accepted.
 
     Raises:
         SqlError: The length is not a constant, has no fixed number of ticks, or is too short.
@@ -107,7 +107,7 @@ def ticks_of_interval(
         if total % _DAY_US:
             raise clause.source.error(node, "dates have windows of whole days; cast to a timestamp")
         return total // _DAY_US
-    ticks, rest = divmod(total * _PER_SECOND[data_type.unit], 10**6)
-    if rest:
+    ticks, remainder = divmod(total * _TICKS_PER_SECOND[data_type.unit], 10**6)
+    if remainder:
         raise clause.source.error(node, f"a window that is shorter than the unit of {data_type}")
     return ticks

@@ -34,7 +34,7 @@ __all__ = ["READERS", "READERS_BY_NAME"]
 
 _EPOCH: Final = datetime(1970, 1, 1)
 _ORIGIN_DAYS: Final = (datetime(2000, 1, 3) - _EPOCH).days
-_ORIGIN_MONTHS: Final = 12 * 30
+_ORIGIN_MONTHS: Final = 12 * 30  # from 1970 to 2000
 
 
 def _read_bucket(
@@ -44,8 +44,8 @@ def _read_bucket(
     if arrow.is_null(value.type) or arrow.is_string(value.type):
         value = clause.call(time, "cast", value, type=pa.timestamp("us"))
     check_time(clause, time, value.type)
-    type_ = value.type
-    if arrow.is_date(type_):
+    time_type = value.type
+    if arrow.is_date(time_type):
         value = clause.call(time, "cast", value, type=pa.timestamp("us"))
     interval = interval_of(width)
     months = 0
@@ -75,11 +75,11 @@ def _read_bucket(
             integer_literal(size),
             integer_literal(_offset(clause, value.type, origin)),
         )
-    return clause.call(node, "cast", bucket, type=type_) if type_ != bucket.type else bucket
+    return clause.call(node, "cast", bucket, type=time_type) if time_type != bucket.type else bucket
 
 
 def _offset(clause: Clause, data_type: pa.DataType, origin: exp.Expr | None) -> int:
-    """Return a start of a bucket, in ticks."""
+    """Return the start of one of the buckets, in ticks since 1970."""
     if arrow.is_integer(data_type):
         return 0 if origin is None else read_ticks(clause, origin, data_type, least=-(2**62))
     day = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[data_type.unit] * 86_400
@@ -90,7 +90,7 @@ def _offset(clause: Clause, data_type: pa.DataType, origin: exp.Expr | None) -> 
     value = clause.call(origin, "cast", clause.read(origin), type=data_type)
     try:
         (ticks,) = evaluate(value, (), 1).cast(pa.int64()).to_pylist()
-    except (IndexError, KeyError):
+    except (IndexError, KeyError):  # the expression reads a column
         ticks = None
     if ticks is None:
         raise clause.source.unsupported(

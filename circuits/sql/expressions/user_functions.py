@@ -35,20 +35,20 @@ def with_user_functions(
     is_spark = SqlSource("", dialect).is_spark
     built_in = {*readers.function_names(is_spark=is_spark), *AGGREGATE_NAMES}
     for name in functions:
-        if name in built_in or not _is_free(name, dialect):
+        if name in built_in or not _is_unused_name(name, dialect):
             raise FunctionError(
                 f"user-defined function {name!r} has the name of a function or a word of SQL "
                 f"in dialect {dialect!r}: choose another name"
             )
-    added = {name: _reader(name, function) for name, function in functions.items()}
+    user_readers = {name: _call_reader(name, function) for name, function in functions.items()}
     return replace(
         readers,
-        by_name={**readers.by_name, **added},
-        spark_by_name={**readers.spark_by_name, **added},
+        by_name={**readers.by_name, **user_readers},
+        spark_by_name={**readers.spark_by_name, **user_readers},
     )
 
 
-def _is_free(name: str, dialect: str) -> bool:
+def _is_unused_name(name: str, dialect: str) -> bool:
     """Return whether the parser has no meaning of its own for a call of this name."""
     try:
         (tree,) = SqlSource(f"SELECT {name}(a)", dialect).parse()
@@ -58,7 +58,7 @@ def _is_free(name: str, dialect: str) -> bool:
     return isinstance(call, exp.Anonymous) and call.name.lower() == name
 
 
-def _reader(name: str, function: UserFunction) -> Reader:
+def _call_reader(name: str, function: UserFunction) -> Reader:
     def read(clause: Clause, node: exp.Anonymous) -> Expression:
         if clause.parameters:
             raise clause.source.unsupported(

@@ -102,6 +102,7 @@ def _unpack_columns(scope: Scope, item: exp.Expr) -> exp.Expr:
 
 
 def _is_star_pattern(item: exp.Expr) -> bool:
+    """Return whether an item is ``* LIKE 'p'``, or with ILIKE, SIMILAR TO or NOT."""
     pattern = item.this if isinstance(item, exp.Not) else item
     return isinstance(pattern, exp.Like | exp.ILike | exp.SimilarTo) and isinstance(
         pattern.this, exp.Star
@@ -136,13 +137,13 @@ def _matching_columns(scope: Scope, node: exp.Expr, selector: exp.Expr) -> list[
             pattern = re.compile(selector.name)
         except re.error as error:
             raise source.error(selector, f"{selector.name!r} is no pattern: {error}") from None
-        found = ((column, pattern.search(column.name)) for column in columns)
-        matches = [_Match(column, match) for column, match in found if match]
+        searches = ((column, pattern.search(column.name)) for column in columns)
+        matches = [_Match(column, match) for column, match in searches if match]
     elif isinstance(selector, exp.Array) and all(map(_is_text, selector.expressions)):
-        wanted = {name.name.casefold() for name in selector.expressions}
-        matches = [_Match(column) for column in columns if column.name.casefold() in wanted]
-        if wanted - {match.column.name.casefold() for match in matches}:
-            matches = []
+        listed = {name.name.casefold() for name in selector.expressions}
+        matches = [_Match(column) for column in columns if column.name.casefold() in listed]
+        if listed - {match.column.name.casefold() for match in matches}:
+            matches = []  # an unknown name is an error, as if nothing matched
     else:
         condition = selector.this if isinstance(selector, exp.Lambda) else selector
         try:

@@ -31,9 +31,10 @@ __all__ = ["filter_by_disjunction", "is_splittable"]
 
 
 def is_splittable(node: exp.Expr) -> bool:
-    """Return whether a condition is one of EXISTS and IN inside AND, OR and NOT, and others.
+    """Return whether a condition can be split: it has a membership condition inside AND, OR or NOT.
 
-    A condition with other subqueries is not: these are joined to the rows, which must be complete.
+    It must not contain other subqueries. Their values are joined to all rows before WHERE, and a
+    part of a split has only some of the rows.
     """
     return has_membership(node) and not _has_other_query(node)
 

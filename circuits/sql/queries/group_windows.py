@@ -9,9 +9,9 @@
     GROUP BY session_window(ts, gap)              session_window.start, session_window.end
 
 The rows of WHERE get the columns of the window (`circuits.sql.queries.window_columns`). The start
-is a key of the groups; so is every other key of the groups a key of the sessions. The end of a
-session is the greatest time of the group, plus the gap. The functions become these columns in the
-syntax tree.
+is a key of the groups. All other keys of the groups are also keys of the sessions. The end of a
+session is the greatest time of the group, plus the gap. In the syntax tree, these columns replace
+the calls.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ _BOUNDS: Final = {
     for kind in ("tumble", "hop", "session")
     for bound in ("start", "end", "rowtime")
 }
+# A SELECT is planned several times, but its calls are replaced once. The key is in the ``meta`` of
+# the SELECT, with the call of the window, and in that of each column that replaces a call.
 _CALL: Final = "group_window"
 
 
@@ -65,7 +67,9 @@ def add_group_window(builder: SelectBuilder, select: exp.Select) -> None:
 
     offset = ticks("offset", -(2**62)) if "offset" in arguments else 0
     if "gap" in arguments:
-        nodes = [_aliased(builder, _item(select, node)) for node in group.expressions]
+        nodes = [
+            _resolve_alias(builder, _resolve_number(select, node)) for node in group.expressions
+        ]
         keys = [clause.read(node) for node in nodes if _CALL not in node.meta]
         if any(map(is_correlated, keys)):
             raise builder.source.unsupported(group, "a correlated GROUP BY")
@@ -87,29 +91,30 @@ def add_group_window(builder: SelectBuilder, select: exp.Select) -> None:
 def _find_window(
     builder: SelectBuilder, select: exp.Select, group: exp.Group
 ) -> exp.Anonymous | None:
-    found: list[exp.Anonymous] = []
+    """Return the call of a window function in GROUP BY; None if there is none."""
+    calls: list[exp.Anonymous] = []
     for node in group.expressions:
-        value = _aliased(builder, _item(select, node))
+        value = _resolve_alias(builder, _resolve_number(select, node))
         if isinstance(value, exp.Anonymous) and value.name.lower() in _WINDOWS:
-            found.append(value)
-    if any(call != found[0] for call in found[1:]):
+            calls.append(value)
+    if any(call != calls[0] for call in calls[1:]):
         raise builder.source.unsupported(
-            found[1], "a second window in GROUP BY", "group twice, with a query in FROM"
+            calls[1], "a second window in GROUP BY", "group twice, with a query in FROM"
         )
-    return found[0] if found else None
+    return calls[0] if calls else None
 
 
-def _item(select: exp.Select, node: exp.Expr) -> exp.Expr:
+def _resolve_number(select: exp.Select, node: exp.Expr) -> exp.Expr:
     """Return the item of the SELECT list that a number refers to; other nodes unchanged."""
     if isinstance(node, exp.Literal) and not node.is_string and node.this.isdigit():
-        place = int(node.this) - 1
-        if 0 <= place < len(select.expressions):
-            item: exp.Expr = select.expressions[place].unalias()
+        position = int(node.this) - 1
+        if 0 <= position < len(select.expressions):
+            item: exp.Expr = select.expressions[position].unalias()
             return item
     return node
 
 
-def _aliased(builder: SelectBuilder, node: exp.Expr) -> exp.Expr:
+def _resolve_alias(builder: SelectBuilder, node: exp.Expr) -> exp.Expr:
     """Return the item of the SELECT list that a name refers to; other nodes unchanged."""
     if not isinstance(node, exp.Column) or node.table or builder.find_own_value(node) is not None:
         return node
@@ -140,17 +145,17 @@ def _replace_calls(
     for node in nodes:
         if isinstance(node, exp.Anonymous) and node == call:
             bound = "start"
-            place: exp.Expr = node
+            replaced: exp.Expr = node  # the call, or the whole of ``window(...).end``
             parent = node.parent
             if isinstance(parent, exp.Dot) and parent.expression.name.lower() in ("start", "end"):
-                bound, place = parent.expression.name.lower(), parent
+                bound, replaced = parent.expression.name.lower(), parent
             elif node.find_ancestor(exp.Group, exp.Select) is select:
                 _replace_by_struct(node, kind, arguments)
                 continue
-            _replace(place, kind, bound, arguments)
+            _replace(replaced, kind, bound, arguments)
         elif isinstance(node, exp.Anonymous) and node.name.lower() in _BOUNDS:
-            own_kind, bound = _BOUNDS[node.name.lower()]
-            if own_kind != kind or node.expressions != call.expressions:
+            bound_kind, bound = _BOUNDS[node.name.lower()]
+            if bound_kind != kind or node.expressions != call.expressions:
                 raise source.error(
                     node, f"{node.name}() has other arguments than the window in GROUP BY"
                 )
@@ -177,17 +182,14 @@ def _replace_by_struct(node: exp.Expr, kind: str, arguments: dict[str, exp.Expr]
     value: exp.Expr = struct
     if isinstance(node.parent, exp.Select) and node.arg_key == "expressions":
         value = exp.Alias(this=struct, alias=exp.to_identifier(kind))
-    for named in node.walk():
-        if "start" in named.meta:
-            struct.meta.update(named.meta)
-            break
+    _copy_position(node, struct)
     node.replace(value)
     for part, bound in zip(struct.expressions, ("start", "end"), strict=True):
         _replace(part.expression, kind, bound, arguments)
 
 
 def _replace(node: exp.Expr, kind: str, bound: str, arguments: dict[str, exp.Expr]) -> None:
-    """Replace a node by a bound of the window."""
+    """Replace a node by a bound of the window: a column; the end of a session is an aggregate."""
     if "gap" in arguments and bound != "start":
         value = session_end(arguments["time"], arguments["gap"], bound == "rowtime")
         if isinstance(node.parent, exp.Select) and node.arg_key == "expressions":
@@ -196,8 +198,13 @@ def _replace(node: exp.Expr, kind: str, bound: str, arguments: dict[str, exp.Exp
         return
     column = exp.column(exp.to_identifier(bound), table=exp.to_identifier(kind))
     column.meta[_CALL] = True
+    _copy_position(node, column.this)
+    node.replace(column)
+
+
+def _copy_position(node: exp.Expr, replacement: exp.Expr) -> None:
+    """Copy the position in the text, which sqlglot stores in the ``meta`` of some nodes."""
     for part in node.walk():
         if "start" in part.meta:
-            column.this.meta.update(part.meta)
+            replacement.meta.update(part.meta)
             break
-    node.replace(column)

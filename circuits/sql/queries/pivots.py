@@ -64,10 +64,10 @@ def _apply_pivot(environment: Environment, pivot: exp.Pivot, derived: DerivedTab
     else:
         query = _pivot_query(source, pivot, names)
     alias = exp.TableAlias(this=exp.to_identifier(PIVOTED))
-    below = CommonTable(exp.CTE(this=query, alias=alias), environment, plans={(): derived})
-    within = replace(environment, common_tables={**environment.common_tables, PIVOTED: below})
-    pivoted = within.queries.plan_query(within, query)
-    return pivoted
+    # The rows of the table are a WITH query, which the rewritten query reads.
+    rows = CommonTable(exp.CTE(this=query, alias=alias), environment, plans={(): derived})
+    inner = replace(environment, common_tables={**environment.common_tables, PIVOTED: rows})
+    return inner.queries.plan_query(inner, query)
 
 
 def _pivot_query(source: SqlSource, pivot: exp.Pivot, names: Sequence[str]) -> exp.Select:
@@ -75,9 +75,9 @@ def _pivot_query(source: SqlSource, pivot: exp.Pivot, names: Sequence[str]) -> e
     fields = pivot.expressions if is_statement else pivot.args["fields"]
     aggregates = list((pivot.args.get("using") if is_statement else pivot.expressions) or ())
     aggregates = aggregates or [exp.Count(this=exp.Star(), big_int=True)]
-    choices = [[*_read_values(source, pivot, field)] for field in fields]
+    values_of_fields = [[*_read_values(source, pivot, field)] for field in fields]
     items: list[exp.Expr] = []
-    for values in product(*choices):
+    for values in product(*values_of_fields):
         condition = values[0].condition
         for value in values[1:]:
             condition = exp.And(this=condition, expression=value.condition)
@@ -139,12 +139,12 @@ def _read_values(source: SqlSource, pivot: exp.Pivot, field: exp.Expr) -> Iterat
         if len(values) != len(subjects):
             raise source.error(field, "PIVOT compares different numbers of values")
         parts = []
-        for one, other in zip(subjects, values, strict=True):
-            if isinstance(other, exp.Column):  # DuckDB: IN (x) is IN ('x')
-                other = exp.Literal.string(other.name)
-            if not isinstance(other, exp.Literal | exp.Null | exp.Boolean | exp.Neg | exp.Cast):
+        for compared, constant in zip(subjects, values, strict=True):
+            if isinstance(constant, exp.Column):  # DuckDB: IN (x) is IN ('x')
+                constant = exp.Literal.string(constant.name)
+            if not isinstance(constant, exp.Literal | exp.Null | exp.Boolean | exp.Neg | exp.Cast):
                 raise source.unsupported(field, "a PIVOT value that is not a constant")
-            parts.append(exp.NullSafeEQ(this=one.copy(), expression=other.copy()))
+            parts.append(exp.NullSafeEQ(this=compared.copy(), expression=constant.copy()))
         condition: exp.Expr = parts[0]
         for part in parts[1:]:
             condition = exp.And(this=condition, expression=part)
@@ -203,8 +203,10 @@ def _unpivot_query(source: SqlSource, pivot: exp.Pivot, names: Sequence[str]) ->
         if not pivot.args.get("include_nulls"):
             condition: exp.Expr | None = None
             for column in column_names:
-                present = exp.Not(this=exp.Is(this=_column(column), expression=exp.Null()))
-                condition = exp.Or(this=condition, expression=present) if condition else present
+                is_not_null = exp.Not(this=exp.Is(this=_column(column), expression=exp.Null()))
+                condition = (
+                    exp.Or(this=condition, expression=is_not_null) if condition else is_not_null
+                )
             select.set("where", exp.Where(this=condition))
         query = exp.Union(this=query, expression=select, distinct=False) if query else select
     assert query is not None

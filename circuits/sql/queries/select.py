@@ -21,10 +21,16 @@ from typing import Final
 import pyarrow as pa
 from sqlglot import exp
 
-from circuits.plan.expressions import Column, Expression, Literal, columns_of, conjuncts
+from circuits.plan.expressions import Expression, Literal, columns_of, conjuncts
 from circuits.plan.nodes import Distinct, Field, Filter, Map, PlanNode, TopK, Values, columns
 from circuits.plan.window import Window, WindowCall
-from circuits.sql.aggregation.grouping import ONE_ROW, Grouping, has_aggregate, is_grouped
+from circuits.sql.aggregation.grouping import (
+    ONE_ROW,
+    ROW_NUMBER_VALUE,
+    Grouping,
+    has_aggregate,
+    is_grouped,
+)
 from circuits.sql.aggregation.grouping_sets import group_keys, read_grouping_sets
 from circuits.sql.aggregation.row_number import (
     find_rank_bounds,
@@ -49,7 +55,7 @@ from circuits.sql.binding.ordering import (
     read_order,
     read_position,
 )
-from circuits.sql.binding.scope import FIRST_OUTER_COLUMN, Scope, is_correlated
+from circuits.sql.binding.scope import Scope, is_correlated
 from circuits.sql.binding.select_builder import (
     SelectBuilder,
     add_alias,
@@ -74,8 +80,6 @@ SELECT_ARGUMENTS: Final = (
     *("order", "limit", "offset", "with_", "laterals", "windows"),
 )
 CLAUSES_WITH_WINDOWS: Final = ("SELECT", "QUALIFY", "ORDER BY")
-# The placeholder of the value of a bounded row_number(), until TopK has selected the rows.
-ROW_NUMBER_VALUE: Final = Column(6 * FIRST_OUTER_COLUMN, pa.int64())
 USE_WHERE: Final = "name the columns of the enclosing query in WHERE only"
 
 
@@ -207,7 +211,11 @@ class _SelectReader:
         return named
 
     def _find_row_number(self, ranks: RankRanges) -> tuple[exp.Window | None, RankRange]:
-        """Return the row_number() that QUALIFY or the enclosing query bounds, and its ranks."""
+        """Return the row_number() that QUALIFY or the enclosing query bounds, and its ranks.
+
+        The enclosing query passes at most one bound. Of several bounds, the first is planned as a
+        TopK; the others, all of QUALIFY, stay ordinary conditions.
+        """
         bounded: list[tuple[exp.Window, RankRange]] = []
         for name, bounds in ranks.items():
             value = self.aliases.get(name)
@@ -249,7 +257,7 @@ class _SelectReader:
             if generated is not None:
                 items += [_Item(name, node, value) for name, value in generated]
                 if isinstance(node, exp.Alias):
-                    aliases_before[node.alias.casefold()] = None
+                    aliases_before[node.alias.casefold()] = None  # rows, which no item can name
             elif isinstance(node, exp.Star):
                 items += self._read_star(clause, node, node, scope.expand_star(node))
             elif isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
@@ -281,7 +289,7 @@ class _SelectReader:
         value = self.builder.find_own_value(column)
         if value is None or not pa.types.is_struct(value.type):
             return None
-        self.source.allow_arguments(node.this)
+        self.source.refuse_arguments(node.this)
         names = [field.name for field in value.type]
         return [
             (name, clause.call(node, "struct_field", value, Literal(name, pa.string())))
@@ -321,7 +329,10 @@ class _SelectReader:
             raise self.source.error(part, f"unknown column {key!r} in {word} of '*'")
 
     def _is_key_with_query(self, node: exp.Expr, name: str) -> bool:
-        """Return whether an item has a subquery, and GROUP BY names it."""
+        """Return whether an item has a subquery, and GROUP BY names it.
+
+        Such an item is read over the rows before grouping, as GROUP BY reads it.
+        """
         group = self.node.args.get("group")
         if group is None or not has_query(node):
             return False
@@ -409,6 +420,8 @@ class _SelectReader:
         correlated = self.builder.correlated_conditions
         if self.grouping is None:
             return [part.condition for part in correlated]
+        # An aggregate without GROUP BY has a row even if no row meets the condition. The enclosing
+        # query cannot add such a row by comparing keys.
         has_row_without_input = self.grouping.has_set_without_keys and not self.source.is_spark
         if correlated and (not self.node.args.get("group") or has_row_without_input):
             raise self.source.correlated(
@@ -510,7 +523,7 @@ def finish_selection(selection: Selection) -> DerivedTable:
     outputs = (*selection.domain_columns, *selection.outputs)
     domain_keys = tuple(range(len(selection.domain_columns)))
     order_by = [key.expression for key in selection.order_by]
-    hidden: list[Expression] = []
+    hidden: list[Expression] = []  # read by the clauses after the list, then removed
     if row_number is not None:
         hidden += [*row_number.partition_by, *(key.expression for key in row_number.order_by)]
         hidden += selection.filters

@@ -664,7 +664,7 @@ def _read_simple_subquery(builder: SelectBuilder, query: exp.Expr, exists: bool)
     if distinct is not None:
         if distinct.args.get("on"):
             raise builder.source.correlated(query, "DISTINCT ON in a correlated subquery")
-        builder.source.allow_arguments(distinct)
+        builder.source.refuse_arguments(distinct)
     # DISTINCT and ORDER BY do not change whether there is a row.
     return _Subquery(selection.plan, selection.outputs, selection.correlated_conditions)
 

@@ -12,9 +12,8 @@ generate_series(...), range(...)           as a list               the number
 
 In FROM they may read the columns of the tables before them, after a comma, CROSS JOIN, JOIN ... ON
 TRUE, LATERAL or LATERAL VIEW. LEFT JOIN ... ON TRUE, LATERAL VIEW OUTER and the functions whose
-name ends in _outer keep a row without elements. The list becomes a column on the right, which
-`Unnest`
-replaces by its elements, so that columns that have been read before keep their places.
+name ends in _outer keep a row without elements. The list becomes the last column, which the node
+`Unnest` replaces by its elements, so that the positions of the other columns stay the same.
 """
 
 from __future__ import annotations
@@ -43,6 +42,7 @@ __all__ = [
     "zip_generators",
 ]
 
+# The kind of each generator, and whether it keeps rows without elements.
 _CLASSES: Final[dict[str, tuple[str, bool]]] = {
     "Explode": ("explode", False),
     "ExplodeOuter": ("explode", True),
@@ -66,7 +66,7 @@ class _Generated:
     values: list[Expression]
 
 
-def _kind(node: exp.Expr) -> tuple[str, bool] | None:
+def _generator_kind(node: exp.Expr) -> tuple[str, bool] | None:
     """Return the kind of a generator, and whether it keeps rows without elements."""
     if isinstance(node, exp.Anonymous):
         return _NAMES.get(node.name.lower())
@@ -77,7 +77,7 @@ def _kind(node: exp.Expr) -> tuple[str, bool] | None:
 
 def is_generator(node: exp.Expr) -> bool:
     """Return whether a node of the SELECT list makes several rows of one."""
-    kind = _kind(node)
+    kind = _generator_kind(node)
     return kind is not None and kind[0] != "series"
 
 
@@ -86,11 +86,11 @@ def is_table_function(node: exp.Expr) -> bool:
     if isinstance(node, exp.Unnest):
         return True
     if isinstance(node, exp.Lateral):
-        is_function = _kind(node.this) is not None or isinstance(node.this, exp.Unnest)
+        is_function = _generator_kind(node.this) is not None or isinstance(node.this, exp.Unnest)
         return is_function or _generators_of_lateral(node) is not None
     if isinstance(node, exp.Table):
-        return _kind(node.this) is not None
-    return _kind(node) is not None
+        return _generator_kind(node.this) is not None
+    return _generator_kind(node) is not None
 
 
 def _generators_of_lateral(node: exp.Lateral) -> list[exp.Expr] | None:
@@ -138,22 +138,23 @@ def read_table_function(builder: SelectBuilder, node: exp.Expr, *, outer: bool =
         default = ["unnest", "ordinality"] if ordinality else ["unnest"]
         generated = _unnest(builder, node, value, default, first, outer, position_first=False)
     else:
-        generated = _apply(builder, clause, function, outer, ordinality)
+        generated = _apply_generator(builder, clause, function, outer, ordinality)
     names = generated.names
     table = "unnest"
     if alias is not None:
         source.allow_arguments(alias, "this", "columns")
         table = alias.name or table
-        given = [name.name for name in alias.args.get("columns") or ()]
+        alias_names = [name.name for name in alias.args.get("columns") or ()]
         offset = node.args.get("offset")
         if isinstance(offset, exp.Identifier):
-            given.append(offset.name)
-        if len(given) > len(names):
+            alias_names.append(offset.name)
+        if len(alias_names) > len(names):
             raise source.error(
-                alias, f"{len(given)} names for {len(names)} columns: {', '.join(names)}"
+                alias, f"{len(alias_names)} names for {len(names)} columns: {', '.join(names)}"
             )
-        names = [*given, *names[len(given) :]]
-        if not given and len(names) == 1 and alias.name and not source.is_spark:
+        names = [*alias_names, *names[len(alias_names) :]]
+        if not alias_names and len(names) == 1 and alias.name and not source.is_spark:
+            # In DuckDB, the alias of UNNEST(a) is also the name of its only column.
             names = [alias.name] if isinstance(function, exp.Unnest) else names
     if (
         any(column.table.casefold() == table.casefold() for column in builder.scope_columns)
@@ -187,7 +188,7 @@ def read_generator(builder: SelectBuilder, node: exp.Expr) -> list[tuple[str, Ex
         source.allow_arguments(node, "this", "expressions")
     elif isinstance(node, exp.Alias):
         source.allow_arguments(node, "this", "alias")
-    generated = _apply(builder, builder.clause("SELECT"), function, False, False)
+    generated = _apply_generator(builder, builder.clause("SELECT"), function, False, False)
     if names and len(names) != len(generated.names):
         raise source.error(
             node,
@@ -223,7 +224,9 @@ def zip_generators(builder: SelectBuilder, select: exp.Select) -> None:
             )
     if len(generators) < 2:
         return
-    if source.is_spark or any((_kind(node) or ("", False))[0] != "explode" for node in generators):
+    if source.is_spark or any(
+        (_generator_kind(node) or ("", False))[0] != "explode" for node in generators
+    ):
         raise source.unsupported(
             generators[1], "a second function of this kind in one SELECT list", "use it in FROM"
         )
@@ -238,10 +241,10 @@ def zip_generators(builder: SelectBuilder, select: exp.Select) -> None:
         builder.generated[id(node)] = node.sql(dialect=source.dialect), value
 
 
-def _apply(
+def _apply_generator(
     builder: SelectBuilder, clause: Clause, node: exp.Expr, outer: bool, ordinality: bool
 ) -> _Generated:
-    source, kind_of_node = builder.source, _kind(node)
+    source, kind_of_node = builder.source, _generator_kind(node)
     assert kind_of_node is not None
     kind, is_outer = kind_of_node
     outer = outer or is_outer
@@ -286,7 +289,17 @@ def _unnest(
     *,
     position_first: bool,
 ) -> _Generated:
-    """Replace the plan of the rows by its unnested rows; return the new columns."""
+    """Replace the plan of the rows by its unnested rows; return the new columns.
+
+    Args:
+        builder: The rows.
+        node: The generator, for errors.
+        value: The list or map.
+        names: The names of the new columns; the position, if there is one, is the last.
+        first: The position of the first element; None for no column of positions.
+        outer: True to keep a row without elements.
+        position_first: True to return the position before the elements.
+    """
     source, width = builder.source, builder.width
     if pa.types.is_null(value.type):
         value = Literal(None, pa.list_(pa.null()))
@@ -305,8 +318,8 @@ def _unnest(
         )
     plan: PlanNode = builder.plan
     kept = columns(plan)
-    labels = tuple(field.name for field in plan.fields)
-    plan = Map(plan, (*kept, value), (*labels, names[0]))
+    names_before = tuple(field.name for field in plan.fields)
+    plan = Map(plan, (*kept, value), (*names_before, names[0]))
     unnested = Unnest(plan, tuple(names), first, outer)
     builder.plan = unnested
     values: list[Expression] = [*columns(unnested)[width:]]
@@ -338,12 +351,12 @@ def _json_tuple(builder: SelectBuilder, clause: Clause, node: exp.Expr) -> _Gene
     source = builder.source
     source.allow_arguments(node, "this", "expressions")
     value, *keys = node.expressions
-    read, names, values = clause.read(value), [], []
+    json_value, names, values = clause.read(value), [], []
     for number, key in enumerate(keys):
         if not isinstance(key, exp.Literal) or not key.is_string:
             raise source.unsupported(key, "a key that is not constant", "write it as a text")
         source.allow_arguments(key, "this", "is_string")
         steps = string_literal(json.dumps([key.this]))
         names.append(f"c{number}")
-        values.append(clause.call(node, "json_text", read, steps))
+        values.append(clause.call(node, "json_text", json_value, steps))
     return _Generated(names, values)

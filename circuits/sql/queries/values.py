@@ -24,13 +24,13 @@ def read_values(environment: Environment, node: exp.Values) -> DerivedTable:
     """Return the rows of VALUES; columns are col0, col1, ... as in DuckDB; col1, ... in Spark."""
     source, domain = environment.source, environment.domain
 
-    def read_column(clause: Clause, name: exp.Column) -> Expression:
+    def read_column(clause: Clause, column: exp.Column) -> Expression:
         parent = None if domain is None else domain.scope
         domain_columns = () if domain is None else columns(domain.plan)
         scope = Scope(source, (), parent, environment.unsupported_scope, domain, domain_columns)
-        value = scope.find(name)
+        value = scope.find(column)
         if value is None:
-            raise source.error(name, f"column {name.sql()!r} in VALUES; write constants")
+            raise source.error(column, f"column {column.sql()!r} in VALUES; write constants")
         return value
 
     clause = environment.clause("VALUES", read_column)
@@ -46,24 +46,26 @@ def read_values(environment: Environment, node: exp.Values) -> DerivedTable:
     for number, column in enumerate(zip(*rows, strict=True)):
         with source.errors_at(node):
             # coalesce casts a string literal to a date if other arguments are dates.
-            type_ = functions.call("coalesce", *column).type
+            common_type = functions.call("coalesce", *column).type
             for row_values in rows:
-                if row_values[number].type != type_:
-                    row_values[number] = functions.call("cast", row_values[number], type=type_)
-        fields.append(Field(f"col{number + source.is_spark}", type_))
+                if row_values[number].type != common_type:
+                    row_values[number] = functions.call(
+                        "cast", row_values[number], type=common_type
+                    )
+        fields.append(Field(f"col{number + source.is_spark}", common_type))
     if domain is not None:
-        return DerivedTable(_computed(domain.plan, rows, fields), domain=domain)
+        return DerivedTable(_map_each_row(domain.plan, rows, fields), domain=domain)
     for value in (value for values in rows for value in values):
         if not isinstance(value, Literal) and not is_nested(value.type):
             raise source.unsupported(node, f"{value} in VALUES", "write constants")
     constants = [tuple(v.value for v in values if isinstance(v, Literal)) for values in rows]
     if any(len(values) < len(fields) for values in constants):
         # Lists, structs and maps are calls.
-        return DerivedTable(_computed(Values((), ((),)), rows, fields))
+        return DerivedTable(_map_each_row(Values((), ((),)), rows, fields))
     return DerivedTable(Values(tuple(fields), tuple(constants)))
 
 
-def _computed(plan: PlanNode, rows: list[list[Expression]], fields: list[Field]) -> PlanNode:
+def _map_each_row(plan: PlanNode, rows: list[list[Expression]], fields: list[Field]) -> PlanNode:
     """Return the rows of VALUES for each row of a plan, after its columns."""
     names = tuple(field.name for field in (*plan.fields, *fields))
     maps = [Map(plan, (*columns(plan), *values), names) for values in rows]

@@ -20,7 +20,7 @@ from circuits.types import functions
 
 __all__ = ["WindowColumns", "hopping", "last_moment", "session", "tumbling", "with_columns"]
 
-_PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_TICKS_PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ def tumbling(plan: PlanNode, time: Expression, size: int, offset: int) -> Window
 
 def hopping(plan: PlanNode, time: Expression, size: int, slide: int, offset: int) -> WindowColumns:
     """Return the windows of a size that start once per slide."""
-    plan, (place,) = with_columns(plan, [time])
-    plan = HoppingWindows(plan, place, size, slide, offset)
+    plan, (time_column,) = with_columns(plan, [time])
+    plan = HoppingWindows(plan, time_column, size, slide, offset)
     start = columns(plan)[-1]
     return WindowColumns(plan, start, _shift(start, size))
 
@@ -54,32 +54,34 @@ def session(
 
     Without ``with_end`` the end is not computed, and ``end`` is the start.
     """
-    plan, (place, *key_places) = with_columns(plan, [time, *keys])
-    plan = SessionBound(plan, tuple(dict.fromkeys(key_places)), place, gap)
+    plan, (time_column, *key_columns) = with_columns(plan, [time, *keys])
+    plan = SessionBound(plan, tuple(dict.fromkeys(key_columns)), time_column, gap)
     start: Expression = columns(plan)[-1]
     end = start
     if with_end:
-        plan = SessionBound(plan, tuple(dict.fromkeys(key_places)), place, gap, last=True)
+        plan = SessionBound(plan, tuple(dict.fromkeys(key_columns)), time_column, gap, last=True)
         end = _shift(columns(plan)[-1], gap)
     return WindowColumns(plan, start, end)
 
 
 def last_moment(end: Expression) -> Expression:
     """Return the last millisecond before an end, or the last tick of an integer or a date."""
-    per_second = _PER_SECOND[end.type.unit] if arrow.is_timestamp(end.type) else 1
-    return _shift(end, -max(1, per_second // 1000))
+    ticks_per_second = _TICKS_PER_SECOND[end.type.unit] if arrow.is_timestamp(end.type) else 1
+    return _shift(end, -max(1, ticks_per_second // 1000))
 
 
-def _shift(value: Expression, by: int) -> Expression:
+def _shift(value: Expression, amount: int) -> Expression:
     """Return a time plus a number of its ticks, of the same type."""
     data_type = value.type
     if arrow.is_integer(data_type):
-        return functions.call("add", value, integer_literal(by))
-    days = by if arrow.is_date(data_type) else 0
-    microseconds = 0 if arrow.is_date(data_type) else by * 10**6 // _PER_SECOND[data_type.unit]
+        return functions.call("add", value, integer_literal(amount))
+    days = amount if arrow.is_date(data_type) else 0
+    microseconds = (
+        0 if arrow.is_date(data_type) else amount * 10**6 // _TICKS_PER_SECOND[data_type.unit]
+    )
     parts = (integer_literal(part) for part in (0, days, microseconds))
-    moved = functions.call("date_add", value, *parts)
-    return moved if moved.type == data_type else functions.call("cast", moved, type=data_type)
+    shifted = functions.call("date_add", value, *parts)
+    return shifted if shifted.type == data_type else functions.call("cast", shifted, type=data_type)
 
 
 def _without_nulls(plan: PlanNode, time: Expression) -> PlanNode:

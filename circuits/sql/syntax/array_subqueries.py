@@ -28,15 +28,15 @@ def replace_array_subqueries(tree: exp.Expr) -> exp.Expr:
         query = node.expressions[0] if len(node.expressions) == 1 else None
         if not isinstance(query, exp.Query) or node.args.get("value_constructor") is not None:
             continue
-        while isinstance(query, exp.Subquery) and set(_set_arguments(query)) == {"this"}:
+        while isinstance(query, exp.Subquery) and set(_names_of_arguments(query)) == {"this"}:
             query = query.this
-        keys = _order_keys(query) if _has_one_column(query) else None
+        keys = _sort_keys(query) if _has_one_column(query) else None
         if keys is not None:
             node.replace(_scalar_subquery(node, query, keys))
     return tree
 
 
-def _set_arguments(node: exp.Expr) -> list[str]:
+def _names_of_arguments(node: exp.Expr) -> list[str]:
     return [name for name, value in node.args.items() if value not in (None, False, [])]
 
 
@@ -49,10 +49,11 @@ def _has_one_column(query: exp.Expr) -> bool:
     return not (isinstance(item, exp.Star | exp.Columns) or item.is_star)
 
 
-def _order_keys(query: exp.Query) -> list[tuple[exp.Ordered, exp.Expr | None]] | None:
-    """Return the keys of ORDER BY, with the expression of each that is not the value itself.
+def _sort_keys(query: exp.Query) -> list[tuple[exp.Ordered, exp.Expr | None]] | None:
+    """Return the keys of ORDER BY, each with the expression that must become a column.
 
-    None if the subquery cannot have the expressions as columns.
+    The expression is None for a key that is the value of the list. The result is None if the
+    expressions cannot become columns of the subquery.
     """
     order = query.args.get("order")
     keys: list[tuple[exp.Ordered, exp.Expr | None]] = []
@@ -94,6 +95,7 @@ def _scalar_subquery(
             query.append("expressions", exp.alias_(expression.copy(), name))
         options = {part: value for part, value in key.args.items() if part != "this"}
         sort_keys.append(exp.Ordered(this=exp.column(name), **options))
+    # The aggregate sorts; the subquery needs its ORDER BY only to select rows.
     if not (query.args.get("limit") or query.args.get("offset")):
         query.set("order", None)
     value: exp.Expr = exp.column(_VALUE)

@@ -73,10 +73,10 @@ def parse_statements(tokens: list[Token], text: str, dialect_name: str) -> list[
     dialect = Dialect.get_or_raise(dialect_name)
     dialect.INDEX_OFFSET = 0  # keep subscripts as written; sqlglot would renumber those of maps
     parser = _parser_class(type(dialect))(dialect=dialect)
-    spark = is_spark(dialect_name)
-    tokens = join_tokens(tokens) if spark else tokens
+    is_spark_dialect = is_spark(dialect_name)
+    tokens = join_tokens(tokens) if is_spark_dialect else tokens
     trees: list[exp.Expr | None] = parser.parse(_with_emit(with_window_names(tokens)), text)
-    rewrite_tree = rewrite if spark else replace_array_subqueries
+    rewrite_tree = rewrite if is_spark_dialect else replace_array_subqueries
     return [rewrite_tree(tree) if tree is not None else None for tree in trees]
 
 
@@ -84,21 +84,24 @@ def parse_statements(tokens: list[Token], text: str, dialect_name: str) -> list[
 def _parser_class(dialect: type[Dialect]) -> Any:
     """Return the parser class of a dialect with the extensions of this module."""
     base: Any = dialect.parser_class
-    literals = {**dict.fromkeys(exp.DType, _parse_typed_literal), **base.TYPE_LITERAL_PARSERS}
-    spark = is_spark(dialect.__name__.lower())
-    names = {name.upper() for name in NAMED_FUNCTIONS[spark]}
+    literal_parsers = {
+        **dict.fromkeys(exp.DType, _parse_typed_literal),
+        **base.TYPE_LITERAL_PARSERS,
+    }
+    is_spark_dialect = is_spark(dialect.__name__.lower())
+    names = {name.upper() for name in NAMED_FUNCTIONS[is_spark_dialect]}
     constraints = {
         **base.CONSTRAINT_PARSERS,
         "LATENESS": _parse_lateness,
         "METADATA": _parse_metadata,
         "WATERMARK": _parse_watermark,
     }
-    unnamed = {*base.SCHEMA_UNNAMED_CONSTRAINTS, "WATERMARK"}
-    tables = {
-        "TYPE_LITERAL_PARSERS": literals,
+    unnamed_constraints = {*base.SCHEMA_UNNAMED_CONSTRAINTS, "WATERMARK"}
+    attributes = {
+        "TYPE_LITERAL_PARSERS": literal_parsers,
         "CONSTRAINT_PARSERS": constraints,
-        "SCHEMA_UNNAMED_CONSTRAINTS": unnamed,
-        "JSON_OPERATORS": {**base.JSON_OPERATORS, **(OPERATORS if spark else {})},
+        "SCHEMA_UNNAMED_CONSTRAINTS": unnamed_constraints,
+        "JSON_OPERATORS": {**base.JSON_OPERATORS, **(OPERATORS if is_spark_dialect else {})},
         "FUNCTIONS": {
             **{name: _note_surplus(build) for name, build in base.FUNCTIONS.items()},
             **{name: _call_reader(name) for name in names},
@@ -107,7 +110,7 @@ def _parser_class(dialect: type[Dialect]) -> Any:
             name: reader for name, reader in base.FUNCTION_PARSERS.items() if name not in names
         },
     }
-    return type(base.__name__, (_TextKeepingParser, base), tables)
+    return type(base.__name__, (_TextKeepingParser, base), attributes)
 
 
 def is_spark(dialect: str) -> bool:

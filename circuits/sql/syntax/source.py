@@ -288,6 +288,14 @@ class SqlSource:
                 word=_keyword_of(name, value),
             )
 
+    def refuse_arguments(self, node: exp.Expr) -> None:
+        """Record that a node is read, which must have no arguments.
+
+        Raises:
+            UnsupportedSqlError: An argument of the node is set.
+        """
+        self.allow_arguments(node)
+
     def refuse_spark_order(self, node: exp.Expr, type: pa.DataType, what: str) -> None:
         """Raise UnsupportedSqlError for an order of nested values in Spark, where NULL is least.
 

@@ -34,8 +34,8 @@ _CONSTANTS: Final[Mapping[type[exp.Expr], str]] = {
     exp.CurrentDatabase: "default",
     exp.CurrentSchema: "default",
 }
-_UNORDERED: Final = ("hint", "distribute", "cluster")
-_RANKS: Final = (exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist)
+_IGNORED_CLAUSES: Final = ("hint", "distribute", "cluster")
+_RANKING_FUNCTIONS: Final = (exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist)
 
 
 def _unsigned_shift(parser: Any, left: exp.Expr, right: exp.Expr) -> exp.Expr:
@@ -52,29 +52,31 @@ OPERATORS: Final[Mapping[TokenType, Any]] = {_UNSIGNED_SHIFT: _unsigned_shift}
 def join_tokens(tokens: list[Token]) -> list[Token]:
     """Return the tokens with ``>>>`` and ``X '1A'`` as one token each."""
     joined: list[Token] = []
-    place = 0
-    while place < len(tokens):
-        first, *more = tokens[place : place + 3]
-        is_shift = len(more) == 2 and all(
-            token.token_type == TokenType.GT and token.start == first.start + distance
-            for distance, token in enumerate((first, *more))
+    position = 0
+    while position < len(tokens):
+        token, *following = tokens[position : position + 3]
+        is_shift = len(following) == 2 and all(
+            part.token_type == TokenType.GT and part.start == token.start + distance
+            for distance, part in enumerate((token, *following))
         )
         if is_shift:
-            first = Token(_UNSIGNED_SHIFT, ">>>", first.line, first.col, first.start, more[1].end)
-            place += 2
-        elif (
-            more
-            and first.text in ("X", "x")
-            and more[0].token_type == TokenType.STRING
-            and first.token_type == TokenType.VAR
-        ):
-            first = Token(
-                *(TokenType.HEX_STRING, more[0].text),
-                *(first.line, first.col, first.start, more[0].end),
+            token = Token(
+                _UNSIGNED_SHIFT, ">>>", token.line, token.col, token.start, following[1].end
             )
-            place += 1
-        joined.append(first)
-        place += 1
+            position += 2
+        elif (
+            following
+            and token.text in ("X", "x")
+            and following[0].token_type == TokenType.STRING
+            and token.token_type == TokenType.VAR
+        ):
+            token = Token(
+                *(TokenType.HEX_STRING, following[0].text),
+                *(token.line, token.col, token.start, following[0].end),
+            )
+            position += 1
+        joined.append(token)
+        position += 1
     return joined
 
 
@@ -85,7 +87,7 @@ def rewrite(tree: exp.Expr) -> exp.Expr:
             _rewrite_select(node)
         elif isinstance(node, exp.Stack) and node.this is not None:
             _rewrite_stack(node)
-        elif isinstance(node, _RANKS) and node.args.get("expressions"):
+        elif isinstance(node, _RANKING_FUNCTIONS) and node.args.get("expressions"):
             node.set("expressions", None)
         elif isinstance(node, exp.Kwarg) and isinstance(node.parent, exp.Func):
             if len(list(node.parent.iter_expressions())) == 1:
@@ -102,10 +104,10 @@ def rewrite(tree: exp.Expr) -> exp.Expr:
     return tree
 
 
-def _replace(node: exp.Expr, by: exp.Expr) -> None:
+def _replace(node: exp.Expr, replacement: exp.Expr) -> None:
     """Replace a node by another one at the same place of the text."""
-    by.meta.update(node.meta)
-    node.replace(by)
+    replacement.meta.update(node.meta)
+    node.replace(replacement)
 
 
 def _has_window(node: exp.Expr) -> bool:
@@ -116,7 +118,7 @@ def _has_window(node: exp.Expr) -> bool:
 
 
 def _rewrite_select(node: exp.Select) -> None:
-    for clause in _UNORDERED:
+    for clause in _IGNORED_CLAUSES:
         node.set(clause, None)
     sort = node.args.get("sort")
     if sort is not None:
@@ -137,8 +139,8 @@ def _rewrite_stack(node: exp.Stack) -> None:
     structs = [
         exp.Struct(
             expressions=[
-                exp.PropertyEQ(this=exp.to_identifier(f"col{at}"), expression=value)
-                for at, value in enumerate(values[row * width : (row + 1) * width])
+                exp.PropertyEQ(this=exp.to_identifier(f"col{number}"), expression=value)
+                for number, value in enumerate(values[row * width : (row + 1) * width])
             ]
         )
         for row in range(rows)

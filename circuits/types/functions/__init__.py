@@ -26,6 +26,8 @@ from circuits.types.functions.type_rules import aggregate_type, common_type
 
 __all__ = ["FUNCTIONS", "Signature", "aggregate_type", "call", "common_type", "signature_of"]
 
+#: The descriptions of all functions. ``call`` builds "if" and "nullif" as CASE, so they are not in
+#: the table of functions with a rule.
 FUNCTIONS: Final[Mapping[str, str]] = {
     **{name: function.description for name, function in TABLE.items()},
     "if": "b if the condition a is true, else c",

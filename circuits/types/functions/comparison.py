@@ -70,11 +70,13 @@ def _has_same_codes(left: pa.DataType, right: pa.DataType) -> bool:
     if arrow.is_integer(left) and arrow.is_integer(right):
         return bool(arrow.is_uint64(left) == arrow.is_uint64(right))
     if arrow.is_decimal(left) and arrow.is_decimal(right):
-        narrow = (left.precision <= 18, right.precision <= 18)
-        return bool(left.scale == right.scale and narrow[0] == narrow[1])
+        are_narrow = (left.precision <= 18, right.precision <= 18)
+        return bool(left.scale == right.scale and are_narrow[0] == are_narrow[1])
     if arrow.is_timestamp(left) and arrow.is_timestamp(right):
         return bool(left.unit == right.unit and (left.tz is None) == (right.tz is None))
-    return left == right or any(test(left) and test(right) for test in (is_text, is_binary))
+    return left == right or any(
+        is_kind(left) and is_kind(right) for is_kind in (is_text, is_binary)
+    )
 
 
 def _cast_to_common(arguments: Sequence[Values]) -> list[Values]:

@@ -207,6 +207,16 @@ def test_deviations_from_duckdb():
     assert call("cast", lit(1e15), type=WIDE).value == D("1e15")
 
 
+def test_a_full_match_with_look_around_matches_the_whole_text():
+    matches = call("regexp_full_match", Column(0, pa.string()), lit("(?=a)ab"))
+    assert evaluate(matches, [pa.array(["ab", "xab", "abc", None])], 4).to_pylist() == [
+        True,
+        False,
+        False,
+        None,
+    ]
+
+
 def test_dividing_by_zero_is_null():
     for name, zero in itertools.product(
         ("divide", "int_divide", "modulo"), (0, 0.0, -0.0, D("0.0"))

@@ -50,9 +50,9 @@ class MinMax:
         self._ordered = self._sort.codec.ordered
         width = self._sort.width + (0 if self._ordered else 1)
         # Rows that are equal in this many columns after the keys are compared by value.
-        self._decided = self._sort.width
+        self._tie_columns = self._sort.width
         self._rows = OrderedRows(
-            len(self.keys), len(self.keys) + width, limit=1, decided=self._decided
+            len(self.keys), len(self.keys) + width, limit=1, tie_columns=self._tie_columns
         )
 
     @property
@@ -110,7 +110,7 @@ class MinMax:
         first = first_positions(group_indices)
         if len(first) < len(group_indices) and not self._sort.exact:
             ranks = self._sort.ranks(rows[-1])
-            order = np.lexsort((ranks, *rows[self._decided - 1 :: -1], group_indices))
+            order = np.lexsort((ranks, *rows[self._tie_columns - 1 :: -1], group_indices))
             group_indices, rows = group_indices[order], rows[:, order]
         keys = rows[-1, first]
         extremes[group_indices[first]] = self._sort.codes(keys) if self._ordered else keys

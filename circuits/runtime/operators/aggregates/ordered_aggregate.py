@@ -82,14 +82,14 @@ class OrderedAggregate:
         self._argument_codec = codecs.codec(fields[call.argument].type)
         self._result_codecs = [codecs.codec(call.type) for call in calls]
         self._rows: OrderedRows | RankedRows
-        if function.compute_by_rank is not None and self._order.decided is None:
+        if function.compute_by_rank is not None and self._order.tie_columns is None:
             self._rows = RankedRows(self._order.width, distinct=call.distinct)
         else:
             self._rows = OrderedRows(
                 len(keys),
                 self._order.width,
                 limit=1 if function.reads_first else None,
-                decided=self._order.decided if function.reads_first else None,
+                tie_columns=self._order.tie_columns if function.reads_first else None,
             )
 
     @property
@@ -161,7 +161,7 @@ class OrderedAggregate:
         # The layout begins with the keys. The group indices replace them, so any values will do.
         keys = np.zeros((self._keys, rows.shape[1]), np.int64)
         rows = np.concatenate((keys, rows))
-        if self._order.decided is not None and len(group_indices) > 1:
+        if self._order.tie_columns is not None and len(group_indices) > 1:
             positions = self._order.sort_positions(group_indices, rows)
             rows, weights = rows[:, positions], weights[positions]
             group_indices = group_indices[positions]

@@ -29,7 +29,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from circuits.plan.nodes import FinalAggregate, PartialAggregate
+from circuits.plan.physical_nodes import FinalAggregate, PartialAggregate
 from circuits.runtime.operators.aggregates.exact_sum import Digits
 from circuits.runtime.operators.aggregates.groups import changed_groups, changed_rows, group_rows
 from circuits.runtime.operators.aggregates.linear_aggregate import LinearAggregate

@@ -10,8 +10,10 @@ An example stream of rows (time), the left ones, then the right ones:
     right     {3: +1}                 {7: +1}
     output    {(5,3): +1, (9,3): +1}  {(9,3): -1, (9,7): +1}
 
-A join by the key and this time then finds the right rows. State and cost are those of
-`latest_marks`: a right row that is inserted or deleted changes the left rows up to the next one.
+A join by the key and this time then finds the right rows. A mark is the key and time of a right row
+(`latest_marks`): the result of a left row depends on the last mark at or before it. State and cost
+are those of `latest_marks`: a right row that is inserted or deleted changes the left rows up to the
+next one.
 """
 
 from __future__ import annotations
@@ -30,8 +32,6 @@ from dbsp_wcoj.storage.trace import Staged, StagedGroup
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
 __all__ = ["LatestTimeOperator"]
-
-_NO_MARKS = 0
 
 
 class LatestTimeOperator:
@@ -85,7 +85,7 @@ class LatestTimeOperator:
         stored, marks = self._rows.to_trace(deltas[0]), self._to_marks(deltas[1])
         staged: list[Staged] = []
         rows_step = marks_step = None
-        changed: Int64Array = np.empty((self._rows.width, _NO_MARKS), np.int64)
+        changed: Int64Array = np.empty((self._rows.width, 0), np.int64)  # a column for each mark
         if len(stored):
             rows_step = self._rows.rows.prepare(stored)
             staged.append(rows_step)
@@ -99,6 +99,7 @@ class LatestTimeOperator:
         return change, StagedGroup(staged)
 
     def _to_marks(self, zset: ZSet) -> ZSet:
+        """Return the right rows with a time as marks; with ``forwards``, times are negated."""
         valid = zset.row_array[-1] != NULL
         rows = zset.row_array[:, valid]
         rows[-1] *= self._sign

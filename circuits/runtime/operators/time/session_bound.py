@@ -132,7 +132,7 @@ class SessionBoundOperator:
         return change, StagedGroup(staged)
 
     def drop_closed_sessions(
-        self, steps: dict[int, TraceStep], passed: int, limit: int, oldest: int
+        self, steps: dict[int, TraceStep], previous_limit: int, limit: int, oldest: int
     ) -> int | None:
         """Drop the sessions that end before a limit, and the older rows of all others.
 
@@ -142,7 +142,7 @@ class SessionBoundOperator:
 
         Args:
             steps: The staged steps of the traces, by the ``id`` of the trace; changed in place.
-            passed: The limit of the step before.
+            previous_limit: The limit of the step before.
             limit: No later row can be in one session with a time before it.
             oldest: No open session starts before this time.
 
@@ -154,7 +154,7 @@ class SessionBoundOperator:
         last = self._width - 1
         times_step, marks_step = steps.get(id(times)), steps.get(id(marks))
         delta = _delta_of(times, times_step)
-        kept = kept_delta(times, last, delta, passed, limit)
+        kept = kept_delta(times, last, delta, previous_limit, limit)
         marks_delta = _delta_of(marks, marks_step)
         if kept is not delta:
             dropped = (delta - kept).row_array
@@ -171,7 +171,7 @@ class SessionBoundOperator:
             _stage(steps, marks, marks_delta)
         if rows is not times:
             delta = _delta_of(rows, steps.get(id(rows)))
-            kept = kept_delta(rows, last, delta, passed, limit)
+            kept = kept_delta(rows, last, delta, previous_limit, limit)
             if kept is not delta:
                 _stage(steps, rows, kept)
         return first_value(marks, last, marks_delta, oldest, limit + self._gap)

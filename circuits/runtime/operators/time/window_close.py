@@ -59,6 +59,9 @@ class WindowCloseOperator:
         output = ZSet.empty(self.trace.arity)
         closing = context.closing
         if closing is not None:
-            kept = kept_delta(self.trace, closing.column, delta, closing.passed, closing.limit)
+            # The change of W is d without the closed rows; d minus it is the closed rows.
+            kept = kept_delta(
+                self.trace, closing.column, delta, closing.previous_limit, closing.limit
+            )
             delta, output = kept, delta - kept
         return output, self.trace.prepare(delta) if len(delta) else None

@@ -55,9 +55,9 @@ class Effects(NamedTuple):
     """How far the effects of changed rows reach.
 
     Attributes:
-        stop: The position after the last row that an effect reaches.
-        last: This row; the changed row itself if the effect ends at another change, or at the end
-            of the partition. Shape ``(columns, n)``.
+        stop: The position after the last row whose result the change may alter.
+        last: That row, shape ``(columns, n)``; the changed row itself if the effect ends at another
+            change, or at the end of the partition.
     """
 
     stop: KeyPositions
@@ -65,9 +65,10 @@ class Effects(NamedTuple):
 
     def union(self, other: Effects) -> Effects:
         """Return the effect that reaches further, for each changed row."""
-        further = other.stop.positions.sum(axis=0) > self.stop.positions.sum(axis=0)
-        stop = (np.where(further, b, a) for a, b in zip(self.stop, other.stop, strict=True))
-        return Effects(KeyPositions(*stop), np.where(further, other.last, self.last))
+        # A KeyPositions has a position per run. All of them grow along the order of the rows.
+        is_further = other.stop.positions.sum(axis=0) > self.stop.positions.sum(axis=0)
+        stop = (np.where(is_further, b, a) for a, b in zip(self.stop, other.stop, strict=True))
+        return Effects(KeyPositions(*stop), np.where(is_further, other.last, self.last))
 
 
 class RunningExtreme:
@@ -90,11 +91,12 @@ class RunningExtreme:
         """Return the codes of the running extremes before rows, without the staged step."""
         result = np.full(rows.shape[1], NULL)
         ranges = RowRanges(self.trace)
-        here, partition = ranges.seek(rows), ranges.seek(rows[: self._order.keys])
-        read = ranges.read(ranges.neighbour(here, partition, 1), here)
-        last = np.ones(len(read.ranges), np.bool)
-        last[:-1] = read.ranges[1:] != read.ranges[:-1]
-        result[read.ranges[last]] = self._codes(read.rows[:, last])
+        row_start, partition_start = ranges.seek(rows), ranges.seek(rows[: self._order.keys])
+        # One row of each run before the row; the last of these, in order, is the last record.
+        read = ranges.read(ranges.neighbour(row_start, partition_start, 1), row_start)
+        is_last = np.ones(len(read.ranges), np.bool)
+        is_last[:-1] = read.ranges[1:] != read.ranges[:-1]
+        result[read.ranges[is_last]] = self._codes(read.rows[:, is_last])
         return result
 
     def find_effects(
@@ -119,8 +121,9 @@ class RunningExtreme:
         codes = self._codes(changed)
         n = len(codes)
         ranks, ranks_before = np.split(self._ranks(codes, self.before(changed)), [n])
+        # A change has an effect if it inserts or deletes a row, and is a record among the changes.
         is_presence_changed = (after.old > here.old) != (after.new > here.new)
-        ranks = np.where(is_presence_changed, ranks, 2 * n)
+        ranks = np.where(is_presence_changed, ranks, 2 * n)  # greater than all ranks
         effective = np.flatnonzero(_are_records(ranks, partition, ranks_before))
         stop = KeyPositions(*(part.copy() for part in after))
         last = changed.copy()
@@ -130,6 +133,8 @@ class RunningExtreme:
         _put(limit, has_next, here.take(effective[has_next + 1]))
         cursor = after.take(effective)
         pending, count = np.arange(len(effective)), _FIRST_READ_ROWS
+        # Read the next rows of all pending changes. A change ends at its first row in both versions
+        # whose value is at least as good, or at its limit.
         while len(pending):
             bound = limit.take(pending)
             start = cursor.take(pending)
@@ -137,12 +142,12 @@ class RunningExtreme:
             read = ranges.read(start, end)
             present = np.flatnonzero((read.old > 0) & (read.new > 0))
             read_codes = self._codes(read.rows[:, present])
-            at = read.ranges[present]
+            change_of_row = read.ranges[present]  # an index into pending
             row_ranks, change_ranks = np.split(
                 self._ranks(read_codes, codes[effective[pending]]), [len(present)]
             )
-            hits = np.flatnonzero(row_ranks <= change_ranks[at])
-            ended, first = np.unique(at[hits], return_index=True)
+            hits = np.flatnonzero(row_ranks <= change_ranks[change_of_row])
+            ended, first = np.unique(change_of_row[hits], return_index=True)
             rows = np.ascontiguousarray(read.rows[:, present[hits[first]]])
             _put(stop, effective[pending[ended]], ranges.seek(rows, after=True))
             last[:, effective[pending[ended]]] = rows

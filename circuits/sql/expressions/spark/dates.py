@@ -1,4 +1,8 @@
-"""Functions of dates and timestamps in dialect spark; the session has the time zone UTC."""
+"""Functions of dates and timestamps in dialect spark; the session has the time zone UTC.
+
+The letters in calls of ``coerce`` are the types of the parameters: i integer, f number, d date, m
+timestamp (`circuits.types.functions.signatures`).
+"""
 
 from __future__ import annotations
 
@@ -30,12 +34,9 @@ from circuits.sql.expressions.spark.operands import (
 
 __all__ = ["BUILDERS", "DATE_ADD", "DATE_DIFF"]
 
-_FORMAT: Final = "yyyy-MM-dd HH:mm:ss"
+_DEFAULT_FORMAT: Final = string_literal("yyyy-MM-dd HH:mm:ss")
 
-
-_DEFAULT_FORMAT: Final = string_literal(_FORMAT)
-
-
+# The units of trunc() and date_trunc() by their names in Spark.
 _TRUNCATIONS: Final = {
     **dict.fromkeys(("year", "yyyy", "yy"), "year"),
     "quarter": "quarter",
@@ -55,7 +56,7 @@ def _instant(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
 
 
 def _parse(target: pa.DataType, *, lenient: bool) -> Builder:
-    """Read ``to_date`` and ``to_timestamp``, with a format or without."""
+    """Return the builder of ``to_date`` or ``to_timestamp``, with a format or without."""
 
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         if not 1 <= len(arguments) <= 2:
@@ -75,9 +76,10 @@ def _unix_timestamp(clause: Clause, node: exp.Anonymous, arguments: Arguments) -
         raise clause.source.unsupported(node, "unix_timestamp() without arguments", USE_OF_NOW)
     if not 1 <= len(arguments) <= 2:
         raise count_error(clause, node, "1 to 2")
-    value, *rest = arguments
+    value = arguments[0]
     if is_text(value):
-        value = clause.call(node, "date_parse", value, *(rest or [string_literal(_FORMAT)]))
+        pattern = arguments[1] if len(arguments) == 2 else _DEFAULT_FORMAT
+        value = clause.call(node, "date_parse", value, pattern)
     return clause.call(node, "epoch_second", value)
 
 
@@ -95,6 +97,8 @@ def _from_unixtime(
 
 
 def _timestamp_of(unit: int) -> Builder:
+    """Return the builder of a timestamp from a number of units of ``unit`` microseconds."""
+
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         if len(arguments) != 1:
             raise count_error(clause, node, "1")
@@ -153,6 +157,7 @@ def _formatted(pattern: str) -> Callable[..., Expression]:
 
 def _trunc(clause: Clause, node: exp.Expr, value: Expression, unit: Expression) -> Expression:
     name = _truncation(clause, node, unit)
+    # Spark's trunc() knows the units from a week on; for others the result is NULL.
     if name is None or name in ("day", "hour", "minute", "second", "millisecond", "microsecond"):
         return Literal(None, pa.date32())
     (value,) = coerce(clause, node, [value], "d")
@@ -163,14 +168,10 @@ def _date_trunc(clause: Clause, node: exp.Expr, unit: Expression, value: Express
     name = _truncation(clause, node, unit)
     if name is None:
         return Literal(None, INSTANT)
-    has_zone = arrow.is_timestamp(value.type) and value.type.tz is None
+    is_naive = arrow.is_timestamp(value.type) and value.type.tz is None
     (value,) = coerce(clause, node, [value], "m")
     truncated = clause.call(node, "date_trunc", string_literal(name), value)
-    return (
-        truncated
-        if has_zone and arrow.is_timestamp(value.type)
-        else _instant(clause, node, truncated)
-    )
+    return truncated if is_naive else _instant(clause, node, truncated)
 
 
 def _truncation(clause: Clause, node: exp.Expr, unit: Expression) -> str | None:
@@ -196,7 +197,7 @@ def _date_diff(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Exp
     return clause.call(node, "cast", days, type=pa.int32())
 
 
-_MOMENT_FIELDS: Final = {
+_TIMESTAMP_FIELDS: Final = {
     "year": "year",
     "quarter": "quarter",
     "month": "month",
@@ -212,10 +213,10 @@ _MOMENT_FIELDS: Final = {
 
 def _make_interval(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
     """Read ``make_dt_interval(days, hours, minutes, seconds)``, of which any may be left out."""
-    if len(arguments) > len(_MICROS):
-        raise count_error(clause, node, f"0 to {len(_MICROS)}")
+    if len(arguments) > len(_INTERVAL_UNITS_US):
+        raise count_error(clause, node, f"0 to {len(_INTERVAL_UNITS_US)}")
     total: Expression = integer_literal(0)
-    for kind, value, micros in zip("iiif", arguments, _MICROS, strict=False):
+    for kind, value, micros in zip("iiif", arguments, _INTERVAL_UNITS_US, strict=False):
         (count,) = coerce(clause, node, [value], "i") if kind == "i" else [value]
         count = clause.call(node, "multiply", count, integer_literal(micros))
         if not arrow.is_integer(count.type):
@@ -225,11 +226,11 @@ def _make_interval(clause: Clause, node: exp.Anonymous, arguments: Arguments) ->
     return clause.call(node, "duration_of_micros", total, integer_literal(1))
 
 
-#: The microseconds of a day, an hour, a minute and a second.
-_MICROS: Final = (86_400_000_000, 3_600_000_000, 60_000_000, 1_000_000)
+#: Microseconds of a day, an hour, a minute and a second.
+_INTERVAL_UNITS_US: Final = (86_400_000_000, 3_600_000_000, 60_000_000, 1_000_000)
 
 BUILDERS: Final[dict[str, Builder]] = {
-    **{name: named(function, kinds="m") for name, function in _MOMENT_FIELDS.items()},
+    **{name: named(function, kinds="m") for name, function in _TIMESTAMP_FIELDS.items()},
     "dayofweek": fixed(1, _day_of_week),
     "weekday": fixed(1, _weekday),
     "dayname": fixed(1, _formatted("EEE")),
@@ -273,7 +274,8 @@ BUILDERS: Final[dict[str, Builder]] = {
     "date_sub": _date_add("subtract"),
 }
 
-#: Functions that also have a form with the name of a unit (`circuits.sql.expressions.date_units`).
+# The forms of two arguments of functions that also have a form with a unit
+# (`circuits.sql.expressions.date_units`).
 
 DATE_ADD: Final = _date_add("add")
 

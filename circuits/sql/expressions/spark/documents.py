@@ -17,9 +17,9 @@ __all__ = ["BUILDERS"]
 
 
 def _from_csv(clause: Clause, node: exp.Expr, value: Expression, schema: Expression) -> Expression:
-    written = literal_text(clause, node, schema, "a schema")
+    schema_text = literal_text(clause, node, schema, "a schema")
     try:
-        row_type = pa.struct(list(schema_of_ddl(written)))
+        row_type = pa.struct(list(schema_of_ddl(schema_text)))
     except (SchemaError, ValueError) as error:
         raise clause.source.error(node, str(error)) from None
     return clause.call(node, "from_csv", value, Literal(None, row_type))

@@ -10,7 +10,14 @@ from sqlglot import exp
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause
 from circuits.sql.expressions.literals import NULL, integer_literal, string_literal
-from circuits.sql.expressions.named_functions import Arguments, Builder, coerce, count_error, fixed
+from circuits.sql.expressions.named_functions import (
+    Arguments,
+    Builder,
+    coerce,
+    count_error,
+    fixed,
+    named,
+)
 from circuits.types.functions.nested.list_rules import is_list
 
 __all__ = ["BUILDERS", "unless_null"]
@@ -23,8 +30,8 @@ def unless_null(
     clause: Clause, node: exp.Expr, value: Expression, *arguments: Expression
 ) -> Expression:
     """Return a value, or NULL if one of the arguments is NULL."""
-    missing = [clause.call(node, "is_null", argument) for argument in arguments]
-    condition = missing[0] if len(missing) == 1 else clause.call(node, "or", *missing)
+    tests = [clause.call(node, "is_null", argument) for argument in arguments]
+    condition = tests[0] if len(tests) == 1 else clause.call(node, "or", *tests)
     return clause.call(node, "case", condition, NULL, value)
 
 
@@ -71,21 +78,21 @@ def _array_insert(
 
     length = call("length", values)
     error = call("raise_error", string_literal("the position of array_insert() is 0"))
-    zero = clause.call(node, "cast", error, type=pa.int64())
+    zero_error = clause.call(node, "cast", error, type=pa.int64())
     from_end = call("add", call("add", length, integer_literal(2)), position)
-    place = call(
+    p = call(
         "case",
-        *(call("eq", position, _ZERO), zero),
+        *(call("eq", position, _ZERO), zero_error),
         *(call("lt", position, _ZERO), from_end),
         position,
     )
-    before = call("subtract", place, _ONE)
+    before = call("subtract", p, _ONE)
     parts = (
         call("list_slice", values, _ONE, call("greatest", before, _ZERO)),
         nulls(call("subtract", before, length)),
         call("make_list", item),
-        nulls(call("subtract", _ONE, place)),
-        call("list_slice", values, call("greatest", place, _ONE), length),
+        nulls(call("subtract", _ONE, p)),
+        call("list_slice", values, call("greatest", p, _ONE), length),
     )
     return unless_null(clause, node, call("list_concat_or_null", *parts), values, position)
 
@@ -93,4 +100,5 @@ def _array_insert(
 BUILDERS: Final[dict[str, Builder]] = {
     "array_insert": fixed(3, _array_insert),
     "arrays_zip": _arrays_zip,
+    "map_concat": named("map_concat"),
 }

@@ -26,11 +26,11 @@ from circuits.sql.expressions.spark.operands import (
     to_number,
 )
 
-__all__ = ["BUILDERS", "shift", "trying"]
+__all__ = ["BUILDERS", "shift", "try_arithmetic"]
 
 
-def trying(function: str) -> Builder:
-    """Return the reader of ``try_multiply`` and its like: NULL for an overflow."""
+def try_arithmetic(function: str) -> Builder:
+    """Return the builder of ``try_multiply`` and its like: NULL instead of an error."""
 
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         if len(arguments) != 2:
@@ -55,8 +55,8 @@ def _nanvl(clause: Clause, node: exp.Expr, value: Expression, other: Expression)
     return clause.call(node, "case", clause.call(node, "is_nan", value), other, value)
 
 
-def _logarithm(function: str, domain: str = "null_unless_positive") -> Builder:
-    """Read a logarithm, which is NULL outside its domain in Spark."""
+def _logarithm_builder(function: str, domain: str = "null_unless_positive") -> Builder:
+    """Return the builder of a logarithm, which is NULL outside its domain in Spark."""
 
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         numbers = coerce(clause, node, arguments, "f" * len(arguments))
@@ -66,11 +66,16 @@ def _logarithm(function: str, domain: str = "null_unless_positive") -> Builder:
 
 
 def _log(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
-    return _logarithm("ln" if len(arguments) == 1 else "log")(clause, node, arguments)
+    return _logarithm_builder("ln" if len(arguments) == 1 else "log")(clause, node, arguments)
 
 
-def _rounded(integers: str, floats: str) -> Builder:
-    """Read ``round`` and ``bround``; floats are rounded as their shortest decimal text."""
+def _rounding_builder(integers: str, floats: str) -> Builder:
+    """Return the builder of ``round`` or ``bround``.
+
+    Args:
+        integers: The function for integers and decimals.
+        floats: The function for floats, which rounds their shortest decimal text.
+    """
 
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         if not 1 <= len(arguments) <= 2:
@@ -83,8 +88,8 @@ def _rounded(integers: str, floats: str) -> Builder:
     return build
 
 
-def _whole(function: str, with_digits: str) -> Builder:
-    """Read ``ceil`` and ``floor``: a BIGINT for a float."""
+def _whole_number_builder(function: str, with_digits: str) -> Builder:
+    """Return the builder of ``ceil`` or ``floor``, whose result for a float is a BIGINT."""
 
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         if not 1 <= len(arguments) <= 2:
@@ -100,7 +105,7 @@ def _whole(function: str, with_digits: str) -> Builder:
     return build
 
 
-def _binary(function: str) -> Builder:
+def _two_number_builder(function: str) -> Builder:
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         if len(arguments) != 2:
             raise count_error(clause, node, "2")
@@ -113,8 +118,8 @@ def _positive(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
     return to_number(clause, node, value)
 
 
-def _shift(function: str) -> Builder:
-    """Read a shift; an INT has 32 bits."""
+def _shift_builder(function: str) -> Builder:
+    """Return the builder of a shift."""
 
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         if len(arguments) != 2:
@@ -135,10 +140,17 @@ def shift(clause: Clause, node: exp.Expr, function: str, arguments: Arguments) -
     shifted = clause.call(node, function, value, distance)
     if function == "shift_right":
         return clause.call(node, "cast", shifted, type=pa.int32())
+    # Extend the sign of the low 32 bits: (low ^ 2**31) - 2**31.
     low = clause.call(node, "bit_and_of", shifted, integer_literal(2**32 - 1))
-    sign = clause.call(node, "bit_xor_of", low, integer_literal(2**31))
-    signed = clause.call(node, "subtract", sign, integer_literal(2**31))
+    flipped = clause.call(node, "bit_xor_of", low, integer_literal(2**31))
+    signed = clause.call(node, "subtract", flipped, integer_literal(2**31))
     return clause.call(node, "cast", signed, type=pa.int32())
+
+
+def _sign(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+    """Return the sign as a DOUBLE."""
+    sign = clause.call(node, "sign", to_number(clause, node, value))
+    return clause.call(node, "cast", sign, type=pa.float64())
 
 
 def _bit_count(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
@@ -162,50 +174,34 @@ BUILDERS: Final[dict[str, Builder]] = {
     "sqrt": named("sqrt", kinds="f"),
     "pow": named("power", kinds="ff"),
     "power": named("power", kinds="ff"),
-    "ln": _logarithm("ln"),
+    "ln": _logarithm_builder("ln"),
     "log": _log,
-    "log2": _logarithm("log2"),
-    "log10": _logarithm("log10"),
-    "log1p": _logarithm("log1p", "null_unless_above_minus_one"),
-    "round": same_integer(_rounded("round", "round_text_half_up")),
-    "bround": same_integer(_rounded("round_half_even", "round_text_half_even")),
-    "ceil": _whole("ceil", "round_up"),
-    "ceiling": _whole("ceil", "round_up"),
-    "floor": _whole("floor", "round_down"),
-    "mod": _binary("modulo_ansi"),
-    "pmod": _binary("positive_modulo"),
+    "log2": _logarithm_builder("log2"),
+    "log10": _logarithm_builder("log10"),
+    "log1p": _logarithm_builder("log1p", "null_unless_above_minus_one"),
+    "round": same_integer(_rounding_builder("round", "round_text_half_up")),
+    "bround": same_integer(_rounding_builder("round_half_even", "round_text_half_even")),
+    "ceil": _whole_number_builder("ceil", "round_up"),
+    "ceiling": _whole_number_builder("ceil", "round_up"),
+    "floor": _whole_number_builder("floor", "round_down"),
+    "mod": _two_number_builder("modulo_ansi"),
+    "pmod": _two_number_builder("positive_modulo"),
     "positive": fixed(1, _positive),
     "negative": same_integer(named("negate", kinds="n")),
     "abs": same_integer(named("abs", kinds="n")),
-    "sign": fixed(
-        1,
-        lambda clause, node, value: clause.call(
-            node,
-            "cast",
-            clause.call(node, "sign", to_number(clause, node, value)),
-            type=pa.float64(),
-        ),
-    ),
+    "sign": fixed(1, _sign),
     "conv": named("convert_base"),
     "width_bucket": named("width_bucket"),
-    "shiftleft": _shift("shift_left"),
-    "shiftright": _shift("shift_right"),
-    "shiftrightunsigned": _shift("shift_right_unsigned"),
+    "shiftleft": _shift_builder("shift_left"),
+    "shiftright": _shift_builder("shift_right"),
+    "shiftrightunsigned": _shift_builder("shift_right_unsigned"),
     "bit_count": fixed(1, _bit_count),
     "bit_get": fixed(2, _bit_get),
     "getbit": fixed(2, _bit_get),
     "nanvl": fixed(2, _nanvl),
     "isnan": fixed(1, _is_nan),
-    "try_multiply": trying("multiply"),
-    "try_divide": trying("divide_ansi"),
-    "try_mod": trying("modulo_ansi"),
-    "signum": fixed(
-        1,
-        lambda clause, node, value: clause.call(
-            node,
-            "cast",
-            clause.call(node, "sign", to_number(clause, node, value)),
-            type=pa.float64(),
-        ),
-    ),
+    "try_multiply": try_arithmetic("multiply"),
+    "try_divide": try_arithmetic("divide_ansi"),
+    "try_mod": try_arithmetic("modulo_ansi"),
+    "signum": fixed(1, _sign),
 }

@@ -21,9 +21,9 @@ __all__ = [
     "is_binary",
     "is_int",
     "is_text",
+    "null_on_error",
     "refuse_bytes",
     "to_number",
-    "trying",
 ]
 
 INSTANT: Final = pa.timestamp("us", "UTC")
@@ -44,7 +44,7 @@ def is_text(value: Expression) -> bool:
     return bool(arrow.is_string(value.type) or arrow.is_large_string(value.type))
 
 
-def trying(builder: Builder) -> Builder:
+def null_on_error(builder: Builder) -> Builder:
     """Return a reader whose result is NULL where another raises an error."""
 
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:

@@ -28,8 +28,8 @@ from circuits.sql.expressions.named_functions import (
 from circuits.sql.expressions.spark.operands import (
     is_binary,
     is_text,
+    null_on_error,
     to_number,
-    trying,
 )
 from circuits.types.arrow_types import is_nested
 
@@ -313,7 +313,7 @@ BUILDERS: Final[dict[str, Builder]] = {
     "regexp_instr": named("regexp_position", order=[0, 1]),
     "regexp_replace": _regexp_replace,
     "regexp_substr": named("regexp_substring"),
-    "try_url_decode": trying(named("url_decode")),
+    "try_url_decode": null_on_error(named("url_decode")),
     "parse_url": named("parse_url"),
     "try_parse_url": named("try_parse_url"),
     "sha": named("sha1"),
@@ -327,7 +327,7 @@ BUILDERS: Final[dict[str, Builder]] = {
     "to_number": named("to_number"),
     "try_to_number": named("try_to_number"),
     "to_binary": fixed((1, 2), _to_binary),
-    "try_to_binary": trying(fixed((1, 2), _to_binary)),
+    "try_to_binary": null_on_error(fixed((1, 2), _to_binary)),
     "from_base32": named("unbase32"),
     "to_base32": named("base32"),
 }

@@ -4,11 +4,13 @@ As in DuckDB, a float is rounded to the nearest integer, half to even. A decimal
 decimal point cast to an integer, a float cast to a decimal, and a timestamp cast to a coarser unit
 are rounded half away from zero. A cast of a timestamp to a date drops the time.
 
-Deviations from DuckDB: bytes and text are cast to each other as UTF-8, without ``\\x`` escapes. A
-timestamp with a zone is cast to one without as the local time of its own zone, not of a session. A
-float cast to a decimal of more than 18 digits is exact (in DuckDB, 2.5 becomes 2.49999999999999969
-in DECIMAL(38, 29)). ``true`` cannot be cast to a decimal without digits before the point (DuckDB
-returns the least decimal above zero).
+Bytes and text are cast to each other as UTF-8. The casts of SQL in dialect duckdb, which have
+``\\x`` escapes, are the functions ``unescape_bytes`` and ``escape_bytes``.
+
+Deviations from DuckDB: a timestamp with a zone is cast to one without as the local time of its own
+zone, not of a session. A float cast to a decimal of more than 18 digits is exact (in DuckDB, 2.5
+becomes 2.49999999999999969 in DECIMAL(38, 29)). ``true`` cannot be cast to a decimal without digits
+before the point (DuckDB returns the least decimal above zero).
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ _FAILURES = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
 
 
 def convert(values: pa.Array, target: pa.DataType) -> pa.Array:
-    """Cast values to ``target``, a type in which kernels compute (`plain`).
+    """Cast values to ``target``, a type without a dictionary encoding (`plain`).
 
     Raises:
         ArrowInvalid: ``target`` cannot represent a value.
@@ -98,9 +100,9 @@ def _to_float(values: pa.Array, target: pa.DataType) -> pa.Array:
         values = _decimal_to_float(values)
     result = pc.cast(values, target, safe=False)
     if arrow.is_floating(values.type):
-        overflow = pc.and_(pc.is_inf(result), pc.is_finite(values))
-        if pc.any(overflow).as_py():
-            raise pa.ArrowInvalid(f"{values.filter(overflow)[0]} is out of range of {target}")
+        is_overflow = pc.and_(pc.is_inf(result), pc.is_finite(values))
+        if pc.any(is_overflow).as_py():
+            raise pa.ArrowInvalid(f"{values.filter(is_overflow)[0]} is out of range of {target}")
     return result
 
 
@@ -112,12 +114,12 @@ def _decimal_to_float(values: pa.Array) -> pa.Array:
     scale = values.type.scale
     digits = pc.cast(unscaled_digits(values), pa.float64())
     quotient = pc.divide(digits, 10.0**scale)
-    inexact = pc.or_(pc.greater(pc.abs(digits), 2.0**53), scale > 22)
-    inexact = pc.fill_null(inexact, False)
-    if scale == 0 or not pc.any(inexact).as_py():
+    is_inexact = pc.or_(pc.greater(pc.abs(digits), 2.0**53), scale > 22)  # 10**22 is exact
+    is_inexact = pc.fill_null(is_inexact, False)
+    if scale == 0 or not pc.any(is_inexact).as_py():
         return quotient
-    parsed = pc.cast(pc.cast(values.filter(inexact), pa.string()), pa.float64())
-    return pc.replace_with_mask(quotient, inexact, parsed)
+    parsed = pc.cast(pc.cast(values.filter(is_inexact), pa.string()), pa.float64())
+    return pc.replace_with_mask(quotient, is_inexact, parsed)
 
 
 def _to_exact(values: pa.Array, target: pa.DataType) -> pa.Array:
@@ -147,15 +149,15 @@ def _float_to_decimal(values: pa.Array, target: pa.DataType) -> pa.Array:
     floats = pc.cast(values, pa.float64())
     product = pc.multiply(floats, 10.0**target.scale)
     whole = pc.round(product, round_mode="half_towards_infinity")
-    exact = pc.less(pc.abs(product), 2.0**63 if target.precision <= 18 else 2.0**53)
-    exact = pc.fill_null(exact, True)
-    digits = pc.cast(pc.if_else(exact, whole, 0.0), pa.int64())
-    near = relabel_scale(pc.cast(digits, pa.decimal256(19, 0)), 76, target.scale)
-    result = pc.cast(near, target)
-    if pc.all(exact, min_count=0).as_py():
+    is_in_range = pc.less(pc.abs(product), 2.0**63 if target.precision <= 18 else 2.0**53)
+    is_in_range = pc.fill_null(is_in_range, True)
+    digits = pc.cast(pc.if_else(is_in_range, whole, 0.0), pa.int64())
+    from_product = relabel_scale(pc.cast(digits, pa.decimal256(19, 0)), 76, target.scale)
+    result = pc.cast(from_product, target)
+    if pc.all(is_in_range, min_count=0).as_py():
         return result
-    far = pc.cast(floats.filter(pc.invert(exact)), target)
-    return pc.replace_with_mask(result, pc.invert(exact), far)
+    from_exact_digits = pc.cast(floats.filter(pc.invert(is_in_range)), target)
+    return pc.replace_with_mask(result, pc.invert(is_in_range), from_exact_digits)
 
 
 def round_half_away(values: pa.Array, digits: int) -> pa.Array:
@@ -250,7 +252,9 @@ def _cast_advice(source: pa.DataType, target: pa.DataType) -> str:
 
 
 def _is_allowed(source: pa.DataType, target: pa.DataType) -> bool:
-    if source == target or any(test(source) and other(target) for test, other in _ALLOWED_CASTS):
+    if source == target or any(
+        is_source(source) and is_target(target) for is_source, is_target in _ALLOWED_CASTS
+    ):
         return True
     if arrow.is_null(source):
         return True
@@ -264,7 +268,7 @@ def _is_allowed(source: pa.DataType, target: pa.DataType) -> bool:
     return len(parts) == len(others) and all(map(_is_allowed, parts, others))
 
 
-_Test = Callable[[pa.DataType], bool]
+_TypeTest = Callable[[pa.DataType], bool]
 
 
 def _is_castable(data_type: pa.DataType) -> bool:
@@ -279,7 +283,7 @@ def _is_date_or_timestamp(data_type: pa.DataType) -> bool:
     return bool(arrow.is_date(data_type) or arrow.is_timestamp(data_type))
 
 
-_ALLOWED_CASTS: tuple[tuple[_Test, _Test], ...] = (
+_ALLOWED_CASTS: tuple[tuple[_TypeTest, _TypeTest], ...] = (
     (arrow.is_null, _is_castable),
     (is_text, _is_castable),
     (_is_castable, is_text),

@@ -59,15 +59,19 @@ def constant(literal: Literal, target: pa.DataType) -> Literal:
 
 def adapt(arguments: Sequence[Expression]) -> Arguments:
     """Return the arguments with each literal in the type of the others, if its value fits."""
-    fixed = [a.type for a in arguments if not isinstance(a, Literal) and not arrow.is_null(a.type)]
-    if not fixed:
+    fixed_types = [
+        a.type for a in arguments if not isinstance(a, Literal) and not arrow.is_null(a.type)
+    ]
+    if not fixed_types:
         # Only literals: text literals get the type of the others.
-        others = [a.type for a in arguments if not is_text(a.type) and not arrow.is_null(a.type)]
-        fixed = others if any(is_text(a.type) for a in arguments) else []
-    if not fixed:
+        other_types = [
+            a.type for a in arguments if not is_text(a.type) and not arrow.is_null(a.type)
+        ]
+        fixed_types = other_types if any(is_text(a.type) for a in arguments) else []
+    if not fixed_types:
         return tuple(arguments)
     try:
-        target = common_type(fixed)
+        target = common_type(fixed_types)
     except FunctionError:
         return tuple(arguments)
     return tuple(_adapt_literal(a, target) if isinstance(a, Literal) else a for a in arguments)
@@ -87,12 +91,12 @@ def _adapt_literal(literal: Literal, target: pa.DataType) -> Expression:
         return cast_to(literal, target)
     try:
         converted = constant(literal, target)
-        back = constant(converted, literal.type)
+        converted_back = constant(converted, literal.type)
     except (EvaluationError, ValueError, OverflowError):
         return literal
     if arrow.is_float32(target) or arrow.is_float16(target):
-        return converted
-    return converted if back.value == literal.value else literal
+        return converted  # 0.1 is compared as the nearest value of the narrow type
+    return converted if converted_back.value == literal.value else literal
 
 
 def unify(arguments: Sequence[Expression]) -> tuple[Arguments, pa.DataType]:

@@ -21,6 +21,7 @@ __all__ = ["MAX_ARROW_CHARACTERS", "read_long_decimals"]
 #: The length up to which Arrow's parser of decimals is exact.
 MAX_ARROW_CHARACTERS: Final = 38
 
+# Enough digits for every text of a bounded length and every scale: no text is rounded twice.
 _EXACT: Final = Context(prec=4000, Emax=10**9, Emin=-(10**9), rounding=ROUND_HALF_UP)
 
 

@@ -42,10 +42,10 @@ Bools = npt.NDArray[np.bool_]
 
 _BLANK: Final = r"[ \t\n\v\f\r]"
 _TIME: Final = (
-    r"(?P<hour>\d{1,9}):(?:(?P<minute>\d{1,2})(?::(?P<second>\d{0,2})(?:\.(?P<part>\d*))?)?)?"
+    r"(?P<hour>\d{1,9}):(?:(?P<minute>\d{1,2})(?::(?P<second>\d{0,2})(?:\.(?P<fraction>\d*))?)?)?"
 )
 _ZONE: Final = (
-    r"(?P<zone>Z|(?P<side>[+-])(?P<hours>\d{2})(?::?(?P<minutes>\d{2})(?::?(?P<seconds>\d{2}))?)?"
+    r"(?P<zone>Z|(?P<zone_sign>[+-])(?P<hours>\d{2})(?::?(?P<minutes>\d{2})(?::?(?P<seconds>\d{2}))?)?"
     rf"|{_BLANK}(?:Z|(?i:utc|gmt)))?"
 )
 _DATE: Final = (
@@ -53,13 +53,13 @@ _DATE: Final = (
     r"(?P<sep2>[ /\\-])(?P<day>\d{1,2})"
     rf"(?P<bc>{_BLANK}\((?i:bc)\))?"
 )
-_STAMP: Final = (
-    rf"{_DATE}(?P<time>(?:T|{_BLANK}){_BLANK}*{_TIME}{_ZONE}{_BLANK}*)?(?P<rest>{_BLANK}*)$"
+_TIMESTAMP: Final = (
+    rf"{_DATE}(?P<time>(?:T|{_BLANK}){_BLANK}*{_TIME}{_ZONE}{_BLANK}*)?(?P<end>{_BLANK}*)$"
 )
 _CLOCK: Final = rf"^{_BLANK}*{_TIME}{_ZONE}{_BLANK}*$"
 _SPECIAL: Final = rf"(?i)^{_BLANK}*(?P<sign>-?)(?P<name>infinity|inf|epoch){_BLANK}*$"
 _ISO_DATE: Final = r"^\d{4}-\d\d-\d\d$"
-_ISO_STAMP: Final = r"^\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?$"
+_ISO_TIMESTAMP: Final = r"^\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?$"
 
 
 def read_date(values: pa.Array, *, lenient: bool = False) -> pa.Array:
@@ -67,7 +67,7 @@ def read_date(values: pa.Array, *, lenient: bool = False) -> pa.Array:
     parsed = _parse_iso(values, _ISO_DATE, pa.date32())
     if parsed is not None:
         return parsed
-    parts = _Parts(values, _STAMP)
+    parts = _Parts(values, _TIMESTAMP)
     days, is_valid = _days(parts)
     _, _, is_valid_time = _clock(parts)
     is_special, special_ticks = _special(values)
@@ -87,25 +87,26 @@ def read_timestamp(values: pa.Array, target: pa.DataType, *, lenient: bool = Fal
     ArrowInvalid.
     """
     if target.unit != "ns" and target.tz is None:
-        parsed = _parse_iso(values, _ISO_STAMP, target)
+        parsed = _parse_iso(values, _ISO_TIMESTAMP, target)
         if parsed is not None:
             return parsed
-    parts = _Parts(values, _STAMP)
+    parts = _Parts(values, _TIMESTAMP)
     days, is_valid = _days(parts)
     micros, nanos, is_valid_time = _clock(parts)
     has_time = parts.has("time")
     # Blanks at the end of a bare date belong to dates only.
-    is_valid &= np.where(has_time, is_valid_time, parts.text("rest") == "")
+    is_valid &= np.where(has_time, is_valid_time, parts.text("end") == "")
     is_valid &= (days >= -MAX_DAY_US) & (days <= MAX_DAY_US)
     days, micros = np.where(is_valid, days, 0), np.where(is_valid & has_time, micros, 0)
     midnight = days * DAY_US
-    is_valid &= micros < INFINITE - np.maximum(midnight, 0)
+    is_valid &= micros < INFINITE - np.maximum(midnight, 0)  # their sum fits in int64
     ticks_us = midnight + np.where(is_valid, micros, 0)
     is_special, special_ticks = _special(values)
     is_local = None
     if target.tz is not None:
         offset, has_offset = _offset(parts)
         shifted = ticks_us - offset
+        # The difference must not wrap around: a negative offset makes the ticks greater.
         is_valid &= ~has_offset | ((shifted > ticks_us) == (offset < 0)) | (offset == 0)
         is_valid &= np.abs(shifted) < INFINITE
         ticks_us = shifted
@@ -131,12 +132,12 @@ def read_time(values: pa.Array, target: pa.DataType, *, lenient: bool = False) -
     """
     parts = _Parts(values, _CLOCK)
     micros, nanos, is_valid = _clock(parts)
-    stamp = _Parts(values, _STAMP)
+    stamp = _Parts(values, _TIMESTAMP)
     has_date = stamp.is_match & ~parts.is_match
     if has_date.any():
         days, is_stamp = _days(stamp)
         stamp_micros, stamp_nanos, is_valid_time = _clock(stamp)
-        is_stamp &= np.where(stamp.has("time"), is_valid_time, stamp.text("rest") == "")
+        is_stamp &= np.where(stamp.has("time"), is_valid_time, stamp.text("end") == "")
         is_stamp &= (days >= -MAX_DAY_US) & (days <= MAX_DAY_US)
         is_stamp &= stamp_micros < INFINITE - np.maximum(np.where(is_stamp, days, 0) * DAY_US, 0)
         stamp_micros = np.where(stamp.has("time"), stamp_micros % DAY_US, 0)
@@ -212,8 +213,8 @@ def _days(parts: _Parts) -> tuple[Int64s, Bools]:
 def _clock(parts: _Parts) -> tuple[Int64s, Int64s, Bools]:
     """Return microseconds since midnight, remaining nanoseconds, and a mask of valid times."""
     hour, minute, second = (parts.number(name) for name in ("hour", "minute", "second"))
-    part = parts.text("part")
-    digits_of_nanos = pa.array([digits[:9].ljust(9, "0") for digits in part], pa.string())
+    fractions = parts.text("fraction")
+    digits_of_nanos = pa.array([digits[:9].ljust(9, "0") for digits in fractions], pa.string())
     nanos = np.asarray(pc.cast(digits_of_nanos, pa.int64()).to_numpy(), np.int64)
     is_valid = parts.is_match & (minute < 60) & (second < 60) & (hour <= 24)
     is_valid &= (hour < 24) | ((minute == 0) & (second == 0) & (nanos == 0))
@@ -226,8 +227,8 @@ def _offset(parts: _Parts) -> tuple[Int64s, Bools]:
     """Return UTC offsets in microseconds, and a mask of the texts that have an offset."""
     hours, minutes, seconds = (parts.number(n) for n in ("hours", "minutes", "seconds"))
     offset = ((hours * 60 + minutes) * 60 + seconds) * 10**6
-    side = parts.text("side")
-    return np.where(side == "-", -offset, offset), side != ""
+    sign = parts.text("zone_sign")
+    return np.where(sign == "-", -offset, offset), sign != ""
 
 
 def _special(values: pa.Array) -> tuple[Bools, Int64s]:

@@ -68,10 +68,10 @@ def _cast_to_common(left: Expression, right: Expression) -> TypedArguments:
 
 
 def add_days(function: Any, left: Values, right: Values, result_type: pa.DataType) -> Values:
-    """Add or subtract a date and days, or two dates, as numbers of days.
+    """Compute ``date ± days`` (a date) or ``date - date`` (days); infinite dates stay infinite.
 
     Args:
-        function: The Arrow function of two int64 arguments.
+        function: The Arrow function that adds or subtracts two int64 arguments.
         left: Dates.
         right: Days or dates.
         result_type: The type of the result.
@@ -79,11 +79,11 @@ def add_days(function: Any, left: Values, right: Values, result_type: pa.DataTyp
     days = _days(left)
     if arrow.is_date(right.type):
         return function(days, _days(right))
-    infinite = pc.equal(pc.abs(days), MAX_DAY)
-    sums = function(pc.if_else(infinite, 0, days), pc.if_else(infinite, 0, right))
+    is_infinite = pc.equal(pc.abs(days), MAX_DAY)
+    sums = function(pc.if_else(is_infinite, 0, days), pc.if_else(is_infinite, 0, right))
     if pc.any(pc.greater_equal(pc.abs(sums), MAX_DAY)).as_py():
         raise pa.ArrowInvalid("the date is out of range")
-    return pc.cast(pc.cast(pc.if_else(infinite, days, sums), pa.int32()), result_type)
+    return pc.cast(pc.cast(pc.if_else(is_infinite, days, sums), pa.int32()), result_type)
 
 
 def _days(dates: Values) -> Values:

@@ -36,9 +36,9 @@ class Field:
     """A part of a format: a field of the timestamp, or a literal text.
 
     Attributes:
-        name: The name of the field; ``text:`` and the text for a literal text.
-        width: The least number of characters; 0 for a field that is not a number.
-        optional: True if a text may lack this part.
+        name: The name of the field, such as ``year``; ``text:`` and the text for a literal text.
+        width: The least number of digits; 0 for a part that is not a number.
+        optional: True if a text to parse may lack this part.
     """
 
     name: str
@@ -60,12 +60,12 @@ def _java_field(letter: str, count: int, pattern: str) -> Field:
             return Field(f"zone{letter}", count)
         case "G":
             return Field("era")
-        case _ if letter in _JAVA_FIELDS:
-            return Field(_JAVA_FIELDS[letter], count)
+        case _ if letter in _FIELD_OF_JAVA_LETTER:
+            return Field(_FIELD_OF_JAVA_LETTER[letter], count)
     raise ValueError(f"the letter {letter!r} in the date format {pattern!r} is not supported")
 
 
-_JAVA_FIELDS: Final = {
+_FIELD_OF_JAVA_LETTER: Final = {
     "d": "day",
     "D": "day_of_year",
     "H": "hour",
@@ -74,7 +74,7 @@ _JAVA_FIELDS: Final = {
     "k": "hour1_24",
     "m": "minute",
     "s": "second",
-    "a": "half",
+    "a": "am_pm",
     "q": "quarter",
     "Q": "quarter",
     "F": "week_of_month",
@@ -115,7 +115,7 @@ def java_format(pattern: str) -> tuple[Field, ...]:
     return tuple(fields)
 
 
-_C_FIELDS: Final = {
+_FIELD_OF_C_LETTER: Final = {
     "Y": Field("year", 1),
     "y": Field("year2", 2),
     "m": Field("month", 2),
@@ -143,7 +143,7 @@ _C_FIELDS: Final = {
     "f": Field("fraction", 6),
     "g": Field("fraction", 3),
     "n": Field("fraction", 9),
-    "p": Field("half"),
+    "p": Field("am_pm"),
     "z": Field("offset"),
     "Z": Field("zone_name"),
     "U": Field("week_from_sunday", 2),
@@ -168,18 +168,18 @@ def c_format(pattern: str) -> tuple[Field, ...]:
     for match in re.finditer(r"%(-?.)|([^%]+)|%", pattern, re.DOTALL):
         if match[2] is not None:
             fields.append(Field("text:" + match[2]))
-        elif match[1] in _C_FIELDS:
-            fields.append(_C_FIELDS[match[1]])
+        elif match[1] in _FIELD_OF_C_LETTER:
+            fields.append(_FIELD_OF_C_LETTER[match[1]])
         else:
             raise ValueError(f"{match[0]!r} in the date format {pattern!r} is not supported")
     return tuple(fields)
 
 
-def _padded(value: int, field: Field) -> str:
+def _pad_number(value: int, field: Field) -> str:
     return f"{value:0{max(field.width, 1)}d}"
 
 
-_NUMBERS: Final[dict[str, Callable[[datetime], int]]] = {
+_NUMBER_OF_FIELD: Final[dict[str, Callable[[datetime], int]]] = {
     "year": lambda timestamp: timestamp.year,
     "year2": lambda timestamp: timestamp.year % 100,
     "month": lambda timestamp: timestamp.month,
@@ -205,8 +205,8 @@ def _format_field(timestamp: datetime, field: Field) -> str:
     name = field.name
     if name.startswith("text:"):
         return name[5:]
-    if name in _NUMBERS:
-        return _padded(_NUMBERS[name](timestamp), field)
+    if name in _NUMBER_OF_FIELD:
+        return _pad_number(_NUMBER_OF_FIELD[name](timestamp), field)
     match name:
         case "month_short":
             return MONTHS[timestamp.month - 1][:3]
@@ -216,7 +216,7 @@ def _format_field(timestamp: datetime, field: Field) -> str:
             return DAYS[timestamp.weekday()][:3]
         case "day_name":
             return DAYS[timestamp.weekday()]
-        case "half":
+        case "am_pm":
             return "AM" if timestamp.hour < 12 else "PM"
         case "fraction":
             return f"{timestamp.microsecond:06d}000"[: field.width]
@@ -260,28 +260,29 @@ def _format_kernel(compile_format: Callable[[str], tuple[Field, ...]]) -> Kernel
 
     format_distinct = per_distinct_row(write)
 
-    def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
-        moments, pattern = arguments
-        if isinstance(moments, pa.Array) and isinstance(pattern, pa.Scalar) and pattern.is_valid:
+    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+        values, pattern = arguments
+        if isinstance(values, pa.Array) and isinstance(pattern, pa.Scalar) and pattern.is_valid:
             with suppress(ValueError):  # of a wrong pattern; `write` raises it for the first row
-                moments = _truncate(moments, compile_format(pattern.as_py()))
-        return format_distinct((moments, pattern), of)
+                values = _truncate(values, compile_format(pattern.as_py()))
+        return format_distinct((values, pattern), result_type)
 
     return kernel
 
 
-# Fields that change within a day, and the unit to which they are constant; coarser units first.
+# The unit that a timestamp can be truncated to without a change of the field; "day" for all fields
+# that are not listed. _UNITS begins with the coarsest.
 _UNITS: Final = ("day", "hour", "minute", "second", "microsecond")
 _FIELD_UNITS: Final = {
-    **dict.fromkeys(("hour", "hour12", "hour0_11", "hour1_24", "half"), "hour"),
+    **dict.fromkeys(("hour", "hour12", "hour0_11", "hour1_24", "am_pm"), "hour"),
     **{"minute": "minute", "second": "second", "fraction": "microsecond"},
 }
 
 
-def _truncate(moments: pa.Array, fields: tuple[Field, ...]) -> pa.Array:
+def _truncate(values: pa.Array, fields: tuple[Field, ...]) -> pa.Array:
     """Return the times without the parts that none of the fields shows."""
     unit = max((_FIELD_UNITS.get(field.name, "day") for field in fields), key=_UNITS.index)
-    return moments if unit == _UNITS[-1] else pc.floor_temporal(moments, unit=unit)
+    return values if unit == _UNITS[-1] else pc.floor_temporal(values, unit=unit)
 
 
 _NAMES_PATTERN: Final = {
@@ -289,12 +290,19 @@ _NAMES_PATTERN: Final = {
     "month_name": "|".join(MONTHS),
     "day_short": "|".join(name[:3] for name in DAYS),
     "day_name": "|".join(DAYS),
-    "half": "AM|PM",
+    "am_pm": "AM|PM",
     "era": "AD|BC",
 }
 
 
-def _field_expression(field: Field, strict: bool, adjacent: bool) -> str:
+def _field_expression(field: Field, strict: bool, is_before_digits: bool) -> str:
+    """Return a regular expression for the texts of a field, as a group with the field's name.
+
+    Args:
+        field: The field.
+        strict: True for the digits that the pattern says, as Java requires; False for fewer, too.
+        is_before_digits: True if another field follows without a text between them.
+    """
     name, width = field.name, field.width
     if name.startswith("text:"):
         return re.escape(name[5:])
@@ -310,7 +318,7 @@ def _field_expression(field: Field, strict: bool, adjacent: bool) -> str:
     elif name == "year":
         expression = (
             r"\d{4}"
-            if adjacent and width in (1, 4)
+            if is_before_digits and width in (1, 4)
             else (rf"[+-]?\d{{{width},{max(4, width)}}}" if strict else r"[+-]?\d{1,4}")
         )
     else:
@@ -345,6 +353,11 @@ def _zone_offset(text: str) -> timedelta:
 
 
 def _parse_fields(fields: tuple[Field, ...], text: str, strict: bool) -> datetime:
+    """Parse a text; ``strict`` means the rules of Spark, else those of DuckDB.
+
+    They differ in the year of a format without one (1970, 1900), and in the century of a year of
+    two digits: 2000 to 2099 in Spark, 1969 to 2068 in DuckDB.
+    """
     match = _parser_expression(fields, strict).fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} does not match the date format")
@@ -366,7 +379,7 @@ def _parse_fields(fields: tuple[Field, ...], text: str, strict: bool) -> datetim
         if name in texts:
             if int(texts[name]) > 12:
                 raise ValueError(f"{texts[name]} is no hour of 12")
-            hour = int(texts[name]) % 12 + 12 * (texts.get("half", "AM").upper() == "PM")
+            hour = int(texts[name]) % 12 + 12 * (texts.get("am_pm", "AM").upper() == "PM")
     micros = int(f"{texts.get('fraction', '0'):0<6}"[:6])
     timestamp = datetime(
         year,
@@ -414,8 +427,8 @@ def _c_parser(*, lenient: bool) -> Callable[[str, str], datetime | None]:
 
 
 _TIMESTAMP: Final = pa.timestamp("us")
-_WRITE: Final = Signature("mt", pa.string())
-_READ: Final = Signature("tt", _TIMESTAMP)
+_FORMAT_RULE: Final = Signature("mt", pa.string())
+_PARSE_RULE: Final = Signature("tt", _TIMESTAMP)
 
 
 def _function(name: str, description: str, rule: Any, python: Callable[..., Any]) -> Function:
@@ -426,23 +439,34 @@ FUNCTIONS = (
     Function(
         "date_format",
         "a in the format b of Java: yyyy-MM-dd HH:mm:ss",
-        _WRITE,
+        _FORMAT_RULE,
         _format_kernel(java_format),
     ),
     _function(
         "date_parse",
         "the timestamp in the text a of format b of Java",
-        _READ,
+        _PARSE_RULE,
         _java_parser(lenient=False),
     ),
     _function(
-        "try_date_parse", "as date_parse; NULL for another text", _READ, _java_parser(lenient=True)
+        "try_date_parse",
+        "as date_parse; NULL for another text",
+        _PARSE_RULE,
+        _java_parser(lenient=True),
     ),
     Function(
-        "strftime", "a in the format b of C: %Y-%m-%d %H:%M:%S", _WRITE, _format_kernel(c_format)
+        "strftime",
+        "a in the format b of C: %Y-%m-%d %H:%M:%S",
+        _FORMAT_RULE,
+        _format_kernel(c_format),
     ),
     _function(
-        "strptime", "the timestamp in the text a of format b of C", _READ, _c_parser(lenient=False)
+        "strptime",
+        "the timestamp in the text a of format b of C",
+        _PARSE_RULE,
+        _c_parser(lenient=False),
     ),
-    _function("try_strptime", "as strptime; NULL for another text", _READ, _c_parser(lenient=True)),
+    _function(
+        "try_strptime", "as strptime; NULL for another text", _PARSE_RULE, _c_parser(lenient=True)
+    ),
 )

@@ -26,7 +26,7 @@ _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday",
 Numbers = np.ndarray[Any, Any]
 
 
-def _numpy(function: Callable[..., Any], result: pa.DataType) -> Callable[..., pa.Array]:
+def _column_function(function: Callable[..., Any], result: pa.DataType) -> Callable[..., pa.Array]:
     """Convert a function of int64 or float64 arrays to a function of Arrow columns.
 
     Args:
@@ -80,7 +80,9 @@ def _add_months(days: Numbers, count: Numbers) -> Numbers:
     return np.asarray(first + np.minimum(day_of_month, length - 1))
 
 
-def _shift(timestamps: Numbers, months: Numbers, days: Numbers, micros: Numbers) -> Numbers:
+def _shift_timestamps(
+    timestamps: Numbers, months: Numbers, days: Numbers, micros: Numbers
+) -> Numbers:
     """Add months, then days, then microseconds."""
     day, time = np.divmod(timestamps, _DAY_US)
     return (_add_months(day, months) + days) * _DAY_US + time + micros
@@ -101,7 +103,8 @@ def _next_day(values: pa.Array, name: str) -> pa.Array:
     weekdays = [i for i, day in enumerate(_WEEKDAYS) if word in (day, day[:3], day[:2])]
     if not weekdays:
         raise pa.ArrowInvalid(f"{name!r} is no day of the week; write one as 'Mon'")
-    return _numpy(lambda days: days + 1 + (weekdays[0] - (days + 4)) % 7, _DATE)(values)
+    # Day 0, 1970-01-01, is a Thursday: (days + 4) % 7 is the weekday of the next day, Monday is 0.
+    return _column_function(lambda days: days + 1 + (weekdays[0] - (days + 4)) % 7, _DATE)(values)
 
 
 def _months_between(end: Numbers, start: Numbers, rounded: Numbers) -> Numbers:
@@ -115,8 +118,8 @@ def _months_between(end: Numbers, start: Numbers, rounded: Numbers) -> Numbers:
     end_month, end_day_of_month = _split_days(end_day)
     start_month, start_day_of_month = _split_days(start_day)
     months = (end_month - start_month).astype(np.float64)
-    both_last = (_last_day(end_day) == end_day) & (_last_day(start_day) == start_day)
-    is_whole = (end_day_of_month == start_day_of_month) | both_last
+    are_last_days = (_last_day(end_day) == end_day) & (_last_day(start_day) == start_day)
+    is_whole = (end_day_of_month == start_day_of_month) | are_last_days
     seconds = (
         (end_day_of_month - start_day_of_month) * 86_400
         + (end_time // 1_000_000)
@@ -137,7 +140,9 @@ def _make_days(year: Numbers, month: Numbers, day: Numbers) -> tuple[Numbers, Nu
     return first + day - 1, is_invalid
 
 
-def _checked(function: Callable[..., tuple[Numbers, Numbers]], kind: str) -> Callable[..., Any]:
+def _raise_if_invalid(
+    function: Callable[..., tuple[Numbers, Numbers]], kind: str
+) -> Callable[..., Any]:
     """Wrap a function that returns a mask of invalid rows, so that it raises an error for them."""
 
     def apply(*arrays: Numbers) -> Numbers:
@@ -161,13 +166,13 @@ def _make_timestamp(
     return days * _DAY_US + (hour * 60 + minute) * 60_000_000 + micros, is_invalid
 
 
-def _elapsed(unit: str) -> Callable[[Numbers, Numbers], Numbers]:
+def _unit_counter(unit: str) -> Callable[[Numbers, Numbers], Numbers]:
     """Return a function for the number of whole units from a start to an end, towards zero."""
     unit_us = {"week": 7 * _DAY_US, "day": _DAY_US, "hour": 3_600_000_000, "minute": 60_000_000}
     unit_us |= {"second": 1_000_000, "millisecond": 1000, "microsecond": 1}
     unit_months = {"month": 1, "quarter": 3, "year": 12, "decade": 120, "century": 1200}
 
-    def elapsed(start: Numbers, end: Numbers) -> Numbers:
+    def count_units(start: Numbers, end: Numbers) -> Numbers:
         if unit in unit_us:
             difference = end - start
             return np.asarray(np.sign(difference) * (np.abs(difference) // unit_us[unit]))
@@ -184,11 +189,13 @@ def _elapsed(unit: str) -> Callable[[Numbers, Numbers], Numbers]:
 
     if unit not in unit_us and unit not in unit_months:
         raise pa.ArrowInvalid(f"no unit {unit!r}; there are {', '.join([*unit_months, *unit_us])}")
-    return elapsed
+    return count_units
 
 
 def _elapsed_units(end: pa.Array, start: pa.Array, unit: pa.Array) -> pa.Array:
-    return _numpy(_elapsed(unit[0].as_py() if len(unit) else "day"), _INT)(start, end)
+    return _column_function(_unit_counter(unit[0].as_py() if len(unit) else "day"), _INT)(
+        start, end
+    )
 
 
 def _complete_months(end: Numbers, start: Numbers) -> Numbers:
@@ -237,7 +244,7 @@ def _zone(name: str) -> str:
 
 
 def _unchanged(numbers: Numbers) -> Numbers:
-    """Return microseconds or days since 1970, which `_numpy` converts to the type of the result."""
+    """Return microseconds or days since 1970, which `_column_function` converts."""
     return numbers
 
 
@@ -249,7 +256,10 @@ def _function(
     name: str, description: str, parameters: str, result: pa.DataType, function: Callable[..., Any]
 ) -> Function:
     return Function(
-        name, description, Signature(parameters, result), column_kernel(_numpy(function, result))
+        name,
+        description,
+        Signature(parameters, result),
+        column_kernel(_column_function(function, result)),
     )
 
 
@@ -266,7 +276,7 @@ FUNCTIONS = (
         "a plus b months, c days and d microseconds, which may be columns",
         "miii",
         _TIMESTAMP,
-        _shift,
+        _shift_timestamps,
     ),
     _function("last_day", "the last day of the month", "d", _DATE, _last_day),
     Function(
@@ -287,7 +297,7 @@ FUNCTIONS = (
         "the date of year a, month b and day c",
         "iii",
         _DATE,
-        _checked(_make_days, "date"),
+        _raise_if_invalid(_make_days, "date"),
     ),
     _function(
         "try_make_date", "as make_date; NULL if there is no such date", "iii", _DATE, _make_days
@@ -297,7 +307,7 @@ FUNCTIONS = (
         "the timestamp of year, month, day, hour, minute and second",
         "iiiiif",
         _TIMESTAMP,
-        _checked(_make_timestamp, "timestamp"),
+        _raise_if_invalid(_make_timestamp, "timestamp"),
     ),
     _function(
         "try_make_timestamp",

@@ -1,7 +1,8 @@
 """Products and quotients of intervals of days and shorter units with numbers, as in Spark.
 
-Intervals have microseconds. A product with an integer is exact; another product or a quotient is
-rounded half away from zero. An overflow of 64 bits is an error, and so is a division by zero.
+The unit of an interval is a microsecond. A product with an integer is exact; another product or a
+quotient is rounded half away from zero. An overflow of 64 bits is an error, and so is a division by
+zero.
 """
 
 from __future__ import annotations
@@ -41,20 +42,20 @@ def _rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> T
 
 
 def _multiply(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
-    micros, number = _columns(arguments)
+    micros, number = _microseconds_and_number(arguments)
     if arrow.is_integer(number.type):
         return pc.cast(pc.multiply_checked(micros, number), result_type)
     return _round(pc.multiply(pc.cast(micros, pa.float64(), safe=False), number), result_type)
 
 
 def _divide(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
-    micros, number = _columns(arguments)
+    micros, number = _microseconds_and_number(arguments)
     if pc.any(pc.and_(pc.equal(number, 0.0), pc.is_valid(micros))).as_py():
         raise pa.ArrowInvalid("division by zero")
     return _round(pc.divide(pc.cast(micros, pa.float64(), safe=False), number), result_type)
 
 
-def _columns(arguments: Sequence[Values]) -> list[Any]:
+def _microseconds_and_number(arguments: Sequence[Values]) -> list[Any]:
     rows = row_count(arguments)
     interval, number = (fill_rows(values, rows) for values in arguments)
     return [pc.cast(interval, pa.int64()), number]

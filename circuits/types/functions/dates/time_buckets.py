@@ -42,7 +42,7 @@ from circuits.types.functions.function import (
 __all__ = ["FUNCTIONS"]
 
 
-def _amounts(name: str, arguments: Arguments, count: int) -> tuple[Expression, ...]:
+def _read_amounts(name: str, arguments: Arguments, count: int) -> tuple[Expression, ...]:
     require(name, arguments, count + 1, count + 1)
     for amount in arguments[1:]:
         if not isinstance(amount, Literal) or not isinstance(amount.value, int):
@@ -53,7 +53,7 @@ def _amounts(name: str, arguments: Arguments, count: int) -> tuple[Expression, .
 def _bucket_rule(
     name: str, arguments: Arguments, target_type: pa.DataType | None
 ) -> TypedArguments:
-    size, offset = _amounts(name, arguments, 2)
+    size, offset = _read_amounts(name, arguments, 2)
     if isinstance(size, Literal) and size.value <= 0:
         raise argument_error(name, arguments, "the size of a bucket is 1 or more")
     value = arguments[0]
@@ -64,26 +64,26 @@ def _bucket_rule(
 
 
 def _month_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
-    size, offset = _amounts(name, arguments, 2)
+    size, offset = _read_amounts(name, arguments, 2)
     if isinstance(size, Literal) and size.value <= 0:
         raise argument_error(name, arguments, "the size of a bucket is 1 month or more")
     value = as_date_or_timestamp(name, arguments, arguments[0])
     return (value, size, offset), value.type
 
 
-def _rows(arguments: Sequence[Values]) -> pa.Array:
+def _first_as_array(arguments: Sequence[Values]) -> pa.Array:
     """Return the first argument as an array."""
     rows = next(len(values) for values in arguments if isinstance(values, pa.Array))
     return fill_rows(arguments[0], rows)
 
 
-def _infinite(values: pa.Array, ticks: Int64s) -> Bools:
+def _infinite_mask(values: pa.Array, ticks: Int64s) -> Bools:
     if arrow.is_integer(values.type):
         return np.zeros(len(ticks), np.bool_)
     return is_infinite(ticks, values.type)
 
 
-def _literals(values: Sequence[Values]) -> list[int]:
+def _python_values(values: Sequence[Values]) -> list[int]:
     return [(v[0] if isinstance(v, pa.Array) else v).as_py() for v in values]
 
 
@@ -108,24 +108,24 @@ def _with_ticks(values: pa.Array, ticks: Int64s, original_ticks: Int64s) -> Valu
 
 
 def _bucket(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
-    values = _rows(arguments)
-    size, offset = _literals(arguments[1:])
+    values = _first_as_array(arguments)
+    size, offset = _python_values(arguments[1:])
     ticks = ticks_of(values)
-    infinite = _infinite(values, ticks)
+    is_infinite_value = _infinite_mask(values, ticks)
     limit = INFINITE - size
-    if size > limit or ((np.abs(ticks) > limit) & ~infinite).any():
+    if size > limit or ((np.abs(ticks) > limit) & ~is_infinite_value).any():
         raise pa.ArrowInvalid(f"a bucket of {size} is out of range of {values.type}")
-    finite = np.where(infinite, 0, ticks)
+    finite = np.where(is_infinite_value, 0, ticks)
     return _with_ticks(values, finite - (finite - offset % size) % size, ticks)
 
 
-def _months(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
-    values = _rows(arguments)
-    size, offset = _literals(arguments[1:])
+def _month_bucket(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    values = _first_as_array(arguments)
+    size, offset = _python_values(arguments[1:])
     ticks = ticks_of(values)
-    infinite = _infinite(values, ticks)
+    is_infinite_value = _infinite_mask(values, ticks)
     unit = "D" if arrow.is_date32(values.type) else values.type.unit
-    timestamps = np.where(infinite, 0, ticks).astype(f"datetime64[{unit}]")
+    timestamps = np.where(is_infinite_value, 0, ticks).astype(f"datetime64[{unit}]")
     month = timestamps.astype("datetime64[M]").astype(np.int64)
     month -= (month - offset) % size
     starts = month.astype("datetime64[M]").astype(f"datetime64[{unit}]").astype(np.int64)
@@ -143,6 +143,6 @@ FUNCTIONS = (
         "month_bucket",
         "as time_bucket, for a number of months b; c counts months since 1970",
         _month_rule,
-        _months,
+        _month_bucket,
     ),
 )

@@ -56,8 +56,8 @@ def _from_csv(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     encoded = pc.dictionary_encode(texts)
     rows = [_fields(text) for text in encoded.dictionary.to_pylist()]
     columns = []
-    for place, field in enumerate(result_type):
-        cells = [row[place].strip() if place < len(row) else None for row in rows]
+    for position, field in enumerate(result_type):
+        cells = [row[position].strip() if position < len(row) else None for row in rows]
         cells = [cell or None for cell in cells]
         columns.append(_convert_cells(cells, plain(field.type)).cast(field.type))
     structs = pa.StructArray.from_arrays(columns, fields=list(result_type))
@@ -93,8 +93,8 @@ def _to_csv(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     (structs,) = arguments
     cells = [pc.fill_null(_quote(spark_texts(column)), "") for column in structs.flatten()]
     rows = pc.binary_join_element_wise(*cells, pa.scalar(",", cells[0].type))
-    missing = pa.scalar(None, rows.type)
-    return pc.cast(pc.if_else(structs.is_valid(), rows, missing), result_type)
+    null = pa.scalar(None, rows.type)
+    return pc.cast(pc.if_else(structs.is_valid(), rows, null), result_type)
 
 
 def _quote(texts: pa.Array) -> pa.Array:
@@ -108,7 +108,7 @@ def _quote(texts: pa.Array) -> pa.Array:
 
 
 def _schema_of_csv(text: str) -> str:
-    parts = (f"_c{place}: {_type_of_cell(cell)}" for place, cell in enumerate(_fields(text)))
+    parts = (f"_c{position}: {_type_of_cell(cell)}" for position, cell in enumerate(_fields(text)))
     return f"STRUCT<{', '.join(parts)}>"
 
 

@@ -178,30 +178,32 @@ def _from_json_rule(
 def _from_json(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     array = fill_rows(arguments[0], row_count(arguments))
 
-    def shape(text: str) -> Any:
+    def convert(text: str) -> Any:
         value = _parse(text)
         if arrow.is_struct(result_type) and not isinstance(value, dict):
             value = {}
-        return None if value is _MISSING else _shape(value, result_type)
+        return None if value is _MISSING else _convert_to_type(value, result_type)
 
-    return _for_distinct(array, shape, result_type)
+    return _for_distinct(array, convert, result_type)
 
 
-def _shape(value: Any, data_type: pa.DataType) -> Any:
+def _convert_to_type(value: Any, data_type: pa.DataType) -> Any:
     """Return a JSON value as a value of an Arrow type; None if it does not fit the type."""
     if value is None:
         return None
     if arrow.is_struct(data_type):
         if not isinstance(value, dict):
             return None
-        return {field.name: _shape(value.get(field.name), field.type) for field in data_type}
+        return {
+            field.name: _convert_to_type(value.get(field.name), field.type) for field in data_type
+        }
     if arrow.is_map(data_type):
         if not isinstance(value, dict) or not is_text(data_type.key_type):
             return None
-        return [(key, _shape(part, data_type.item_type)) for key, part in value.items()]
+        return [(key, _convert_to_type(part, data_type.item_type)) for key, part in value.items()]
     if is_nested(data_type):
         return (
-            [_shape(part, data_type.value_type) for part in value]
+            [_convert_to_type(part, data_type.value_type) for part in value]
             if isinstance(value, list)
             else None
         )
@@ -240,9 +242,9 @@ def _unit(data_type: pa.DataType) -> Decimal:
 
 
 def _fits(value: int, data_type: pa.DataType) -> bool:
-    signed = arrow.is_signed_integer(data_type)
-    bits = data_type.bit_width - (1 if signed else 0)
-    return bool((-(2**bits) if signed else 0) <= value < 2**bits)
+    is_signed = arrow.is_signed_integer(data_type)
+    bits = data_type.bit_width - (1 if is_signed else 0)
+    return bool((-(2**bits) if is_signed else 0) <= value < 2**bits)
 
 
 def _to_json_rule(
@@ -252,17 +254,17 @@ def _to_json_rule(
     return arguments, pa.string()
 
 
-def _to_json(*, nulls: bool) -> Kernel:
+def _to_json(*, keep_nulls: bool) -> Kernel:
     """Return a kernel that writes values as JSON.
 
     Args:
-        nulls: If False, as in Spark, fields that are NULL are left out.
+        keep_nulls: If False, as in Spark, fields that are NULL are left out.
     """
 
     def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         array = arguments[0]
         texts = [
-            None if value is None else _write(_plain(value, array.type, nulls))
+            None if value is None else _write(_to_json_value(value, array.type, keep_nulls))
             for value in array.to_pylist()
         ]
         return pa.array(texts, pa.string())
@@ -270,17 +272,22 @@ def _to_json(*, nulls: bool) -> Kernel:
     return kernel
 
 
-def _plain(value: Any, data_type: pa.DataType, nulls: bool) -> Any:
+def _to_json_value(value: Any, data_type: pa.DataType, keep_nulls: bool) -> Any:
     """Return an Arrow value as a value that JSON can represent."""
     if value is None:
         return None
     if arrow.is_struct(data_type):
-        parts = {field.name: _plain(value[field.name], field.type, nulls) for field in data_type}
-        return {name: part for name, part in parts.items() if nulls or part is not None}
+        parts = {
+            field.name: _to_json_value(value[field.name], field.type, keep_nulls)
+            for field in data_type
+        }
+        return {name: part for name, part in parts.items() if keep_nulls or part is not None}
     if arrow.is_map(data_type):
-        return {str(key): _plain(item, data_type.item_type, nulls) for key, item in value}
+        return {
+            str(key): _to_json_value(item, data_type.item_type, keep_nulls) for key, item in value
+        }
     if is_nested(data_type):
-        return [_plain(item, data_type.value_type, nulls) for item in value]
+        return [_to_json_value(item, data_type.value_type, keep_nulls) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Decimal):
@@ -336,11 +343,11 @@ FUNCTIONS = (
         _from_json_rule,
         _from_json,
     ),
-    Function("to_json", "the value a as JSON", _to_json_rule, _to_json(nulls=True)),
+    Function("to_json", "the value a as JSON", _to_json_rule, _to_json(keep_nulls=True)),
     Function(
         "to_json_without_null",
         "the value a as JSON, without fields that are NULL; as in Spark",
         _to_json_rule,
-        _to_json(nulls=False),
+        _to_json(keep_nulls=False),
     ),
 )

@@ -92,9 +92,9 @@ def _element(base: int, *, from_end: bool, strict: bool) -> Kernel:
         exists = (offsets >= 0) & (offsets < lists.lengths) & ((positions >= base) | from_end)
         valid = valid_all([array, numbers])
         if strict:
-            wrong = ~exists if valid is None else ~exists & valid
-            if wrong.any():
-                row = int(wrong.argmax())
+            is_missing = ~exists if valid is None else ~exists & valid
+            if is_missing.any():
+                row = int(is_missing.argmax())
                 raise pa.ArrowInvalid(
                     f"position {positions[row]} of a list with {lists.lengths[row]} elements"
                 )
@@ -131,21 +131,21 @@ def _null_mask(values: pa.Array) -> BoolArray:
     return mask
 
 
-def _contains(*, unknown: bool) -> Kernel:
+def _contains(*, null_if_unknown: bool) -> Kernel:
     """Return a kernel that tests whether a list has an element.
 
     Args:
-        unknown: If True, the result is NULL for a list with NULL that does not have the element, as
-            in Spark.
+        null_if_unknown: If True, the result is NULL for a list with NULL that does not have the
+            element, as in Spark.
     """
 
     def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
-        lists, equal, array, items = _match_elements(arguments)
-        contains = _has_any(lists, equal)
+        lists, is_equal, array, items = _match_elements(arguments)
+        contains = _has_any(lists, is_equal)
         valid = valid_all([array, items])
-        if unknown:
-            undecided = ~contains & _has_any(lists, _null_mask(lists.values))
-            valid = ~undecided if valid is None else valid & ~undecided
+        if null_if_unknown:
+            is_unknown = ~contains & _has_any(lists, _null_mask(lists.values))
+            valid = ~is_unknown if valid is None else valid & ~is_unknown
         return pa.array(contains, mask=None if valid is None else ~valid)
 
     return kernel
@@ -159,8 +159,8 @@ def _position(*, missing: int | None) -> Kernel:
     """
 
     def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
-        lists, equal, array, items = _match_elements(arguments)
-        matches = np.flatnonzero(equal)
+        lists, is_equal, array, items = _match_elements(arguments)
+        matches = np.flatnonzero(is_equal)
         rows, first = np.unique(lists.owners[matches], return_index=True)
         result = np.full(len(lists.lengths), missing or 0, np.int64)
         result[rows] = lists.positions[matches[first]] + 1
@@ -191,12 +191,12 @@ def _first_of_each(lists: Lists, codes: Int64Array) -> BoolArray:
     return result
 
 
-def _distinct(*, nulls: bool) -> Kernel:
+def _distinct(*, keep_nulls: bool) -> Kernel:
     def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         lists = Lists.of(arguments[0])
         kept = _first_of_each(lists, _encode_all([lists.values])[0])
         return _filter_elements(
-            lists, kept if nulls else kept & ~_null_mask(lists.values), result_type
+            lists, kept if keep_nulls else kept & ~_null_mask(lists.values), result_type
         )
 
     return kernel
@@ -208,8 +208,8 @@ def _compact(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
 
 
 def _remove(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
-    lists, equal, array, items = _match_elements(arguments)
-    remaining = _filter_elements(lists, ~equal, result_type)
+    lists, is_equal, array, items = _match_elements(arguments)
+    remaining = _filter_elements(lists, ~is_equal, result_type)
     return _with_nulls(remaining, valid_all([array, items]))
 
 
@@ -316,11 +316,11 @@ def _slice(*, by_length: bool) -> Kernel:
     return kernel
 
 
-def _flatten(*, nulls: bool) -> Kernel:
+def _flatten(*, null_if_inner_null: bool) -> Kernel:
     """Return a kernel that concatenates the lists in a list.
 
     Args:
-        nulls: If True, the result is NULL if one of the inner lists is NULL.
+        null_if_inner_null: If True, the result is NULL if one of the inner lists is NULL.
     """
 
     def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
@@ -333,7 +333,11 @@ def _flatten(*, nulls: bool) -> Kernel:
             np.add.at(lengths, outer.owners, inner.lengths)
             elements = inner.values
         flat = list_array(result_type, lengths, [elements], outer.valid)
-        return _with_nulls(flat, ~_has_any(outer, _null_mask(outer.values))) if nulls else flat
+        return (
+            _with_nulls(flat, ~_has_any(outer, _null_mask(outer.values)))
+            if null_if_inner_null
+            else flat
+        )
 
     return kernel
 
@@ -393,17 +397,17 @@ def _is_pair_in(
     """Return a mask of the pairs of a row and a code that are among the other pairs."""
     _, ids = np.unique(np.concatenate([codes, other_codes]), return_inverse=True)
     width = int(ids.max(initial=0)) + 1
-    own_ids, other_ids = ids[: len(codes)], ids[len(codes) :]
-    is_in: BoolArray = np.isin(rows * width + own_ids, other_rows * width + other_ids)
+    pair_ids, other_ids = ids[: len(codes)], ids[len(codes) :]
+    is_in: BoolArray = np.isin(rows * width + pair_ids, other_rows * width + other_ids)
     return is_in
 
 
-def _overlap(*, unknown: bool) -> Kernel:
+def _overlap(*, null_if_unknown: bool) -> Kernel:
     """Return a kernel that tests whether two lists share an element that is not NULL.
 
     Args:
-        unknown: If True, the result is NULL for lists that share no element, if one of them has
-            NULL and none is empty, as in Spark.
+        null_if_unknown: If True, the result is NULL for lists that share no element, if one of them
+            has NULL and none is empty, as in Spark.
     """
 
     def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
@@ -414,10 +418,10 @@ def _overlap(*, unknown: bool) -> Kernel:
         left_nulls, right_nulls = _null_mask(left.values), _null_mask(right.values)
         is_shared = _is_pair_in(left.owners, left_codes, right.owners, right_codes) & ~left_nulls
         overlaps, valid = _has_any(left, is_shared), valid_all(arrays)
-        if unknown:
+        if null_if_unknown:
             has_null = _has_any(left, left_nulls) | _has_any(right, right_nulls)
-            undecided = ~overlaps & has_null & (left.lengths > 0) & (right.lengths > 0)
-            valid = ~undecided if valid is None else valid & ~undecided
+            is_unknown = ~overlaps & has_null & (left.lengths > 0) & (right.lengths > 0)
+            valid = ~is_unknown if valid is None else valid & ~is_unknown
         return pa.array(overlaps, mask=None if valid is None else ~valid)
 
     return kernel
@@ -545,18 +549,20 @@ def _flatten_rule(
     return typed, result
 
 
-def _variants(name: str, description: str, rule: Rule, make: Any) -> tuple[Function, Function]:
+def _variants(
+    name: str, description: str, rule: Rule, make_kernel: Any
+) -> tuple[Function, Function]:
     """Return a function as in DuckDB, and its variant that is NULL in more cases, as in Spark.
 
     Args:
         name: The name of the first function.
         description: Its description.
         rule: The rule of both.
-        make: Returns the kernel; its argument is True for Spark.
+        make_kernel: Returns the kernel; its argument is True for Spark.
     """
     return (
-        Function(name, description, rule, make(False)),
-        Function(f"{name}_or_null", f"{description}; as in Spark", rule, make(True)),
+        Function(name, description, rule, make_kernel(False)),
+        Function(f"{name}_or_null", f"{description}; as in Spark", rule, make_kernel(True)),
     )
 
 
@@ -592,7 +598,7 @@ FUNCTIONS = (
         "list_contains",
         "true if the list a has the element b",
         item_rule(pa.bool_()),
-        lambda spark: _contains(unknown=spark),
+        lambda spark: _contains(null_if_unknown=spark),
     ),
     Function(
         "list_position",
@@ -610,13 +616,13 @@ FUNCTIONS = (
         "list_distinct",
         "the different elements of the list a, without NULL",
         _SAME_TYPE_RULE,
-        _distinct(nulls=False),
+        _distinct(keep_nulls=False),
     ),
     Function(
         "list_distinct_with_null",
         "the different elements of the list a, with NULL",
         _SAME_TYPE_RULE,
-        _distinct(nulls=True),
+        _distinct(keep_nulls=True),
     ),
     *(
         Function(
@@ -676,7 +682,7 @@ FUNCTIONS = (
         "list_flatten",
         "the elements of the lists in the list a",
         _flatten_rule,
-        lambda spark: _flatten(nulls=spark),
+        lambda spark: _flatten(null_if_inner_null=spark),
     ),
     *(
         Function(f"list_{name}", text, lists_rule(), _set_operation(name))
@@ -690,7 +696,7 @@ FUNCTIONS = (
         "list_overlaps",
         "true if the lists a and b share an element",
         lists_rule(pa.bool_()),
-        lambda spark: _overlap(unknown=spark),
+        lambda spark: _overlap(null_if_unknown=spark),
     ),
     Function(
         "list_contains_all",

@@ -1,6 +1,7 @@
 """Values as texts in the format of Spark: ``[1, 2]``, ``{a -> 1}``, ``{1, x}``, ``1.0E10``.
 
-A column is formatted from its inside out, each level with operations on whole arrays.
+The values inside of a nested column are formatted first. Each level is one operation on whole
+arrays.
 """
 
 from __future__ import annotations
@@ -33,29 +34,30 @@ def spark_texts(values: pa.Array) -> pa.Array:
         return pc.cast(java_floats(values), _TEXT)
     if arrow.is_timestamp(data_type) and data_type.tz is not None:
         values = convert(values, pa.timestamp("us"))
+    # plain() is the type without a dictionary encoding.
     return pc.cast(convert(values.cast(plain(values.type)), pa.large_string()), _TEXT)
 
 
-def _shown(values: pa.Array) -> pa.Array:
+def _texts_with_nulls(values: pa.Array) -> pa.Array:
     return pc.fill_null(spark_texts(values), "null")
 
 
 def _struct_texts(values: pa.Array) -> pa.Array:
-    joined = pc.binary_join_element_wise(*map(_shown, values.flatten()), ", ")
-    return _within("{", joined, "}")
+    joined = pc.binary_join_element_wise(*map(_texts_with_nulls, values.flatten()), ", ")
+    return _enclose("{", joined, "}")
 
 
 def _list_texts(values: pa.Array) -> pa.Array:
     counts, parts = list_parts(values)
     is_map = arrow.is_map(values.type)
-    texts = _shown(parts[0])
+    texts = _texts_with_nulls(parts[0])
     if is_map:
-        texts = pc.binary_join_element_wise(texts, _shown(parts[1]), " -> ")
+        texts = pc.binary_join_element_wise(texts, _texts_with_nulls(parts[1]), " -> ")
     joined = pc.binary_join(list_array(pa.list_(_TEXT), counts, [texts], None), ", ")
-    return _within("{", joined, "}") if is_map else _within("[", joined, "]")
+    return _enclose("{", joined, "}") if is_map else _enclose("[", joined, "]")
 
 
-def _within(start: str, texts: pa.Array, end: str) -> pa.Array:
+def _enclose(start: str, texts: pa.Array, end: str) -> pa.Array:
     return pc.cast(pc.binary_join_element_wise(start, texts, end, ""), _TEXT)
 
 

@@ -127,9 +127,9 @@ def _check_keys(lengths: np.ndarray, keys: pa.Array) -> None:
     if keys.null_count:
         raise pa.ArrowInvalid("a key of a map is NULL")
     codes = Codecs().codec(keys.type).encode(keys)
-    owners = np.repeat(np.arange(len(lengths)), lengths)
-    order = np.lexsort((codes, owners))
-    is_repeated = (owners[order][1:] == owners[order][:-1]) & (
+    map_rows = np.repeat(np.arange(len(lengths)), lengths)  # the map of each key
+    order = np.lexsort((codes, map_rows))
+    is_repeated = (map_rows[order][1:] == map_rows[order][:-1]) & (
         codes[order][1:] == codes[order][:-1]
     )
     if is_repeated.any():
@@ -156,6 +156,8 @@ def _make_map(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
 
 
 def _map_part(part: int) -> Callable[[Sequence[Values], pa.DataType], Values]:
+    """Return a kernel for the list of the keys (part 0) or of the values (part 1) of each map."""
+
     def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         array = arguments[0]
         counts, parts = list_parts(array)
@@ -194,6 +196,8 @@ def _map_size(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
 
 
 def _key_rule(result: pa.DataType | None) -> Rule:
+    """Return the rule of a function of a map and a key; None for a result of the value's type."""
+
     def rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
         require(name, arguments, 2, 2)
         value, key = arguments
@@ -218,10 +222,10 @@ def _find_key(arguments: Sequence[Values]) -> tuple[list[pa.Array], np.ndarray, 
     counts, (keys, _) = list_parts(arrays[0])
     codec = Codecs().codec(keys.type)
     codes, wanted_codes = codec.encode(keys), codec.encode(arrays[1])
-    owners = np.repeat(np.arange(rows), counts)
-    matches = np.flatnonzero(codes == wanted_codes[owners])
+    map_rows = np.repeat(np.arange(rows), counts)
+    matches = np.flatnonzero(codes == wanted_codes[map_rows])
     positions, has_key = np.zeros(rows, np.int64), np.zeros(rows, np.bool_)
-    positions[owners[matches]], has_key[owners[matches]] = matches, True
+    positions[map_rows[matches]], has_key[map_rows[matches]] = matches, True
     return arrays, positions, has_key
 
 
@@ -250,18 +254,54 @@ def _map_concat(arguments: Sequence[Values], result_type: pa.DataType) -> Values
     rows = row_count(arguments)
     arrays = [fill_rows(values, rows) for values in arguments]
     valid = valid_all(arrays)
+    counts, keys, values = _all_entries(arrays, valid)
+    _check_keys(counts, keys)
+    return list_array(result_type, counts, [keys, values], valid)
+
+
+def _all_entries(
+    arrays: Sequence[pa.Array], valid: np.ndarray | None
+) -> tuple[np.ndarray, pa.Array, pa.Array]:
+    """Return the entries of several maps in each row: their counts, keys and values.
+
+    Args:
+        arrays: The maps.
+        valid: A mask of the rows to keep; None to keep all. Other rows have no entries.
+    """
     maps = [list_parts(array) for array in arrays]
-    owners = np.concatenate([np.repeat(np.arange(rows), counts) for counts, _ in maps])
-    order = np.argsort(owners, kind="stable")
+    rows = len(arrays[0])
+    map_rows = np.concatenate([np.repeat(np.arange(rows), counts) for counts, _ in maps])
+    order = np.argsort(map_rows, kind="stable")
     if valid is not None:
-        order = order[valid[owners[order]]]
+        order = order[valid[map_rows[order]]]
     keys, values = (
         pa.concat_arrays([parts[part] for _, parts in maps]).take(pa.array(order))
         for part in (0, 1)
     )
-    counts = np.bincount(owners[order], minlength=rows)
-    _check_keys(counts, keys)
-    return list_array(result_type, counts, [keys, values], valid)
+    return np.bincount(map_rows[order], minlength=rows), keys, values
+
+
+def _map_merge(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    """Join the entries of maps; a key has its last value at its first place."""
+    rows = row_count(arguments)
+    arrays = [fill_rows(values, rows) for values in arguments]
+    counts, keys, values = _all_entries(arrays, None)
+    codes = Codecs().codec(keys.type).encode(keys)
+    map_rows = np.repeat(np.arange(rows), counts)
+    order = np.lexsort((codes, map_rows))  # stable: the entries of a key stay in their order
+    is_first = np.ones(len(order), np.bool_)
+    is_first[1:] = (np.diff(codes[order]) != 0) | (np.diff(map_rows[order]) != 0)
+    starts = np.flatnonzero(is_first)
+    ends = np.append(starts[1:], len(order)) - 1
+    first, last = order[starts], order[ends[: len(starts)]]
+    by_place = np.argsort(first)
+    first, last = first[by_place], last[by_place]
+    is_null = np.logical_and.reduce(
+        [array.is_null().to_numpy(zero_copy_only=False) for array in arrays]
+    )
+    parts = [keys.take(pa.array(first)), values.take(pa.array(last))]
+    merged_counts = np.bincount(map_rows[first], minlength=rows)
+    return list_array(result_type, merged_counts, parts, ~is_null if is_null.any() else None)
 
 
 def _histogram_rule(
@@ -277,13 +317,13 @@ def _histogram(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     """Count the equal neighbours of each list; NULL for a list without values."""
     lists = Lists.of(fill_rows(arguments[0], row_count(arguments)))
     known = ~lists.values.is_null().to_numpy(zero_copy_only=False)
-    values, owners = lists.values.filter(pa.array(known)), lists.owners[known]
+    values, map_rows = lists.values.filter(pa.array(known)), lists.owners[known]
     codes = Codecs().codec(values.type).encode(values)
     is_first = np.ones(len(codes), np.bool_)
-    is_first[1:] = (codes[1:] != codes[:-1]) | (owners[1:] != owners[:-1])
+    is_first[1:] = (codes[1:] != codes[:-1]) | (map_rows[1:] != map_rows[:-1])
     starts = np.flatnonzero(is_first)
     counts = pa.array(np.diff(np.append(starts, len(codes))), pa.uint64())
-    lengths = np.bincount(owners[starts], minlength=len(lists.lengths))
+    lengths = np.bincount(map_rows[starts], minlength=len(lists.lengths))
     return list_array(result_type, lengths, [values.take(pa.array(starts)), counts], lengths > 0)
 
 
@@ -320,6 +360,12 @@ FUNCTIONS = (
         "map_contains", "true if the map a has the key b", _key_rule(pa.bool_()), _map_contains
     ),
     Function("map_concat", "the entries of all maps", _map_concat_rule, _map_concat),
+    Function(
+        "map_merge",
+        "the entries of all maps; the last one of a key counts, and NULL has none",
+        _map_concat_rule,
+        _map_merge,
+    ),
     Function(
         "sorted_list_histogram",
         "the map from each value of the sorted list a to its number; NULL without values",

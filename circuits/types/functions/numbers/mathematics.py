@@ -118,7 +118,7 @@ def _round(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         return pc.cast(round_half_away(values, min(digits, values.type.scale)), result_type)
     if digits >= 0:
         return values
-    exact = pc.cast(values, pa.decimal128(19, 0))
+    exact = pc.cast(values, pa.decimal128(19, 0))  # an int64 has 19 digits; beyond, all become 0
     return pc.cast(round_half_away(exact, max(digits, -37)), result_type)
 
 

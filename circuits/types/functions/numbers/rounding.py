@@ -1,4 +1,4 @@
-"""More rounding functions: half to even, up, down, of decimal texts; and buckets of equal width.
+"""Rounding functions with a mode (half to even, up, down), and buckets of equal width.
 
 ``round``, ``floor`` and ``ceil`` are in `circuits.types.functions.numbers.mathematics`.
 """
@@ -27,7 +27,7 @@ from circuits.types.functions.function import (
     require,
 )
 from circuits.types.functions.numbers.arithmetic import as_numbers
-from circuits.types.functions.numbers.trigonometry import floats
+from circuits.types.functions.numbers.trigonometry import float_function
 from circuits.types.functions.signatures import Signature, column_kernel, per_distinct_row
 
 __all__ = ["FUNCTIONS"]
@@ -47,10 +47,10 @@ def _rounding_rule(
     elif arrow.is_decimal(value.type):
         scale = min(max(digits.value, 0), value.type.scale)
         integer_digits = value.type.precision - value.type.scale
-        return (
-            value,
-            Literal(digits.value, pa.int64()),
-        ), pa.decimal128(min(38, max(integer_digits + 1 + scale, 1 - digits.value)), scale)
+        # Rounding up may add a digit: 99 to 100. With b < 0, the result has -b zeros at the end.
+        precision = min(38, max(integer_digits + 1 + scale, 1 - digits.value))
+        target = pa.decimal128(precision, scale)
+        return (value, Literal(digits.value, pa.int64())), target
     return (cast_to(value, target), Literal(digits.value, pa.int64())), target
 
 
@@ -65,6 +65,7 @@ def _rounding_kernel(mode: str) -> Kernel:
             if digits >= 0:
                 return values
             exact = pc.cast(values, pa.decimal256(40, 0))
+            # An int64 has 19 digits: to round to 30 digits is as good as to round to more.
             return pc.cast(pc.round(exact, ndigits=max(digits, -30), round_mode=mode), result_type)
         source = values.type
         wide = pa.decimal256(76, source.scale)
@@ -83,7 +84,10 @@ def _round_floats(values: pa.Array, digits: int, mode: str) -> pa.Array:
 
 
 def _round_text(rounding: str) -> Callable[[float, int], float]:
-    """Round the shortest decimal text of a float, as Java's BigDecimal does."""
+    """Return a function that rounds the shortest decimal text of a float, as Java's BigDecimal.
+
+    Doubles have exponents from -324 to 308: beyond 330 digits there is nothing to round.
+    """
 
     def apply(value: float, digits: int) -> float:
         if not math.isfinite(value) or digits > 330:
@@ -91,7 +95,7 @@ def _round_text(rounding: str) -> Callable[[float, int], float]:
         if digits < -330:
             return 0.0
         with localcontext() as context:
-            context.prec = 800
+            context.prec = 800  # more digits than any result has
             unit = Decimal(1).scaleb(-digits)
             return float(Decimal(repr(value)).quantize(unit, rounding=rounding))
 
@@ -141,7 +145,7 @@ FUNCTIONS = (
         "width_bucket",
         "the bucket of a among d buckets of equal width from b to c",
         Signature("ffff", pa.int64()),
-        column_kernel(floats(_bucket, _bucket_domain)),
+        column_kernel(float_function(_bucket, _bucket_domain)),
     ),
     Function("is_nan", "true if a is NaN", Signature("f", pa.bool_()), column_kernel(pc.is_nan)),
     Function(

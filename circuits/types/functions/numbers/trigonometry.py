@@ -19,7 +19,7 @@ from circuits.types.functions.signatures import Signature, column_kernel
 __all__ = ["FUNCTIONS"]
 
 
-def floats(
+def float_function(
     function: Callable[..., Any], domain: Callable[..., Any] | None = None
 ) -> Callable[..., pa.Array]:
     """Convert a function of float64 arrays to a function of Arrow columns.
@@ -47,11 +47,11 @@ def floats(
 
 def _unary(name: str, description: str, function: Callable[..., Any]) -> Function:
     return Function(
-        name, description, Signature("f", pa.float64()), column_kernel(floats(function))
+        name, description, Signature("f", pa.float64()), column_kernel(float_function(function))
     )
 
 
-def _positive(*values: Any) -> Any:
+def _is_positive_or_nan(*values: Any) -> Any:
     return np.logical_and.reduce([~(value <= 0) for value in values])
 
 
@@ -86,30 +86,30 @@ FUNCTIONS = (
         "atan2",
         "the angle of the point (b, a), in radians",
         Signature("ff", pa.float64()),
-        column_kernel(floats(np.arctan2)),
+        column_kernel(float_function(np.arctan2)),
     ),
     Function(
         "hypot",
         "the square root of a² + b²",
         Signature("ff", pa.float64()),
-        column_kernel(floats(np.hypot)),
+        column_kernel(float_function(np.hypot)),
     ),
     Function(
         "log",
         "the logarithm of b to base a",
         Signature("ff", pa.float64()),
-        column_kernel(floats(_log)),
+        column_kernel(float_function(_log)),
     ),
     Function(
         "null_unless_positive",
         "a, NULL if it is not above zero: the domain of Spark's logarithms",
         Signature("f", pa.float64()),
-        column_kernel(floats(lambda a: a, _positive)),
+        column_kernel(float_function(lambda a: a, _is_positive_or_nan)),
     ),
     Function(
         "null_unless_above_minus_one",
         "a, NULL if it is not above -1: the domain of Spark's log1p",
         Signature("f", pa.float64()),
-        column_kernel(floats(lambda a: a, lambda a: ~(a <= -1))),
+        column_kernel(float_function(lambda a: a, lambda a: ~(a <= -1))),
     ),
 )

@@ -20,10 +20,12 @@ from circuits.types.functions.signatures import Signature, per_distinct_row
 __all__ = ["FUNCTIONS"]
 
 _TEXT, _BYTES, _INT = pa.string(), pa.binary(), pa.int64()
-_CHARACTER_SETS: Final = ("us-ascii", "iso-8859-1", "utf-8", "utf-16", "utf-16be", "utf-16le")
-_CHARACTER_SETS_32: Final = ("utf-32",)
+_CHARACTER_SETS: Final = (
+    *("us-ascii", "iso-8859-1", "utf-8", "utf-16", "utf-16be", "utf-16le"),
+    "utf-32",
+)
 _DIGITS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-_WORD: Final = 2**64
+_2_TO_64: Final = 2**64
 
 
 def as_bytes(value: str | bytes) -> bytes:
@@ -32,7 +34,7 @@ def as_bytes(value: str | bytes) -> bytes:
 
 
 def _hex_integer(value: int) -> str:
-    return f"{value % _WORD:X}"
+    return f"{value % _2_TO_64:X}"
 
 
 def _hex(value: str | bytes) -> str:
@@ -57,8 +59,8 @@ def _unbase64(value: str) -> bytes:
 
 def _character_set(name: str) -> str:
     lower = name.lower()
-    if lower not in _CHARACTER_SETS and lower not in _CHARACTER_SETS_32:
-        supported = ", ".join((*_CHARACTER_SETS, *_CHARACTER_SETS_32))
+    if lower not in _CHARACTER_SETS:
+        supported = ", ".join(_CHARACTER_SETS)
         raise ValueError(f"no character set {name!r}; there are {supported}")
     return "utf-32-be" if lower == "utf-32" else lower
 
@@ -99,8 +101,8 @@ def _percent_decode(value: str) -> str:
 def _parse_url(url: str, part: str, key: str | None = None) -> str | None:
     if re.search(r"[\s\"<>\\^`{|}]", url):
         raise ValueError(f"{url!r} is no URL")
-    pieces = urlsplit(url)
-    query = pieces.query or None
+    url_parts = urlsplit(url)
+    query = url_parts.query or None
     match part:
         case "QUERY" if key is not None:
             match = re.search(rf"(?:&|^){re.escape(key)}=([^&]*)", query or "")
@@ -108,21 +110,21 @@ def _parse_url(url: str, part: str, key: str | None = None) -> str | None:
         case _ if key is not None:
             return None
         case "HOST":
-            return pieces.netloc.rpartition("@")[2].partition(":")[0] or None
+            return url_parts.netloc.rpartition("@")[2].partition(":")[0] or None
         case "PATH":
-            return pieces.path
+            return url_parts.path
         case "QUERY":
             return query
         case "REF":
-            return pieces.fragment or None
+            return url_parts.fragment or None
         case "PROTOCOL":
-            return pieces.scheme or None
+            return url_parts.scheme or None
         case "FILE":
-            return pieces.path + (f"?{query}" if query else "")
+            return url_parts.path + (f"?{query}" if query else "")
         case "AUTHORITY":
-            return pieces.netloc or None
+            return url_parts.netloc or None
         case "USERINFO":
-            return pieces.netloc.rpartition("@")[0] or None
+            return url_parts.netloc.rpartition("@")[0] or None
         case _:
             return None
 
@@ -135,7 +137,7 @@ def _try_parse_url(url: str, part: str, key: str | None = None) -> str | None:
 
 
 def _binary_digits(value: int) -> str:
-    return f"{value % _WORD:b}"
+    return f"{value % _2_TO_64:b}"
 
 
 def _convert_base(value: str, source: int, target: int) -> str | None:
@@ -149,27 +151,28 @@ def _convert_base(value: str, source: int, target: int) -> str | None:
     text = value.strip()
     if not text:
         return None
-    negative = text.startswith("-")
+    is_negative = text.startswith("-")
     number = 0
-    for character in text[negative:].upper():
+    for character in text[is_negative:].upper():
         digit = _DIGITS.find(character)
         if not 0 <= digit < source:
             break
         number = number * source + digit
-    if number >= _WORD:
+    if number >= _2_TO_64:
         raise ValueError(f"{value!r} in base {source} does not fit 64 bits")
-    if negative and target > 0:
-        number = -number % _WORD if number < _WORD // 2 else _WORD - 1
-    minus = False
+    if is_negative and target > 0:
+        # Two's complement. A number below the least int64 becomes 2**64 - 1, as in Java.
+        number = -number % _2_TO_64 if number < _2_TO_64 // 2 else _2_TO_64 - 1
+    has_minus = False
     if target < 0:
-        signed = -number if negative else number
-        signed = signed - _WORD if signed >= _WORD // 2 else signed
-        minus, number = signed < 0, abs(signed)
+        signed = -number if is_negative else number
+        signed = signed - _2_TO_64 if signed >= _2_TO_64 // 2 else signed
+        has_minus, number = signed < 0, abs(signed)
     digits = ""
     while number or not digits:
         number, digit = divmod(number, abs(target))
         digits = _DIGITS[digit] + digits
-    return "-" + digits if minus else digits
+    return "-" + digits if has_minus else digits
 
 
 def _from_hexadecimal_or_raise(value: str) -> bytes:

@@ -1,7 +1,8 @@
 """Hashes: MD5, SHA, CRC-32 once per distinct value; Spark's Murmur3 and xxHash64 as kernels.
 
 ``murmur3`` and ``xxhash64`` combine their arguments from left to right: the hash of an argument is
-the seed of the next one, and a NULL does not change the seed [1]. The hashed bits of a value are:
+the seed of the next one, and a NULL does not change the seed [1]. The first
+seed is 42, as in Spark's ``hash()``. The hashed bits of a value are:
 
 - 32 bits for a boolean, a date, and an integer of up to 32 bits;
 - 64 bits for a larger integer, a timestamp, and a decimal of up to 18 digits;
@@ -44,6 +45,8 @@ from dbsp_wcoj.kernels.values.spark_hashes import (
 __all__ = ["FUNCTIONS"]
 
 Array = np.ndarray[Any, Any]
+
+_FIRST_SEED = 42
 
 
 def _bytes(value: str | bytes) -> bytes:
@@ -113,13 +116,14 @@ def _hash_rule(name: str, arguments: Arguments, target_type: pa.DataType | None)
 
 def _hash_kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     rows = row_count(arguments)
-    seeds = np.full(rows, 42, np.uint32 if result_type == pa.int32() else np.uint64)
+    seeds = np.full(rows, _FIRST_SEED, np.uint32 if result_type == pa.int32() else np.uint64)
     for values in arguments:
         if not arrow.is_null(values.type):
             _hash_column(fill_rows(values, rows), seeds)
     return pa.array(seeds.view(np.int32 if result_type == pa.int32() else np.int64))
 
 
+# In a signature, y is text or bytes, and i an integer.
 FUNCTIONS = (
     Function(
         "md5", "the MD5 hash in hexadecimal", Signature("y", pa.string()), per_distinct_row(_md5)

@@ -79,6 +79,14 @@ class Pattern:
             return next(self.find_all(text), None)
         return next(self._find_linear(text, 1), None)
 
+    def matches_whole(self, text: str) -> bool:
+        """Return True if the whole text is a match, for patterns that RE2 does not accept.
+
+        The errors are those of `find_all`.
+        """
+        self._is_backtracked(text)
+        return self.compiled.fullmatch(text) is not None
+
     def replace(self, text: str, template: str, count: int) -> str:
         """Return the text with the first ``count`` matches replaced, all if it is 0.
 

@@ -35,6 +35,8 @@ _MARK: Final = "\0"
 _GROUP_REFERENCE: Final = re.compile(r"\\\d")
 #: A replacement with more references to groups than this is limited as if each were the whole text.
 MAX_REFERENCES: Final = 16
+# The flags of Python and RE2 for the options of DuckDB: n and p are other names of m; c (case
+# matters) is the default; g is read by the replacing functions; l has no effect on a pattern.
 _FLAGS = {"i": "i", "s": "s", "m": "m", "n": "m", "p": "m", "c": "", "g": "", "l": ""}
 
 
@@ -64,13 +66,16 @@ def _matches(values: pa.Array, pattern: str, options: str = "") -> pa.Array:
 
 
 def _full_match(values: pa.Array, pattern: str, options: str = "") -> pa.Array:
-    # The end of a text is \z in RE2 and \Z in Python.
-    end = r"\z" if is_re2(pattern) else r"\Z"
-    return _matches(values, rf"\A(?:{pattern}){end}", options)
+    flagged = with_options(pattern, options)
+    if is_re2(flagged):
+        whole = with_options(rf"\A(?:{pattern})\z", options)
+        return pc.match_substring_regex(values, whole)
+    return _map_distinct(values, compile_pattern(flagged).matches_whole, pa.bool_())
 
 
 def _count(values: pa.Array, pattern: str, options: str = "") -> pa.Array:
     pattern = with_options(pattern, options)
+    # Arrow does not count empty matches.
     if is_re2(pattern) and not _matches(pa.array([""]), pattern)[0].as_py():
         return pc.count_substring_regex(values, pattern)
     find_all = compile_pattern(pattern).find_all
@@ -237,25 +242,25 @@ def _similar(values: pa.Array, pattern: str, escape: str = "\\") -> pa.Array:
     return _full_match(values, _similar_pattern(pattern, escape))
 
 
-_TEST = text_rule("ttt", 2, pa.bool_())  # three texts (t), of which the third is optional
+_TEST_RULE = text_rule("ttt", 2, pa.bool_())  # three texts (t), of which the third is optional
 
 FUNCTIONS = (
     Function(
         "regexp_matches",
         "true if a part of a matches the regular expression b, with options c",
-        _TEST,
+        _TEST_RULE,
         by_constants(_matches),
     ),
     Function(
         "regexp_full_match",
         "true if all of a matches the regular expression b, with options c",
-        _TEST,
+        _TEST_RULE,
         by_constants(_full_match),
     ),
     Function(
         "similar_to",
         "true if a matches the pattern b of SIMILAR TO, with the escape c",
-        _TEST,
+        _TEST_RULE,
         by_constants(_similar),
     ),
     Function(

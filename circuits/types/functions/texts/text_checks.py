@@ -16,7 +16,7 @@ def _luhn_check(text: str) -> bool:
     total = 0
     for index, character in enumerate(reversed(text)):
         digit = int(character) << (index % 2)
-        total += digit - 9 * (digit > 9)
+        total += digit - 9 * (digit > 9)  # the sum of the digits of 10 to 18
     return total % 10 == 0
 
 

@@ -37,6 +37,7 @@ def _substring_index(text: str, separator: str, count: int) -> str:
             if position < 0:
                 return text
         return text[:position]
+    # From the right, occurrences may overlap, too: the next one begins before the last.
     position = len(text) - len(separator) + 1
     for _ in range(-count):
         position = text.rfind(separator, 0, position - 1 + len(separator)) if position > 0 else -1
@@ -81,13 +82,28 @@ def _bit_count(values: pa.Array) -> pa.Array:
 
 
 def _space(counts: pa.Array) -> pa.Array:
-    bounded = np.maximum(pc.fill_null(counts, 0).to_numpy(zero_copy_only=False), 0)
-    check_lengths(np.minimum(bounded, MAX_STRING_BYTES + 1))
+    non_negative_counts = np.maximum(pc.fill_null(counts, 0).to_numpy(zero_copy_only=False), 0)
+    check_lengths(np.minimum(non_negative_counts, MAX_STRING_BYTES + 1))
     return pc.if_else(
         pc.is_valid(counts),
-        pc.binary_repeat(pa.repeat(pa.scalar(" "), len(counts)), pa.array(bounded)),
+        pc.binary_repeat(pa.repeat(pa.scalar(" "), len(counts)), pa.array(non_negative_counts)),
         None,
     )
+
+
+def _strip_accents(values: pa.Array) -> pa.Array:
+    """Decompose characters, and remove the combining marks."""
+    decomposed = pc.utf8_normalize(values, form="NFD")
+    return pc.replace_substring_regex(decomposed, r"\p{Mn}", "")
+
+
+def _normalize(values: pa.Array) -> pa.Array:
+    return pc.utf8_normalize(values, form="NFC")
+
+
+def _escape_pattern(values: pa.Array) -> pa.Array:
+    """Put a backslash before each character that is not a letter, a digit, ``_`` or not ASCII."""
+    return pc.replace_substring_regex(values, r"([^0-9A-Za-z_\x{80}-\x{10FFFF}])", r"\\\1")
 
 
 def _split_part_checked(text: str, separator: str, index: int) -> str:
@@ -99,6 +115,24 @@ def _split_part_checked(text: str, separator: str, index: int) -> str:
 
 
 FUNCTIONS = (
+    Function(
+        "strip_accents",
+        "the text a without accents",
+        Signature("t", _TEXT),
+        column_kernel(_strip_accents),
+    ),
+    Function(
+        "normalize_nfc",
+        "the text a in the normal form NFC of Unicode",
+        Signature("t", _TEXT),
+        column_kernel(_normalize),
+    ),
+    Function(
+        "regexp_escape",
+        "the text a as a regular expression that matches just this text",
+        Signature("t", _TEXT),
+        column_kernel(_escape_pattern),
+    ),
     Function(
         "locate",
         "where b contains a, from position c on; 0 if nowhere",
