@@ -16,7 +16,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks import report
+from benchmarks.report import __main__ as report
 from benchmarks.result import Cell, Result, Row, terminal
 from benchmarks.work_cases import COUNTED, case_names, count_work
 

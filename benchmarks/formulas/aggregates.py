@@ -2,8 +2,8 @@
 
 A run of all cases has about 4,000 rows: shape, atoms, what changes, data, batch size, formula. The
 result file keeps quartiles of the times relative to the fastest formula, by atoms and by batch
-size, and the medians of one slice that `benchmarks.charts` plots. The other tables of the file
-(`benchmarks.formulas.tables`) are aggregates already.
+size, and the medians of one slice that `benchmarks.report.charts` plots. The other tables of the
+file (`benchmarks.formulas.tables`) are aggregates already.
 """
 
 from __future__ import annotations

@@ -11,9 +11,11 @@ import pyarrow as pa
 import pytest
 import typer
 
-from benchmarks import scale, scale_bytes, scale_speed
 from benchmarks.graph import Graph, generate_graph
-from benchmarks.scale_cells import (
+from benchmarks.scale import __main__ as scale
+from benchmarks.scale import shuffled_bytes as scale_bytes
+from benchmarks.scale import speed as scale_speed
+from benchmarks.scale.cells import (
     CLIQUES,
     TRIANGLES,
     build_grids,

@@ -1,6 +1,6 @@
 """Draws charts as SVG files, one for light pages and one for dark pages.
 
-`benchmarks.styles` chooses how each line and bar looks. The same data gives the same bytes: the
+`styles` chooses how each line and bar looks. The same data gives the same bytes: the
 files have no date and fixed ids. Each SVG contains a digest of its data, so `is_drawn`
 tells if it is up to date without drawing it.
 """
@@ -20,9 +20,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from benchmarks.charts import Chart, Lines, Panels
+from benchmarks.report.charts import Chart, Lines, Panels
+from benchmarks.report.styles import LINE_COLOUR, Style, styles_of
 from benchmarks.result import Cell, Result, text
-from benchmarks.styles import LINE_COLOUR, Style, styles_of
 
 # Increase it when the drawing changes; then all plots are drawn again.
 EDITION: Final = 3

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.result import Row
-from benchmarks.sink_graph import (
+from benchmarks.sink.graph import (
     Integers,
     changes_table,
     count_change,

@@ -8,10 +8,10 @@ deltas as embedded views.
 
 Parts, each in a module of its own:
 
-cells      `benchmarks.scale_cells`: load of cells, and copies of a row against theory
-bytes      `benchmarks.scale_bytes`: bytes shuffled, against plans of binary joins
-speed      `benchmarks.scale_speed`: the counted work of every cell, and the speed-up it allows
-batches    `benchmarks.scale_batches`: micro-batches on Spark with this machine's cores
+cells      `benchmarks.scale.cells`: load of cells, and copies of a row against theory
+bytes      `benchmarks.scale.shuffled_bytes`: bytes shuffled, against plans of binary joins
+speed      `benchmarks.scale.speed`: the counted work of every cell, and the speed-up it allows
+batches    `benchmarks.scale.batches`: micro-batches on Spark with this machine's cores
 
 Inputs: a real graph, RMAT graphs, and a graph with a hub. Patterns are directed triangles and
 4-cliques. If the real graph is missing, the run says so and leaves it out.
@@ -33,10 +33,10 @@ from benchmarks.engine import warm_up
 from benchmarks.graph import Graph, generate_graph, read_graph
 from benchmarks.options import check_names
 from benchmarks.result import Result, Row, copy_missing_tables, terminal
-from benchmarks.scale_batches import micro_batches
-from benchmarks.scale_bytes import measure_shuffled_bytes
-from benchmarks.scale_cells import CLIQUES, TRIANGLES, Pattern, generate_hub_graph, measure_cells
-from benchmarks.scale_speed import Scaling, measure_speed_ups
+from benchmarks.scale.batches import micro_batches
+from benchmarks.scale.cells import CLIQUES, TRIANGLES, Pattern, generate_hub_graph, measure_cells
+from benchmarks.scale.shuffled_bytes import measure_shuffled_bytes
+from benchmarks.scale.speed import Scaling, measure_speed_ups
 from benchmarks.verdict import Verdict
 from streaming import start_session
 
@@ -50,7 +50,7 @@ CELLS, BYTES = "Cells", "Bytes shuffled for a changed row"
 SPEED, BATCHES = "Speed-up, simulated", "Micro-batches on two cores"
 PARTS = ("cells", "bytes", "speed", "batches")
 
-_SHARED = Path(os.environ.get("DBSP_WCOJ_SHARED", Path(__file__).parents[2] / "shared"))
+_SHARED = Path(os.environ.get("DBSP_WCOJ_SHARED", Path(__file__).parents[3] / "shared"))
 _GRAPH = _SHARED / "data" / "graphs" / "uk-2007-05-100000.parquet"
 
 Numbers = tuple[int, ...]

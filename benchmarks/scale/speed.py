@@ -22,7 +22,7 @@ from benchmarks.counter import count, count_cliques
 from benchmarks.engine import count_of
 from benchmarks.graph import Graph
 from benchmarks.result import Row
-from benchmarks.scale_cells import CLIQUES, TRIANGLES, Pattern, build_grids
+from benchmarks.scale.cells import CLIQUES, TRIANGLES, Pattern, build_grids
 from benchmarks.verdict import Verdict
 from dbsp_wcoj import DeltaQuery, Relations, ZSet
 from streaming.distributed.execution.placement import Integers, find_cells

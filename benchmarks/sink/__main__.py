@@ -7,10 +7,10 @@ rows it writes at most 12 bytes for each byte of change.
 
 Parts, each in a module of its own:
 
-overhead   `benchmarks.sink_overhead`: both functions take turns on one stream
-stream     `benchmarks.sink_stream`: live triangles of real messages, in events per second
-restart    `benchmarks.sink_restart`: restart time, by rows of state
-writes     `benchmarks.sink_writes`: bytes written, and micro-batches that take long
+overhead   `benchmarks.sink.overhead`: both functions take turns on one stream
+stream     `benchmarks.sink.stream`: live triangles of real messages, in events per second
+restart    `benchmarks.sink.restart`: restart time, by rows of state
+writes     `benchmarks.sink.writes`: bytes written, and micro-batches that take long
 
 Every delta, count and state is compared with an independent one. ``--quick`` runs all parts at
 small sizes, to check that they work; its figures mean little.
@@ -31,10 +31,10 @@ from pyspark.sql import SparkSession
 import dbsp_wcoj
 from benchmarks.options import check_names
 from benchmarks.result import Result, Row, terminal
-from benchmarks.sink_overhead import measure_overhead
-from benchmarks.sink_restart import measure_restart
-from benchmarks.sink_stream import generate_stream, measure_stream, read_stream
-from benchmarks.sink_writes import measure_writes
+from benchmarks.sink.overhead import measure_overhead
+from benchmarks.sink.restart import measure_restart
+from benchmarks.sink.stream import generate_stream, measure_stream, read_stream
+from benchmarks.sink.writes import measure_writes
 from benchmarks.verdict import Verdict
 from streaming import start_session
 
@@ -47,7 +47,7 @@ OVERHEAD, STREAM = "Overhead of a durable sink", "Triangles of a stream, durably
 RESTART, WRITES = "Restart", "Bytes written for a byte of change"
 PARTS = ("overhead", "stream", "restart", "writes")
 
-_SHARED = Path(os.environ.get("DBSP_WCOJ_SHARED", Path(__file__).parents[2] / "shared"))
+_SHARED = Path(os.environ.get("DBSP_WCOJ_SHARED", Path(__file__).parents[3] / "shared"))
 _EVENTS = _SHARED / "data" / "sx-mathoverflow" / "sx-mathoverflow-window-events.parquet"
 
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 from benchmarks.engine import count_of
 from benchmarks.graph import Graph
 from benchmarks.result import Row
-from benchmarks.scale_cells import Pattern, build_grids
+from benchmarks.scale.cells import Pattern, build_grids
 from dbsp_wcoj import ZSet, generic_join
 from streaming.distributed.execution.placement import place_rows
 

@@ -30,7 +30,7 @@ from pyspark.sql import DataFrame, SparkSession
 from benchmarks.counter import count
 from benchmarks.result import Row
 from benchmarks.rmat import rmat
-from benchmarks.sink_graph import Integers, changes_table, count_change, micro_batch_of
+from benchmarks.sink.graph import Integers, changes_table, count_change, micro_batch_of
 from benchmarks.verdict import Verdict
 from circuits import Circuit, compile_sql
 from streaming import ViewSink

@@ -23,7 +23,7 @@ import pyarrow as pa
 from benchmarks.counter import count
 from benchmarks.result import Row
 from benchmarks.rmat import rmat
-from benchmarks.sink_graph import (
+from benchmarks.sink.graph import (
     Integers,
     changes_table,
     count_change,

@@ -1,9 +1,9 @@
 """Renders the tables and plots of the documentation from the result files ``results/*.json``.
 
-README.md gets one plot and one table, docs/benchmarks.md the tables of `benchmarks.selections`, and
-benchmarks/README.md all tables and all plots (`benchmarks.charts`). The text between two markers
-is replaced. ``--check`` changes nothing and exits with status 1 if a file differs from the result
-files. It does not draw the plots again, because each contains a digest of its data.
+README.md gets one plot and one table, docs/benchmarks.md the tables of `selections`, and
+benchmarks/README.md all tables and all plots (`charts`). The text between two markers is replaced.
+``--check`` changes nothing and exits with status 1 if a file differs from the result files. It does
+not draw the plots again, because each contains a digest of its data.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.charts import CHARTS, Chart
-from benchmarks.plots import draw, file_names, is_drawn
+from benchmarks.report.charts import CHARTS, Chart
+from benchmarks.report.plots import draw, file_names, is_drawn
+from benchmarks.report.selections import HEADLINES, PAGE_TABLES, README_CHART, SECTIONS, Selection
 from benchmarks.result import Cell, Result, Row, terminal, text
-from benchmarks.selections import HEADLINES, PAGE_TABLES, README_CHART, SECTIONS, Selection
 
 PLOTS = Path("docs") / "pictures" / "benchmarks"
 BEGIN = "<!-- benchmarks: begin (python -m benchmarks.report) -->"
 END = "<!-- benchmarks: end -->"
 
-_HERE = Path(__file__).parent
+_HERE = Path(__file__).parents[1]
 _MAX_UNFOLDED_ROWS = 12  # a longer table is folded
 _MAX_ROWS = 1_000  # a longer table is left out
 _MACHINE = {"processor": "", "cores": "cores", "memory GB": "GB of memory"}

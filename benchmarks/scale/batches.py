@@ -20,9 +20,9 @@ from pyspark.sql import SparkSession
 
 from benchmarks.graph import Graph
 from benchmarks.result import Row
-from benchmarks.scale_cells import Pattern
-from benchmarks.scale_speed import COUNTERS
-from benchmarks.sink_graph import changes_table, count_change
+from benchmarks.scale.cells import Pattern
+from benchmarks.scale.speed import COUNTERS
+from benchmarks.sink.graph import changes_table, count_change
 from benchmarks.verdict import Verdict
 from circuits import Circuit, compile_sql
 from circuits.runtime.incrementalize import incrementalize
