@@ -1,4 +1,4 @@
-"""Growth at tiny sizes; what is compared with independent counts must be."""
+"""Growth at tiny sizes; the results equal independent counts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TINY = replace(
 
 
 @pytest.mark.parametrize("skew", [0.0, 0.75, 1.0])
-def test_edges_are_as_many_as_asked_distinct_loop_free_and_sorted(skew: float) -> None:
+def test_edges_have_the_requested_number_and_are_distinct_loop_free_and_sorted(skew: float) -> None:
     keys = generate_keys(5_000, exponent=skew, seed=3)
 
     source, target = columns(keys)
@@ -87,7 +87,9 @@ def test_every_part_is_measured_and_every_answer_compared(tmp_path: Path) -> Non
     assert all(row["met"] is None for row in tables["State"]), "the target is for larger states"
 
 
-def test_growth_is_told_against_a_base_and_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_growth_is_reported_relative_to_a_base_with_its_target(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(dimensions, "BASE", 1_000)
     found = dimensions.measure_by_state(
         (1_000, 4_000), {20: 2}, skew=0.0, setting=dimensions.Setting(0, Verdict(), print)

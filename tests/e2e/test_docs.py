@@ -62,7 +62,7 @@ def commands_of(name):
                 yield f"{name}:{block.line}: {line}", line
 
 
-def test_commands_on_the_pages_are_there():
+def test_commands_on_the_pages_exist():
     makefile = (ROOT / "Makefile").read_text()
     for where, line in (found for name in NAMED for found in commands_of(name)):
         words = [word for word in shlex.split(line) if "=" not in word]
@@ -151,7 +151,7 @@ def test_no_page_names_an_address_outside():
         assert not re.search(r"https?:|www\.", page.read_text()), name
 
 
-def test_links_between_pages_lead_to_headings_that_are_there():
+def test_links_between_pages_lead_to_headings_that_exist():
     for name, page in NAMED.items():
         links = re.findall(r"\]\(([\w./-]*(?:\.md)?)(?:#([\w-]+))?\)", page.read_text())
         for place, anchor in links:
@@ -163,7 +163,7 @@ def test_links_between_pages_lead_to_headings_that_are_there():
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_a_picture_is_as_it_would_be_drawn_anew(name):
+def test_a_picture_is_as_it_would_be_drawn_now(name):
     assert (DOCS / "pictures" / f"{name}.svg").read_text() == PICTURES[name]()
 
 

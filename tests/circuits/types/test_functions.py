@@ -1,4 +1,4 @@
-"""Every function on tricky values of every type it takes, against DuckDB.
+"""Every function on tricky values of every type that it accepts, against DuckDB.
 
 The settings of DuckDB make a division by zero NULL. A value for which DuckDB fails must fail here,
 too: both sides are compared row by row, a failure counting as ``FAILS``. Where the module of a

@@ -1,4 +1,4 @@
-"""The command line in careless hands: each mistake is a clear line and status 2; none starts Spark.
+"""Each mistake on the command line is one clear line and status 2, and does not start Spark.
 
 A case is a command line and a part of what is said; words are separated by ``|``. IN is a source
 that is a folder with a CSV file. More cases are in the modules of the commands.

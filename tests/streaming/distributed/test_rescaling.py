@@ -1,4 +1,4 @@
-"""``python -m streaming rescale``: the state goes on in another form, and nobody can tell."""
+"""``python -m streaming rescale`` changes the form of the state, and nothing that is published."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_views_that_are_kept_whole_cannot_be_distributed(tmp_path):
     assert status == 2 and "names: materialized views are not available" in message
 
 
-def test_the_same_number_of_cells_is_chosen_anew_by_what_is_there(tmp_path):
+def test_the_grid_of_as_many_cells_is_chosen_again_from_the_state(tmp_path):
     started(tmp_path)
     assert rescale(tmp_path, "--cells", "8")[0] == 0
     name = tmp_path / manifest_name(1)

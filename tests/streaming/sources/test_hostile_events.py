@@ -1,4 +1,4 @@
-"""Ten megabytes in any field of any format: a typed reason, promptly, and the good rows go on.
+"""Ten megabytes in any field of any format are rejected fast; good rows are processed.
 
 The patterns over values once took the square of their length: one event kept a task busy for ever.
 The time-outs here are only guards against that; they are far above what the events take.

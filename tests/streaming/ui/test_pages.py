@@ -186,7 +186,7 @@ def test_a_number_of_rows_is_that_of_the_view_or_unknown(steps, is_kept, is_late
             assert values["few"] == [total if total > 2 else None]
 
 
-def test_a_micro_batch_that_comes_again_is_counted_once():
+def test_a_replayed_micro_batch_is_counted_once():
     history, feed = shown(compile_sql(VIEWS, {"e": EDGE}))
     feed((1, 2), (2, 3), (3, 1))
     feed((1, 2), (2, 3), (3, 1), batch=0)
@@ -197,13 +197,13 @@ def test_a_micro_batch_that_comes_again_is_counted_once():
 @given(st.lists(EDGES))
 @example([(0, 0, 1), (0, 0, 1), (0, 0, -1)])
 @settings(max_examples=25)
-def test_matches_shown_are_matches_that_are_there(changes):
+def test_shown_matches_exist_in_the_view(changes):
     check_matches([[change] for change in changes])
 
 
 @given(st.lists(st.lists(EDGES, max_size=12), max_size=8), st.booleans())
 @settings(max_examples=25)
-def test_matches_shown_are_there_after_micro_batches_of_any_size(steps, is_small):
+def test_shown_matches_exist_after_micro_batches_of_any_size(steps, is_small):
     with pytest.MonkeyPatch.context() as patch:
         if is_small:  # all deltas are large ones
             patch.setattr(matches_module, "MAX_MATCHES", 3)
@@ -256,7 +256,7 @@ TICKETS = pa.schema(
     st.booleans(),
 )
 @settings(max_examples=25)
-def test_matches_of_a_view_with_further_columns_are_there_in_every_form(
+def test_matches_of_a_view_with_further_columns_are_shown_in_every_form(
     steps, form, is_long, is_small
 ):
     """Several rows of a view may be the same match; values may differ behind what is shown."""
@@ -345,7 +345,7 @@ def test_only_the_first_rows_of_a_delta_are_kept():
     assert (newest["count"], newest["inserted"], newest["deleted"]) == (500, 500, 0)
 
 
-def test_what_is_new_is_told_once():
+def test_each_change_is_sent_once():
     history, feed = shown(compile_sql(VIEWS, {"e": EDGE}))
     feed((1, 2))
     taken = history.snapshot()["batches"]
