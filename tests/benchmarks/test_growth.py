@@ -44,7 +44,7 @@ def test_edges_have_the_requested_number_and_are_distinct_loop_free_and_sorted(s
     assert np.array_equal(keys, generate_keys(5_000, exponent=skew, seed=3))
 
 
-def test_a_larger_exponent_makes_larger_hubs_that_are_no_neighbours() -> None:
+def test_a_larger_exponent_makes_larger_hubs_with_distant_numbers() -> None:
     degrees = [
         np.bincount(generate_keys(20_000, exponent=skew, seed=1) >> BITS)
         for skew in (0.0, 0.5, 1.0)
@@ -57,7 +57,7 @@ def test_a_larger_exponent_makes_larger_hubs_that_are_no_neighbours() -> None:
     assert hubs[1] - hubs[0] > 1
 
 
-def test_what_is_streamed_is_left_out_of_the_state() -> None:
+def test_streamed_keys_are_not_in_the_loaded_state() -> None:
     keys = generate_keys(1_000, exponent=0.5, seed=1)
 
     kept, streamed = split_keys(keys, 100, seed=2)
@@ -103,8 +103,8 @@ def test_growth_is_reported_relative_to_a_base_with_its_target(
 def test_a_change_that_does_not_cancel_ends_with_status_1(monkeypatch: pytest.MonkeyPatch) -> None:
     measured = LoadedViews.insert_and_delete
 
-    def wrong(held: LoadedViews, keys: np.ndarray, batch: int, steps: int) -> Steps:
-        return replace(measured(held, keys, batch, steps), change=1)
+    def wrong(views: LoadedViews, keys: np.ndarray, batch: int, steps: int) -> Steps:
+        return replace(measured(views, keys, batch, steps), change=1)
 
     monkeypatch.setattr(LoadedViews, "insert_and_delete", wrong)
 
