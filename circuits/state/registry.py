@@ -76,7 +76,7 @@ class StateRegistry:
             for index, trace in enumerate(getattr(operator, "traces", ())):
                 self.traces[operator_trace(name, index)] = trace
             if isinstance(operator, RowIdEncodeOperator):
-                self._row_ids[row_ids_table(name)] = operator.table
+                self._row_ids[row_ids_table(name)] = operator.dictionary
             if isinstance(operator, JoinOperator):
                 self._queries[name] = operator.delta_query
         self.names: Mapping[int, str] = {id(trace): name for name, trace in self.traces.items()}
