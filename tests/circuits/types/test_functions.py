@@ -217,6 +217,16 @@ def test_a_full_match_with_look_around_matches_the_whole_text():
     ]
 
 
+@pytest.mark.parametrize("digits", [-19, -20, -40])
+def test_rounding_off_all_digits_of_an_integer_is_zero(digits):
+    rounded = call("round", Column(0, pa.int64()), lit(digits))
+    assert evaluate(rounded, [pa.array([5, -(2**60), None], pa.int64())], 3).to_pylist() == [
+        0,
+        0,
+        None,
+    ]
+
+
 def test_dividing_by_zero_is_null():
     for name, zero in itertools.product(
         ("divide", "int_divide", "modulo"), (0, 0.0, -0.0, D("0.0"))
