@@ -36,7 +36,8 @@ from circuits.plan.nodes import (
     Values,
     columns,
 )
-from circuits.sql.aggregation.aggregate_calls import AggregateTerm, read_aggregate
+from circuits.sql.aggregation.aggregate_calls import read_aggregate
+from circuits.sql.aggregation.aggregate_reader import AggregateTerm
 from circuits.sql.binding.clause import Clause, is_aggregate
 from circuits.sql.binding.scope import FIRST_OUTER_COLUMN, is_correlated, is_outer_column
 from circuits.sql.binding.select_builder import SelectBuilder, SubqueryValue

@@ -18,7 +18,8 @@ from sqlglot import exp
 from circuits.plan.expressions import Column, Expression, Literal, substitute
 from circuits.plan.nodes import Map, PlanNode, columns
 from circuits.plan.window import RANKING, WHOLE_PARTITION, Frame, Window, WindowCall
-from circuits.sql.aggregation.aggregate_calls import AggregateTerm, read_aggregate
+from circuits.sql.aggregation.aggregate_calls import read_aggregate
+from circuits.sql.aggregation.aggregate_reader import AggregateTerm
 from circuits.sql.aggregation.grouping import FIRST_WINDOW
 from circuits.sql.binding.clause import NO_WINDOW, Clause
 from circuits.sql.binding.ordering import SortKey, order_columns, read_order

@@ -1,4 +1,4 @@
-"""Lists, structs, maps and JSON in expressions: syntax trees to `circuits.types.functions`.
+"""Lists, structs and maps in expressions: syntax trees to `circuits.types.functions`.
 
 Positions and missing elements differ between dialects:
 
@@ -9,47 +9,31 @@ Positions and missing elements differ between dialects:
 element_at(a, i)  from 1, NULL without one     from 1, an error without one; try_element_at: NULL
 list functions    skip a NULL argument         are NULL if an argument is NULL
 ================= ============================ ==============================================
-
-A lambda is read with its parameters as columns beyond those of any plan;
-`circuits.types.functions.nested.lambdas` makes them the first columns of its body.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
-import sqlglot
 from sqlglot import exp
 
-from circuits.errors import SchemaError
-from circuits.plan.expressions import Column, Expression, Literal, substitute
+from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause, Reader
+from circuits.sql.expressions.lambdas import read_comprehension
 from circuits.sql.expressions.literals import NULL, integer_literal, string_literal
-from circuits.sql.expressions.spark.lists import unless_null
-from circuits.types import functions
-from circuits.types.ddl import field_of, schema_of_ddl
-from circuits.types.functions.nested.lambdas import lambda_call
 from circuits.types.functions.nested.list_rules import is_list
 from circuits.types.functions.type_rules import is_text
 
 __all__ = ["READERS", "READERS_BY_NAME"]
-
-# The column number of the first parameter of a lambda; each level of nesting adds a hundred. From
-# the fiftieth on are the columns that a rewritten lambda reads: one struct of its parameters.
-FIRST_PARAMETER: Final = 1 << 40
-PARAMETERS_OF_LEVEL: Final = 100
-FIRST_STRUCT_COLUMN: Final = 50
 
 
 def _read_list(clause: Clause, node: exp.Array) -> Expression:
     clause.source.allow_arguments(node, "expressions", "value_constructor", "bracket_notation")
     parts = node.expressions
     if len(parts) == 1 and isinstance(parts[0], exp.Comprehension):
-        return _read_comprehension(clause, parts[0])
+        return read_comprehension(clause, parts[0])
     # ARRAY(SELECT ...) is a list of rows; [(SELECT ...), x] and Spark's array() have values.
     has_values = clause.source.is_spark or node.args.get("value_constructor") is not None
     rows = exp.SetOperation | exp.Select if has_values else exp.Query
@@ -359,376 +343,8 @@ def _split_reader(function: str) -> Reader:
 # Lambdas
 
 
-def _read_lambda(
-    clause: Clause, node: exp.Expr, types: Sequence[pa.DataType], body: exp.Expr
-) -> tuple[Expression, tuple[int, ...]]:
-    """Return the body of a lambda, and the numbers of its parameters, which have these types."""
-    if not isinstance(body, exp.Lambda):
-        raise clause.source.unsupported(
-            body, "a function as a value", "write a lambda: x -> expression"
-        )
-    clause.source.allow_arguments(body, "this", "expressions", "colon")
-    names = [parameter.name.casefold() for parameter in body.expressions]
-    if not 1 <= len(names) <= len(types):
-        raise clause.source.error(
-            node, f"a lambda of {len(names)} parameters; it takes 1 to {len(types)}"
-        )
-    level = len({c.index // PARAMETERS_OF_LEVEL for c in clause.parameters.values()})
-    first = FIRST_PARAMETER + level * PARAMETERS_OF_LEVEL
-    parameters = {name: Column(first + k, types[k]) for k, name in enumerate(names)}
-    inner = replace(clause, parameters={**clause.parameters, **parameters})
-    return inner.read(body.this), tuple(range(first, first + len(types)))
-
-
-def _call_with_lambda(
-    clause: Clause,
-    node: exp.Expr,
-    function: str,
-    value: Expression,
-    body: exp.Expr,
-) -> Expression:
-    if pa.types.is_null(value.type):
-        value = clause.call(node, "cast", value, type=pa.list_(pa.null()))
-    if not is_list(value.type):
-        raise clause.source.error(node, f"{function} takes a list, not a value of {value.type}")
-    lambda_body, parameters = _read_lambda(clause, node, [value.type.value_type, pa.int64()], body)
-    position = Column(parameters[1], pa.int64())
-    if not clause.source.is_spark:  # positions are from 1
-        lambda_body = _count_positions_from_one(clause, node, lambda_body, position)
-    with clause.source.errors_at(node):
-        return lambda_call(function, value, lambda_body, parameters)
-
-
-def _count_positions_from_one(
-    clause: Clause, node: exp.Expr, body: Expression, position: Column
-) -> Expression:
-    from_one = clause.call(node, "add", position, integer_literal(1))
-    return _substitute(body, {position: from_one})
-
-
-def _substitute(body: Expression, values: dict[Column, Expression]) -> Expression:
-    return substitute(body, lambda column: values.get(column, column))
-
-
-def _lambda_reader(function: str) -> Reader:
-    def read(clause: Clause, node: exp.Expr) -> Expression:
-        clause.source.allow_arguments(node, "this", "expression")
-        return _call_with_lambda(
-            clause, node, function, clause.read(node.this), node.args["expression"]
-        )
-
-    return read
-
-
-def _lambda_reader_of_name(function: str) -> Reader:
-    def read(clause: Clause, node: exp.Anonymous) -> Expression:
-        if len(node.expressions) != 2:
-            raise clause.source.error(node, f"{node.name}() takes a list and a lambda")
-        value, body = node.expressions
-        return _call_with_lambda(clause, node, function, clause.read(value), body)
-
-    return read
-
-
-def _read_comprehension(clause: Clause, node: exp.Comprehension) -> Expression:
-    """Read ``[f(x) for x in a if p(x)]``."""
-    clause.source.allow_arguments(node, "this", "expression", "iterator", "condition")
-    name = node.expression.name.casefold()
-
-    def as_lambda(body: exp.Expr) -> exp.Lambda:
-        def rename(part: exp.Expr) -> exp.Expr:
-            if isinstance(part, exp.Column) and not part.table and part.name.casefold() == name:
-                name_node: exp.Expr = part.this
-                return name_node
-            return part
-
-        function = exp.Lambda(this=body.transform(rename), expressions=[exp.to_identifier(name)])
-        clause.source.mark_read(body)
-        return function
-
-    value = clause.read(node.args["iterator"])
-    condition = node.args.get("condition")
-    if condition is not None:
-        value = _call_with_lambda(clause, node, "list_filter", value, as_lambda(condition))
-    return _call_with_lambda(clause, node, "list_transform", value, as_lambda(node.this))
-
-
-def _read_reduce(clause: Clause, node: exp.Reduce) -> Expression:
-    """Read aggregate(list, start, merge) and reduce() of Spark."""
-    clause.source.allow_arguments(node, "this", "initial", "merge", "finish")
-    start = clause.read(node.args["initial"])
-    reduced = _reduce(clause, node, clause.read(node.this), node.args["merge"], start)
-    finish = node.args.get("finish")
-    if finish is None:
-        return reduced
-    body, parameters = _read_lambda(clause, node, [reduced.type], finish)
-    return _substitute(body, {Column(parameters[0], reduced.type): reduced})
-
-
-def _reduce(
-    clause: Clause, node: exp.Expr, value: Expression, body: exp.Expr, start: Expression
-) -> Expression:
-    if not is_list(value.type):
-        raise clause.source.error(node, f"a reduction takes a list, not a value of {value.type}")
-    step, parameters = _read_lambda(clause, node, [start.type, value.type.value_type], body)
-    with clause.source.errors_at(node):
-        return lambda_call("list_reduce", value, step, parameters, start)
-
-
-def _read_list_reduce(clause: Clause, node: exp.Anonymous) -> Expression:
-    if len(node.expressions) != 3:
-        raise clause.source.unsupported(
-            node, "list_reduce() without a start", "give the first value as third argument"
-        )
-    value, body, start = node.expressions
-    elements, first = clause.read(value), clause.read(start)
-    if is_list(elements.type):
-        with clause.source.errors_at(node):
-            common = functions.common_type([first.type, elements.type.value_type])
-        first = clause.call(node, "cast", first, type=common)
-    return _reduce(clause, node, elements, body, first)
-
-
-def _entry_lambda(kind: str) -> Reader:
-    """Return the reader of transform_values, transform_keys or map_filter: (k, v) -> expression."""
-
-    def read(clause: Clause, node: exp.Anonymous) -> Expression:
-        if len(node.expressions) != 2:
-            raise clause.source.error(node, f"{node.name}() takes a map and a lambda")
-        value, body = clause.read(node.expressions[0]), node.expressions[1]
-        if not pa.types.is_map(value.type):
-            raise clause.source.error(
-                node, f"{node.name}() takes a map, not a value of {value.type}"
-            )
-        entries = clause.call(node, "map_entries", value)
-        parts = [value.type.key_type, value.type.item_type]
-        lambda_body, parameters = _read_lambda(clause, node, parts, body)
-        entry = Column(parameters[0] + FIRST_STRUCT_COLUMN, entries.type.value_type)
-        fields = {
-            Column(parameters[k], parts[k]): clause.call(
-                node, "struct_field", entry, string_literal(("key", "value")[k])
-            )
-            for k in (0, 1)
-        }
-        lambda_body = _substitute(lambda_body, fields)
-        function = "list_filter" if kind == "filter" else "list_transform"
-        with clause.source.errors_at(node):
-            results = lambda_call(function, entries, lambda_body, (entry.index, entry.index + 1))
-        if kind == "filter":
-            return clause.call(node, "map_from_entries", results)
-        keys = results if kind == "keys" else clause.call(node, "map_keys", value)
-        values = results if kind == "values" else clause.call(node, "map_values", value)
-        return clause.call(node, "make_map", keys, values)
-
-    return read
-
-
-def _read_zip_with(clause: Clause, node: exp.Anonymous) -> Expression:
-    """Read zip_with(a, b, (x, y) -> expression); a shorter list is filled up with NULL."""
-    lists = _read_pair(clause, node, "two lists", is_list)
-    zipped = clause.call(node, "list_zip", *lists)
-    types = [value.type.value_type for value in lists]
-    body, parameters = _read_lambda(clause, node, types, node.expressions[2])
-    pair = Column(parameters[0] + FIRST_STRUCT_COLUMN, zipped.type.value_type)
-    items = {
-        Column(parameters[k], types[k]): clause.call(
-            node, "struct_field", pair, string_literal(str(k))
-        )
-        for k in (0, 1)
-    }
-    with clause.source.errors_at(node):
-        results = lambda_call(
-            "list_transform", zipped, _substitute(body, items), (pair.index, pair.index + 1)
-        )
-    return unless_null(clause, node, results, *lists)
-
-
-def _read_map_zip_with(clause: Clause, node: exp.Anonymous) -> Expression:
-    """Read map_zip_with(a, b, (k, x, y) -> expression), over the keys of both maps."""
-    maps = _read_pair(clause, node, "two maps", pa.types.is_map)
-    key_lists = [clause.call(node, "map_keys", value) for value in maps]
-    keys = clause.call(node, "list_distinct", clause.call(node, "list_concat_or_null", *key_lists))
-    types = [keys.type.value_type, *(value.type.item_type for value in maps)]
-    body, parameters = _read_lambda(clause, node, types, node.expressions[2])
-    key = Column(parameters[0], types[0])
-    items = {
-        Column(parameters[k], types[k]): clause.call(node, "map_value", maps[k - 1], key)
-        for k in (1, 2)
-    }
-    with clause.source.errors_at(node):
-        values = lambda_call("list_transform", keys, _substitute(body, items), parameters[:2])
-    return clause.call(node, "make_map", keys, values)
-
-
-def _read_pair(
-    clause: Clause, node: exp.Anonymous, kind: str, is_kind: Callable[[pa.DataType], bool]
-) -> tuple[Expression, Expression]:
-    """Return the first two arguments of a call whose third one is a lambda."""
-    if len(node.expressions) != 3:
-        raise clause.source.error(node, f"{node.name}() takes {kind} and a lambda")
-    first, second = map(clause.read, node.expressions[:2])
-    if not (is_kind(first.type) and is_kind(second.type)):
-        raise clause.source.error(
-            node, f"{node.name}() takes {kind}, not values of {first.type} and {second.type}"
-        )
-    return first, second
-
-
 def _read_generator(clause: Clause, node: exp.Expr) -> Expression:
     return clause.read_generator(clause, node)
-
-
-def _read_parameter(clause: Clause, node: exp.Identifier) -> Expression:
-    parameter = clause.parameters.get(node.name.casefold())
-    if parameter is None:
-        raise clause.source.error(node, f"unknown name {node.name!r} in {clause.name}")
-    clause.source.allow_arguments(node, "this", "quoted")
-    return parameter
-
-
-# JSON
-
-
-def _path_arguments(clause: Clause, node: exp.Expr, path: exp.Expr | None) -> list[Expression]:
-    """Return a constant path as one argument, a JSON text of its steps; none without a path."""
-    if path is None:
-        return []
-    steps: list[str | int] = []
-    if isinstance(path, exp.Literal):
-        clause.source.allow_arguments(path, "this", "is_string")
-        steps = [path.this] if path.is_string else [int(path.this)]
-        return [string_literal(json.dumps(steps))]
-    if not isinstance(path, exp.JSONPath):
-        raise clause.source.unsupported(
-            path, "a path that is not constant", "write it as '$.name[0]'"
-        )
-    clause.source.mark_read(path)
-    for step in path.expressions:
-        if isinstance(step, exp.JSONPathRoot):
-            continue
-        if isinstance(step, exp.JSONPathKey | exp.JSONPathSubscript) and isinstance(
-            step.this, str | int
-        ):
-            steps.append(step.this)
-        else:
-            raise clause.source.unsupported(
-                node, "a path with wildcards or filters", "write the keys and positions"
-            )
-    return [string_literal(json.dumps(steps))]
-
-
-def _json_reader(function: str) -> Reader:
-    def read(clause: Clause, node: exp.Expr) -> Expression:
-        clause.source.allow_arguments(node, "this", "expression", "only_json_types", "scalar_only")
-        path = _path_arguments(clause, node, node.args.get("expression"))
-        return clause.call(node, function, clause.read(node.this), *path)
-
-    return read
-
-
-def _read_json_keys(clause: Clause, node: exp.JSONKeys) -> Expression:
-    """Read json_keys(). A value that is not an object has keys [] in DuckDB, NULL in Spark."""
-    clause.source.allow_arguments(node, "this", "expression", "expressions")
-    path = _path_arguments(clause, node, node.args.get("expression"))
-    value = clause.read(node.this)
-    keys = clause.call(node, "json_keys", value, *path)
-    if clause.source.is_spark:
-        return keys
-    has_no_value = clause.call(node, "is_null", clause.call(node, "json_value", value, *path))
-    empty = clause.call(node, "make_list")
-    return clause.call(node, "case", has_no_value, NULL, clause.call(node, "coalesce", keys, empty))
-
-
-def _json_reader_of_name(duckdb: str, spark: str = "") -> Reader:
-    def read(clause: Clause, node: exp.Anonymous) -> Expression:
-        value, *path = node.expressions
-        function = spark if spark and clause.source.is_spark else duckdb
-        steps: list[Expression] = []
-        if path:
-            literal = path[0]
-            if not isinstance(literal, exp.Literal) or len(path) > 1:
-                raise clause.source.unsupported(
-                    node, "a path that is not constant", "write it as '$.name[0]'"
-                )
-            clause.source.allow_arguments(literal, "this", "is_string")
-            parsed: exp.Expr | None = literal
-            if literal.this.startswith("$"):
-                parsed = sqlglot.Dialect.get_or_raise(clause.source.dialect).to_json_path(literal)
-            steps = _path_arguments(clause, node, parsed)
-        return clause.call(node, function, clause.read(value), *steps)
-
-    return read
-
-
-def _read_from_json(clause: Clause, node: exp.FromJson) -> Expression:
-    clause.source.allow_arguments(node, "this", "expression")
-    schema = node.args.get("expression")
-    if not isinstance(schema, exp.Literal) or not schema.is_string:
-        raise clause.source.unsupported(
-            node, "from_json() without a constant schema", "write it as 'a INT, b STRING'"
-        )
-    clause.source.allow_arguments(schema, "this", "is_string")
-    try:
-        type = _json_schema(schema.this)
-    except (SchemaError, ValueError) as error:
-        raise clause.source.error(schema, str(error)) from None
-    return clause.call(node, "from_json", clause.read(node.this), Literal(None, type))
-
-
-def _json_schema(written: str) -> pa.DataType:
-    """Return the type of a schema: of Spark (``a INT``), or DuckDB's JSON (``{"a": "INT"}``)."""
-    if written.lstrip().startswith(("{", "[", '"')):
-        return _duckdb_structure(json.loads(written))
-    try:
-        return field_of("value", written).type
-    except SchemaError:
-        return pa.struct(list(schema_of_ddl(written)))
-
-
-def _duckdb_structure(value: object) -> pa.DataType:
-    if isinstance(value, dict):
-        return pa.struct([(name, _duckdb_structure(part)) for name, part in value.items()])
-    if isinstance(value, list) and len(value) == 1:
-        return pa.list_(_duckdb_structure(value[0]))
-    if isinstance(value, str):
-        return field_of("value", value).type
-    raise ValueError(f"{value!r} is not a type; write the name of a type, {{...}} or [...]")
-
-
-# Expressions whose value is that of a part: JSON in the part is JSON in the value.
-_CONTAINERS: Final = (
-    *(exp.Array, exp.Case, exp.Coalesce, exp.If, exp.List, exp.Map, exp.Paren),
-    *(exp.PropertyEQ, exp.Struct, exp.ToMap),
-)
-
-
-def _check_has_no_json(clause: Clause, node: exp.Expr) -> None:
-    """Refuse JSON in the argument of to_json(): JSON is text here, so it would be quoted."""
-    is_json = (
-        isinstance(node, exp.JSONExtract | exp.ParseJSON)
-        or (isinstance(node, exp.Cast) and node.to.this == exp.DType.JSON)
-        or (isinstance(node, exp.Anonymous) and node.name.casefold() == "to_json")
-    )
-    if is_json:
-        raise clause.source.unsupported(
-            node, "JSON in the argument of to_json()", "build one value, and convert it at once"
-        )
-    if isinstance(node, _CONTAINERS):
-        for part in node.iter_expressions():
-            _check_has_no_json(clause, part)
-
-
-def _to_json_reader(function: str) -> Reader:
-    def read(clause: Clause, node: exp.Expr) -> Expression:
-        clause.source.allow_arguments(node, "this", "expressions")
-        arguments = node.expressions if isinstance(node, exp.Anonymous) else [node.this]
-        if len(arguments) != 1:
-            raise clause.source.unsupported(node, "options of to_json()", "give one value")
-        if not clause.source.is_spark:
-            _check_has_no_json(clause, arguments[0])
-        return clause.call(node, function, clause.read(arguments[0]))
-
-    return read
 
 
 READERS: Final[dict[type[exp.Expr], Reader]] = {
@@ -756,7 +372,6 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
         "list_distinct", "list_distinct_with_null", "this", ignored=["check_null"]
     ),
     exp.ArrayExcept: _reader_by_dialect("list_except", "list_except", "this", "expression"),
-    exp.ArrayFilter: _lambda_reader("list_filter"),
     exp.ArrayIntersect: _read_intersection,
     exp.ArrayMax: _reader_by_dialect("list_max", "list_max", "this"),
     exp.ArrayMin: _reader_by_dialect("list_min", "list_min", "this"),
@@ -786,25 +401,16 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.Dot: _read_dot,
     exp.Explode: _read_generator,
     exp.Flatten: _reader_by_dialect("list_flatten", "list_flatten_or_null", "this"),
-    exp.FromJson: _read_from_json,
     exp.GenerateSeries: _read_series,
-    exp.Identifier: _read_parameter,
-    exp.JSONExtract: _json_reader("json_value"),
-    exp.JSONExtractScalar: _json_reader("json_text"),
-    exp.JSONFormat: _to_json_reader("to_json_without_null"),
-    exp.JSONKeys: _read_json_keys,
-    exp.JSONType: _json_reader("json_type"),
     exp.Map: _read_map,
     exp.MapContainsKey: _reader_by_dialect("map_contains", "map_contains", "this", "key"),
     exp.MapFromEntries: _reader_by_dialect("map_from_entries", "map_from_entries", "this"),
     exp.MapKeys: _reader_by_dialect("map_keys", "map_keys", "this"),
-    exp.Reduce: _read_reduce,
     exp.RegexpSplit: _split_reader("split_regex"),
     exp.Split: _split_reader("split"),
     exp.Struct: _read_struct,
     exp.StructExtract: _reader_by_dialect("struct_field", "struct_field", "this", "expression"),
     exp.ToMap: _read_map_literal,
-    exp.Transform: _lambda_reader("list_transform"),
     exp.Tuple: _read_row,
     exp.VarMap: _read_map,
 }
@@ -818,22 +424,17 @@ READERS_BY_NAME: Final[dict[str, Reader]] = {
     "array_union": _reader_of_name("list_union", least=2),
     "arrays_overlap": _reader_of_name("list_overlaps", "list_overlaps_or_null", least=2),
     "element_at": _read_element_at,
-    "forall": _lambda_reader_of_name("list_forall"),
     "get": _read_element_at,
-    "json_array_length": _json_reader_of_name("json_array_length_or_zero", "json_array_length"),
-    "json_valid": _json_reader_of_name("json_valid"),
     "list_aggregate": _read_aggregate,
     "list_aggr": _read_aggregate,
     "list_avg": _reader_of_name("list_avg"),
     "list_except": _reader_of_name("list_except", least=2),
-    "list_exists": _lambda_reader_of_name("list_exists"),
     "list_extract": _read_element_at,
     "list_histogram": _read_histogram,
     "list_has_all": _reader_of_name("list_contains_all", least=2),
     "list_intersect": _read_intersection,
     "list_position": _reader_of_name("list_position", least=2),
     "list_indexof": _reader_of_name("list_position", least=2),
-    "list_reduce": _read_list_reduce,
     "list_reverse": _reader_of_name("list_reverse"),
     "array_reverse": _reader_of_name("list_reverse"),
     "list_slice": _reader_of_name("list_slice", least=3),
@@ -843,13 +444,7 @@ READERS_BY_NAME: Final[dict[str, Reader]] = {
     "map_contains": _reader_of_name("map_contains", least=2),
     "map_extract": _read_element_at,
     "map_entries": _reader_of_name("map_entries"),
-    "map_filter": _entry_lambda("filter"),
     "map_values": _reader_of_name("map_values"),
-    "map_zip_with": _read_map_zip_with,
     "regexp_split_to_array": _reader_of_name("split_regex", least=2),
     "row": _read_row,
-    "to_json": _to_json_reader("to_json"),
-    "transform_keys": _entry_lambda("keys"),
-    "transform_values": _entry_lambda("values"),
-    "zip_with": _read_zip_with,
 }

@@ -18,6 +18,8 @@ from circuits.sql.expressions import (
     date_units,
     dates,
     duckdb_functions,
+    json_values,
+    lambdas,
     literals,
     nested,
     operators,
@@ -38,6 +40,8 @@ _COMMON_BY_NAME: Final = merge_tables(
     current_time.READERS_BY_NAME,
     time_buckets.READERS_BY_NAME,
     nested.READERS_BY_NAME,
+    lambdas.READERS_BY_NAME,
+    json_values.READERS_BY_NAME,
 )
 READERS: Final = ReaderTable(
     by_class=merge_tables(
@@ -51,6 +55,8 @@ READERS: Final = ReaderTable(
         operators.READERS,
         time_buckets.READERS,
         nested.READERS,
+        lambdas.READERS,
+        json_values.READERS,
     ),
     by_name=merge_tables(_COMMON_BY_NAME, duckdb_functions.READERS_BY_NAME),
     spark_by_name=merge_tables(
