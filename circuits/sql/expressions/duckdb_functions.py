@@ -5,7 +5,6 @@ Names whose meaning sqlglot's classes already give (``substring``, ``date_trunc`
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 import pyarrow as pa
@@ -96,50 +95,10 @@ def _regexp_replace(clause: Clause, node: exp.Anonymous, arguments: Arguments) -
     return clause.call(node, "regexp_replace", *arguments)
 
 
-def _regexp_extract(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
-    if not 2 <= len(arguments) <= 4:
-        raise count_error(clause, node, "2 to 4")
-    return clause.call(node, "regexp_extract", *arguments)
-
-
 def _printf(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
     if not arguments:
         raise count_error(clause, node, "1 or more")
     return clause.call(node, "c_printf", *arguments)
-
-
-def _format(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
-    """Read ``format('{} of {}', a, b)``: each pair of braces is an argument, without options."""
-    if not arguments:
-        raise count_error(clause, node, "1 or more")
-    pattern, *values = arguments
-    pieces = re.split(r"(\{\{|\}\}|\{\}|[{}])", literal_text(clause, node, pattern, "a format"))
-    parts: Arguments = []
-    used = 0
-    for piece in pieces:
-        if piece in ("{", "}"):
-            raise clause.source.unsupported(
-                node, "an option in a format", "write {}, or use printf()"
-            )
-        if piece != "{}":
-            parts.append(string_literal(piece[:1] if piece in ("{{", "}}") else piece))
-            continue
-        if used == len(values):
-            raise clause.source.error(node, f"format() has {used} values for more {{}}")
-        parts.append(_plain_text(clause, node, values[used]))
-        used += 1
-    if used < len(values):
-        raise clause.source.unsupported(node, "a value of format() without {}", "leave it out")
-    return parts[0] if len(parts) == 1 else clause.call(node, "concat", *parts)
-
-
-def _plain_text(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
-    """Return a text or an integer as a text."""
-    if not (arrow.is_string(value.type) or arrow.is_integer(value.type)):
-        raise clause.source.unsupported(
-            node, f"format() of a value of type {value.type}", "cast it to VARCHAR"
-        )
-    return clause.call(node, "cast", value, type=pa.string())
 
 
 def _epoch_ms(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
@@ -230,9 +189,6 @@ _BUILDERS: Final[dict[str, Builder]] = {
     "encode": fixed(
         1, lambda clause, node, value: clause.call(node, "cast", value, type=pa.binary())
     ),
-    "decode": fixed(
-        1, lambda clause, node, value: clause.call(node, "cast", value, type=pa.string())
-    ),
     "hex": fixed(1, _hex),
     "to_hex": fixed(1, _hex),
     "unhex": named("from_hex"),
@@ -246,10 +202,8 @@ _BUILDERS: Final[dict[str, Builder]] = {
     "mismatches": named("hamming"),
     "jaccard": named("jaccard"),
     "printf": _printf,
-    "format": _format,
     "regexp_matches": named("regexp_matches"),
     "regexp_full_match": named("regexp_full_match"),
-    "regexp_extract": _regexp_extract,
     "regexp_replace": _regexp_replace,
     "typeof": _typeof,
     # Numbers
@@ -287,8 +241,6 @@ _BUILDERS: Final[dict[str, Builder]] = {
     "make_date": named("make_date"),
     "make_timestamp": _make_timestamp,
     "strftime": named("strftime"),
-    "strptime": named("strptime"),
-    "try_strptime": named("try_strptime"),
     "datesub": fixed(3, _date_sub),
     "date_sub": fixed(3, _date_sub),
     "add_months": named("add_months"),

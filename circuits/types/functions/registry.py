@@ -20,9 +20,12 @@ from circuits.types.functions.nested import (
     json_texts,
     lambdas,
     list_builders,
+    list_selection,
+    list_statistics,
     lists,
     nested_texts,
     structs_and_maps,
+    vectors,
 )
 from circuits.types.functions.numbers import (
     ansi_arithmetic,
@@ -33,6 +36,7 @@ from circuits.types.functions.numbers import (
     mathematics,
     number_formats,
     rounding,
+    special_functions,
     trigonometry,
 )
 from circuits.types.functions.texts import (
@@ -42,6 +46,7 @@ from circuits.types.functions.texts import (
     hashes,
     joined_text,
     like_patterns,
+    number_texts,
     regular_expressions,
     string_distance,
     text_checks,
@@ -86,6 +91,9 @@ _FAMILIES = (
     time_buckets,
     list_builders,
     lists,
+    list_selection,
+    list_statistics,
+    vectors,
     lambdas,
     structs_and_maps,
     json_texts,
@@ -94,6 +102,8 @@ _FAMILIES = (
     nested_texts,
     text_parts,
     interval_arithmetic,
+    number_texts,
+    special_functions,
 )
 
 TABLE = MappingProxyType(

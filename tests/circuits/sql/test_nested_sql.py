@@ -26,8 +26,11 @@ from circuits.types.functions.nested import (
     json_texts,
     lambdas,
     list_builders,
+    list_selection,
+    list_statistics,
     lists,
     structs_and_maps,
+    vectors,
 )
 from tests.generators.nested_queries import (
     DUCKDB_QUERIES,
@@ -36,7 +39,10 @@ from tests.generators.nested_queries import (
     SPARK_QUERIES,
 )
 
-FAMILIES = (json_texts, lambdas, list_builders, lists, structs_and_maps)
+FAMILIES = (
+    *(json_texts, lambdas, list_builders, list_selection, list_statistics),
+    *(lists, structs_and_maps, vectors),
+)
 ARROW_LAMBDAS = "SET lambda_syntax = 'ENABLE_SINGLE_ARROW'"
 
 
