@@ -58,8 +58,8 @@ def _pattern_reader(function: str, *, options: str = "") -> Reader:
         name = function
         if function == "similar_to" and clause.source.dialect == "duckdb":
             name = "regexp_full_match"  # DuckDB does not read % and _ there
-        more = (string_literal(options),) if options else ()
-        return clause.call(node, name, *sides, *more)
+        option_arguments = (string_literal(options),) if options else ()
+        return clause.call(node, name, *sides, *option_arguments)
 
     return read
 
