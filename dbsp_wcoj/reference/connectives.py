@@ -298,7 +298,7 @@ def _allowed(child: PrefixExtender, prefix: Prefix, extensions: Sequence[Any]) -
 
 
 def _holds(child: PrefixExtender, prefix: Prefix) -> bool:
-    """Return whether a prefix can still satisfy a child, which its last bound level decides."""
+    """Return whether a prefix can still satisfy a child, by the child's last bound level."""
     past = [level for level in child.levels if level < len(prefix)]
     return not past or bool(child.intersect(prefix[: past[-1]], [prefix[past[-1]]]))
 

@@ -2,7 +2,7 @@
 
 ::
 
-    integers (uint8 and uint16 one wider)     SMALLINT, INTEGER, BIGINT
+    integers                                  SMALLINT, INTEGER, BIGINT; unsigned: the next wider
     uint64                                    NUMERIC(20, 0)
     durations (number of units)               BIGINT
     floats                                    DOUBLE PRECISION, with NaN and infinity
@@ -173,9 +173,10 @@ class Postgres:
             cursor.executemany(deletion(table, keys, nulls, "%s"), rows)
             return
         with self._staged(cursor, table, keys, rows) as staged:
-            same = [f"{table}.{key} = {staged}.{key}" for key in keys]
-            same += [f"{table}.{name} IS NULL" for name in nulls]
-            cursor.execute(f"DELETE FROM {table} USING {staged} WHERE {' AND '.join(same)}", ())
+            conditions = [f"{table}.{key} = {staged}.{key}" for key in keys]
+            conditions += [f"{table}.{name} IS NULL" for name in nulls]
+            condition = " AND ".join(conditions)
+            cursor.execute(f"DELETE FROM {table} USING {staged} WHERE {condition}", ())
 
     @contextmanager
     def _staged(

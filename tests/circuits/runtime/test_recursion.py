@@ -19,7 +19,7 @@ from tests.circuits.datalog.test_datalog_circuits import arrow, rows, table
 from tests.circuits.test_circuit import half_committed
 from tests.generators.recursive_programs import DATABASE, PROGRAMS, SCHEMA
 from tests.oracles.naive_datalog import evaluate_program
-from tests.support.state_store import Store, bags, restarted, same, stored
+from tests.support.state_store import Store, assert_same_snapshot, bags, restarted, step_and_store
 
 Row = tuple[Any, ...]
 SCHEMAS = {name: arrow(fields) for name, fields in SCHEMA.items()}
@@ -134,7 +134,7 @@ def test_a_recursive_view_that_is_restarted_gives_what_it_would_have_given(title
     store = Store(data.draw(st.integers(0, 99)))
     for _ in range(4):
         tables = world.change(data.draw)
-        assert stored(circuit, store, tables) == bags(steady.step(tables))
+        assert step_and_store(circuit, store, tables) == bags(steady.step(tables))
         match data.draw(st.integers(0, 2)):
             case 0:
                 circuit = restarted(circuit, store)
@@ -143,7 +143,7 @@ def test_a_recursive_view_that_is_restarted_gives_what_it_would_have_given(title
                 circuit.step(world.whole())
                 circuit.restore(snapshot)
                 circuit = restarted(circuit, store)
-        same(circuit, steady)
+        assert_same_snapshot(circuit, steady)
 
 
 def ring(n: int, *, first: int = 0) -> list[Row]:

@@ -125,8 +125,8 @@ def test_a_view_in_dialect_spark_is_sparks_answer(spark, tmp_path):
     for query in SPARK_QUERIES:
         circuit = compile_sql(f"CREATE VIEW v AS {query}", {"t": ROWS.schema}, dialect="spark")
         delta = circuit.step({"t": ROWS})["v"]
-        wanted = spark.sql(query).toArrow()
-        assert comparable(delta) == comparable(wanted), query
+        expected = spark.sql(query).toArrow()
+        assert comparable(delta) == comparable(expected), query
         removed = ROWS.append_column("weight", pa.array([-1] * len(ROWS), pa.int64()))
         rest = Counter(rows_of(delta))
         rest.update(rows_of(circuit.step({"t": removed})["v"]))

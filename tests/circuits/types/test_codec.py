@@ -15,7 +15,15 @@ from hypothesis import strategies as st
 
 from circuits.errors import SchemaError
 from circuits.types.codecs.codec import NULL, Codecs
-from tests.generators.arrow_columns import TEXTS, VALUES, canonical, columns, is_time, listed, rank
+from tests.generators.arrow_columns import (
+    TEXTS,
+    VALUES,
+    canonical,
+    canonical_values,
+    columns,
+    is_time,
+    sort_key,
+)
 from tests.generators.strategies import LAW
 
 NAN_BITS = {16: 0xFE01, 32: 0xFF800001, 64: 0xFFF0000000000001}  # negative, signalling
@@ -34,7 +42,7 @@ def test_a_column_decodes_to_itself_in_its_own_type(type_, data):
     decoded = codec.decode(codes)
     decoded.validate(full=True)
     assert decoded.type == type_ == codec.type
-    assert listed(decoded) == values
+    assert canonical_values(decoded) == values
     assert [code == NULL for code in codes.tolist()] == [value is None for value in values]
 
 
@@ -50,7 +58,7 @@ def test_codes_are_equal_iff_values_are_and_compare_alike_if_ordered(type_, data
     for (x, code_x), (y, code_y) in product(pairs, pairs):
         assert (x == y) == (code_x == code_y)
         if codec.ordered and x is not None and y is not None:
-            assert (rank(x) < rank(y)) == (code_x < code_y)
+            assert (sort_key(x) < sort_key(y)) == (code_x < code_y)
 
 
 @TYPES
@@ -68,7 +76,7 @@ def test_sort_keys_order_as_python_sorts(type_, data, descending, nulls_first):
         if x is None or y is None:
             before = (x is None) > (y is None) if nulls_first else (x is None) < (y is None)
         else:
-            before = rank(x) > rank(y) if descending else rank(x) < rank(y)
+            before = sort_key(x) > sort_key(y) if descending else sort_key(x) < sort_key(y)
         if exact or (x is None) != (y is None):
             assert (key_x < key_y) == before
         else:

@@ -10,7 +10,7 @@ import pytest
 
 from streaming import BatchOrderError
 from streaming.state.local_files import LocalFiles
-from tests.support.fed_sink import check, feed, sink_on, written
+from tests.support.fed_sink import check, feed, sink_on, write_state
 
 BATCH = 3
 SAMPLES = 50
@@ -68,7 +68,7 @@ def lines(tmp_path_factory):
 
 
 def test_an_interrupted_micro_batch_is_done_when_it_comes_again_and_once(lines, tmp_path):
-    written(tmp_path / "before", BATCH, keep=2)
+    write_state(tmp_path / "before", BATCH, keep=2)
     for line in lines:
         place = tmp_path / "state"
         shutil.copytree(tmp_path / "before", place)

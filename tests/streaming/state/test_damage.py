@@ -14,7 +14,7 @@ from circuits import compile_sql
 from streaming import StateDamagedError, ViewSink
 from streaming.state.manifest import Manifest, manifest_name
 from tests.streaming.sink.test_view_sink import Frame
-from tests.support.fed_sink import LINK, ROWS, check, feed, sink_on, views, written
+from tests.support.fed_sink import LINK, ROWS, check, feed, sink_on, views, write_state
 from tests.support.tables import table_of
 
 LAST = 5  # the newest version in these tests
@@ -43,7 +43,7 @@ HARMS = pytest.mark.parametrize("harm", [cut, flip, empty, lose])
 
 @pytest.fixture
 def place(tmp_path):
-    written(tmp_path / "state", LAST + 1)
+    write_state(tmp_path / "state", LAST + 1)
     return tmp_path / "state"
 
 

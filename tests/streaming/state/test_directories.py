@@ -23,14 +23,14 @@ from streaming import (
 from streaming.state import local_files
 from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import decode_checked, encode_checked
-from tests.support.fed_sink import LINK, VIEWS, check, feed, sink_on, views, written
+from tests.support.fed_sink import LINK, VIEWS, check, feed, sink_on, views, write_state
 
 ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
 def place(tmp_path):
-    written(tmp_path / "state", 5)
+    write_state(tmp_path / "state", 5)
     return tmp_path / "state"
 
 

@@ -12,14 +12,14 @@ from streaming import BatchOrderError, StateDamagedError, StateLockedError
 from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import list_batch_ids, manifest_name, read_manifest
 from streaming.state.ownership import EPOCH_FILE, Owner, check_owner, take_over
-from tests.support.fed_sink import check, feed, sink_on, written
+from tests.support.fed_sink import check, feed, sink_on, write_state
 
 LAST = 4
 
 
 @pytest.fixture
 def place(tmp_path):
-    written(tmp_path / "state", LAST + 1)
+    write_state(tmp_path / "state", LAST + 1)
     return tmp_path / "state"
 
 
@@ -166,7 +166,7 @@ def test_a_directory_that_is_deleted_under_a_sink_is_missed_at_the_next_micro_ba
 
 
 def test_a_directory_that_is_replaced_under_a_sink_is_missed(place, tmp_path):
-    written(tmp_path / "other", LAST + 2)
+    write_state(tmp_path / "other", LAST + 2)
     sink = sink_on(place)
     feed(sink, LAST + 1)
     shutil.rmtree(place)
@@ -213,7 +213,7 @@ def test_an_older_manifest_under_the_newest_name_does_not_move_the_state_back(pl
 
 
 def test_a_manifest_of_another_directory_is_refused(place, tmp_path):
-    written(tmp_path / "other", LAST + 1)
+    write_state(tmp_path / "other", LAST + 1)
     shutil.copy(tmp_path / "other" / manifest_name(LAST), place / manifest_name(LAST))
     with pytest.raises(StateDamagedError, match="belongs to another state directory"):
         feed(sink_on(place), LAST + 1)

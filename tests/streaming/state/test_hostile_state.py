@@ -81,7 +81,7 @@ def one_of(place: Path, folder: str) -> str:
 
 def used(place: Path) -> dict[str, str]:
     """The outcome of reading the directory: None, or the name of the error."""
-    said = {}
+    message = {}
 
     def feeds(*numbers: int) -> Callable[[], object]:
         def call() -> None:
@@ -105,10 +105,10 @@ def used(place: Path) -> dict[str, str]:
         try:
             call()
         except StreamingError as error:
-            said[name] = type(error).__name__
+            message[name] = type(error).__name__
         else:
-            said[name] = ""
-    return said
+            message[name] = ""
+    return message
 
 
 class Evil:
@@ -209,9 +209,9 @@ def test_whatever_stands_in_the_place_of_a_file_is_not_followed(place, name, kin
     path = path_of(place, name)
     gone(path)
     links(place)[kind](path)
-    said = used(place)
+    message = used(place)
     if name in (NEWEST, "DATA", "data") and kind != "huge":
-        assert said["go on"], "the version that is needed is not there"
+        assert message["go on"], "the version that is needed is not there"
 
 
 def deep(levels: int) -> str:
@@ -249,9 +249,9 @@ def test_json_that_is_not_ours_is_a_typed_error(place, name, text):
     given = TEXTS[text]
     line = given if isinstance(given, bytes) else given.encode()
     (place / name).write_bytes(line + f"\ncrc32 {zlib.crc32(line):08x}\n".encode())
-    said = used(place)
+    message = used(place)
     if name == NEWEST:
-        assert said["go on"] == "StateDamagedError"
+        assert message["go on"] == "StateDamagedError"
 
 
 NAMES = [
@@ -290,10 +290,10 @@ def test_names_in_a_manifest_do_not_lead_out_of_the_directory(place, manifest, n
 
     changed(place / manifest, add)
     outside = [Path("/etc/hostname")] if Path("/etc/hostname").exists() else []
-    said = used(place)
+    message = used(place)
     assert all(path.exists() for path in outside)
     if manifest == NEWEST:
-        assert said["go on"] == "StateDamagedError"
+        assert message["go on"] == "StateDamagedError"
 
 
 def everywhere(value: Any, change: Callable[[Any], Iterable[Any]]) -> Iterable[Any]:
