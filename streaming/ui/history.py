@@ -136,7 +136,7 @@ class History(SinkObserver):
             O(published rows) for their weights, in numpy; O(views · MAX_ROWS) for the rows on the
             page.
         """
-        with self._timed():
+        with self._measure_time():
             start, batch_id = self._timer(), published.batch_id
             values, newest = {}, {}
             for view, table in published.outputs.items():
@@ -251,7 +251,7 @@ class History(SinkObserver):
             self._stride *= 2
 
     @contextmanager
-    def _timed(self) -> Iterator[None]:
+    def _measure_time(self) -> Iterator[None]:
         start = self._timer()
         try:
             yield
