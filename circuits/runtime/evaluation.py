@@ -32,6 +32,7 @@ from circuits.types.codecs.nested import Lists
 from circuits.types.functions.argument_rows import fill_rows, scatter_rows
 from circuits.types.functions.casting.text_formatting import format_scalar
 from circuits.types.functions.function import Kernel, Values
+from circuits.types.functions.length_limits import check_result
 from circuits.types.functions.nested.lambdas import LAMBDA_FUNCTIONS, apply_lambda
 from circuits.types.functions.registry import TABLE
 from circuits.types.functions.type_rules import plain
@@ -139,6 +140,7 @@ def _call_kernel(expression: Call, kernel: Kernel, arguments: list[Values]) -> V
         arguments = [fill_rows(arguments[0], 1), *arguments[1:]]
     try:
         result = kernel(arguments, target)
+        check_result(result, arguments)
     except _FAILURES as error:
         raise _row_error(expression, kernel, arguments, error) from error
     except pa.ArrowCapacityError as error:
@@ -156,7 +158,7 @@ def _row_error(
         middle = (start + stop) // 2
         part = [a[start:middle] if isinstance(a, pa.Array) else a for a in arguments]
         try:
-            kernel(part, plain(expression.type))
+            check_result(kernel(part, plain(expression.type)), part)
             start = middle
         except _FAILURES as smaller:
             stop, error = middle, smaller
@@ -181,11 +183,11 @@ def _capacity_error(expression: Expression, error: Exception) -> EvaluationError
 
 def _evaluate_connective(frame: _Frame, expression: Call) -> Values:
     """Evaluate ``and`` or ``or`` from left to right, each argument only for undecided rows."""
-    deciding = expression.function == "or"
-    kernel = pc.or_kleene if deciding else pc.and_kleene
+    deciding_value = expression.function == "or"  # FALSE decides ``and``, TRUE decides ``or``
+    kernel = pc.or_kleene if deciding_value else pc.and_kleene
     so_far = fill_rows(frame.value(expression.arguments[0]), frame.rows)
     for argument in expression.arguments[1:]:
-        undecided = pc.fill_null(pc.not_equal(so_far, deciding), True)
+        undecided = pc.fill_null(pc.not_equal(so_far, deciding_value), True)
         positions = pc.indices_nonzero(undecided).cast(pa.int64())
         values = fill_rows(frame.restrict(positions).value(argument), len(positions))
         so_far = pc.replace_with_mask(so_far, undecided, kernel(so_far.filter(undecided), values))
@@ -233,21 +235,23 @@ def _evaluate_lambda(frame: _Frame, expression: Call) -> Values:
 def _reduce(
     lists: Lists, body: Expression, captured: list[pa.Array], target: pa.DataType
 ) -> pa.Array:
+    """Evaluate ``list_reduce``; the first of the captured columns are the initial values."""
     result, *outer = captured
     result = result if result.type == target else pc.cast(result, target)
-    place, rows = 0, np.flatnonzero(lists.lengths)
+    position, rows = 0, np.flatnonzero(lists.lengths)  # the rows whose lists are not at their end
     while len(rows):
-        at = pa.array(rows)
-        elements = lists.values.take(pa.array(lists.starts[rows] + place))
-        columns = [result.take(at), elements, *(each.take(at) for each in outer)]
+        row_indices = pa.array(rows)
+        elements = lists.values.take(pa.array(lists.starts[rows] + position))
+        columns = [column.take(row_indices) for column in (result, *outer)]
+        columns.insert(1, elements)
         frame = _Frame(columns.__getitem__, len(rows))
         values = fill_rows(frame.value(body), len(rows)).cast(target)
         # Replace the results of these rows by the values, which are appended to them.
         selected = np.arange(len(result))
         selected[rows] = len(result) + np.arange(len(rows))
         result = pa.concat_arrays([result, values]).take(pa.array(selected))
-        place += 1
-        rows = rows[lists.lengths[rows] > place]
+        position += 1
+        rows = rows[lists.lengths[rows] > position]
     if lists.valid is None:
         return result
     return pc.if_else(pa.array(lists.valid), result, pa.scalar(None, target))
