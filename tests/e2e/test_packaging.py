@@ -71,9 +71,9 @@ def test_the_source_archive_makes_the_same_wheel(built, tmp_path):
     (source,) = tmp_path.iterdir()
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(command, cwd=source, check=True, capture_output=True)
-    (again,) = tmp_path.glob("*.whl")
+    (rebuilt,) = tmp_path.glob("*.whl")
     record = f"{source.name}.dist-info/RECORD"
-    with zipfile.ZipFile(built[0]) as first, zipfile.ZipFile(again) as second:
+    with zipfile.ZipFile(built[0]) as first, zipfile.ZipFile(rebuilt) as second:
         assert first.read(record) == second.read(record)
 
 

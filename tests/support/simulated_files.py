@@ -341,11 +341,11 @@ class SimulatedFiles:
         )
 
     def remove(self, name: str) -> None:
-        def gone() -> None:
+        def deleted() -> None:
             if name in self._disk._names:
                 self._disk.link(name, None)
 
-        self._run(f"remove {name}", gone)
+        self._run(f"remove {name}", deleted)
 
     def append(self, name: str, text: str) -> None:
         def added(part: str) -> None:

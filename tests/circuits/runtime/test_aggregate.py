@@ -174,8 +174,8 @@ def test_the_least_value_is_found_where_the_first_values_are_deleted_again_and_a
         (2, 1): 1,
     }
     assert front.to_zset().to_dict() == {(1, 5): 1, (2, 1): 1}
-    gone = ZSet.from_rows([(1, x) for x in (5, *numbers[300:])], [-1] * 1701)
-    assert step(operator, gone) == {(1, 5): -1}
+    deleted = ZSet.from_rows([(1, x) for x in (5, *numbers[300:])], [-1] * 1701)
+    assert step(operator, deleted) == {(1, 5): -1}
     assert front.to_zset().to_dict() == {(2, 1): 1}
 
 

@@ -191,8 +191,10 @@ def test_a_comoment_is_exact_up_to_one_rounding(stream, of_one_column):
         # Each step inserts rows, and deletes half of those of the step before.
         pairs = [((None, None) if None in row else row, weight) for row, weight in changes]
         delta = encode(pairs, types, codecs)
-        gone = total.columns[0] % 2 == 0
-        delta = delta + ZSet.from_columns([c[gone] for c in total.columns], -total.weights[gone])
+        is_deleted = total.columns[0] % 2 == 0
+        delta = delta + ZSet.from_columns(
+            [c[is_deleted] for c in total.columns], -total.weights[is_deleted]
+        )
         change, step = operator.prepare([delta], StepContext(number == 0, Relations().stage({})))
         if step is not None:
             step.commit()

@@ -159,8 +159,8 @@ def test_a_cycle_that_loses_its_support_vanishes_at_once():
     circuit.step(changed([*ring(50, first=1), (0, 1)], 1))
     circuit.step({"d": table(SCHEMAS["d"], [((0,), 1)])})
     assert circuit.views["r"].num_rows == 51
-    gone = circuit.step(changed([(0, 1)], -1))["r"]
-    assert rows(gone) == Counter({(n,): -1 for n in range(1, 51)})
+    deleted = circuit.step(changed([(0, 1)], -1))["r"]
+    assert rows(deleted) == Counter({(n,): -1 for n in range(1, 51)})
     assert circuit.views["r"].num_rows == 1
 
 

@@ -108,8 +108,8 @@ def test_deleted_leading_rows_make_way_for_the_next_ones():
     operator, _ = operator_of([INT, INT], (0,), [Order(1)], 1)
     step(operator, ZSet.from_rows([(g, x) for g in range(5) for x in range(50)]))
     for x in range(49):
-        gone = step(operator, ZSet.from_rows([(g, x) for g in range(5)], [-1] * 5))
-        assert gone == {(g, x + d): 2 * d - 1 for g in range(5) for d in (0, 1)}
+        deleted = step(operator, ZSet.from_rows([(g, x) for g in range(5)], [-1] * 5))
+        assert deleted == {(g, x + d): 2 * d - 1 for g in range(5) for d in (0, 1)}
 
 
 @pytest.mark.parametrize("order", [Order(1), Order(1, True), Order(2)], ids=str)

@@ -133,11 +133,11 @@ def growing(count: int, seed: int, size: int):
     for _ in range(count):
         sources, targets = rng.integers(0, 9, size).tolist(), rng.integers(0, 4000, size).tolist()
         new = list(zip(sources, targets, strict=True))
-        gone = [known.pop(int(rng.integers(len(known)))) for _ in range(min(len(known), 5))]
+        deleted = [known.pop(int(rng.integers(len(known)))) for _ in range(min(len(known), 5))]
         known += new
-        rows = [*new, *gone]
+        rows = [*new, *deleted]
         yield {
-            "e": edges(*rows, weights=[1] * len(new) + [-1] * len(gone)),
+            "e": edges(*rows, weights=[1] * len(new) + [-1] * len(deleted)),
             "mark": table_of(NODES["mark"], [(int(rng.integers(9)),)]),
         }
 

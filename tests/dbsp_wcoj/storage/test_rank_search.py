@@ -64,9 +64,9 @@ def test_the_searches_of_a_rank_grow_with_the_logarithm_of_the_rows():
         trace = Trace(2)
         trace.update(ZSet.from_columns([np.zeros(size, np.int64), np.arange(size)]))
         # The greater half is deleted, but still in the runs.
-        gone = np.arange(size // 2, size)
+        values = np.arange(size // 2, size)
         step = trace.prepare(
-            ZSet.from_columns([np.zeros(len(gone), np.int64), gone], np.full(len(gone), -1))
+            ZSet.from_columns([np.zeros(len(values), np.int64), values], np.full(len(values), -1))
         )
         search = RankSearch([trace], [step])
         last = search.find(np.zeros((1, 1), np.int64), np.array([size // 2 - 1]))

@@ -150,7 +150,7 @@ class SlowTarget:
         assert self.may_end.wait(60)
 
 
-class Seen(logging.Handler):
+class RecordingTarget(logging.Handler):
     """Progress as it was logged; ``wanted`` of them let a target go on."""
 
     def __init__(self, target: SlowTarget, expected: int) -> None:
@@ -168,7 +168,7 @@ class Seen(logging.Handler):
 
 def test_a_micro_batch_that_takes_long_says_what_it_is_doing(monkeypatch, caplog) -> None:
     target = SlowTarget()
-    seen = Seen(target, expected=3)
+    seen = RecordingTarget(target, expected=3)
     logger = logging.getLogger("streaming.sink.metrics")
     caplog.set_level(logging.INFO, logger.name)
     monkeypatch.setattr(metrics.Stopwatch.__init__, "__defaults__", (0.01,))

@@ -53,8 +53,8 @@ def test_a_state_moves_to_cells_to_other_cells_and_back_and_gives_the_same_delta
             status, message = rescale(tmp_path, *option)
             assert (status, message.split(":")[0]) == (0, f"version {number - 1}"), message
             sink = sink_of(tmp_path, form)
-            again = batches(8, "rescale")[number - 1]
-            sink(Frame(spark, again), number - 1)  # as after a crash of the driver
+            replayed = batches(8, "rescale")[number - 1]
+            sink(Frame(spark, replayed), number - 1)  # as after a crash of the driver
             assert outputs(sink) == outputs(steady)
             with pytest.raises(ReplayError):
                 other = batch_of({"relation": "p", "id": 1, "name": "other", "at": 99})

@@ -123,8 +123,10 @@ def test_events_of_other_tables_and_changes_of_tables_are_skipped_when_told_so(r
 
 
 def test_a_value_that_postgres_did_not_log_is_that_of_the_row_before(reader):
-    gone = UNLOGGED | {"rate": 2}
-    changes = decode_batch(reader(DebeziumFeed(), [event("u", before=GOOD, after=gone)]), INPUTS)
+    unlogged = UNLOGGED | {"rate": 2}
+    changes = decode_batch(
+        reader(DebeziumFeed(), [event("u", before=GOOD, after=unlogged)]), INPUTS
+    )
     rows = changes.tables["r"].to_pylist()
     assert [(row["name"], row["rate"], row["weight"]) for row in rows] == [
         ("x", 1, -1),

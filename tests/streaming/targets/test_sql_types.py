@@ -91,7 +91,7 @@ def test_values_of_every_type_arrive(database, type_, value, in_postgres, in_sql
         assert canonical(found[0]) == canonical((expected, 1))
         assert found[1:] == [(None, 2)]
         if mode == "upsert":
-            gone = rows.set_column(2, "weight", pa.array([-1, -1]))
-            target.write(ViewDelta("v", 2, gone, mode, keys))
+            deleted = rows.set_column(2, "weight", pa.array([-1, -1]))
+            target.write(ViewDelta("v", 2, deleted, mode, keys))
             assert database.rows(f'SELECT * FROM "{table}"') == []
         target.close()
