@@ -149,7 +149,8 @@ def _is_positive_limit(node: exp.Expr) -> bool:
     """Return whether a LIMIT leaves at least one row, so that it does not change EXISTS."""
     if not isinstance(node, exp.Limit) or _set_arguments(node) != ["expression"]:
         return False
-    return isinstance(node.expression, exp.Literal) and node.expression.this > "0"
+    count = node.expression
+    return isinstance(count, exp.Literal) and count.is_int and int(count.this) > 0
 
 
 def number_over_join(expression: Expression, width: int) -> Expression:
@@ -174,7 +175,7 @@ def conjunction(parts: Sequence[Expression]) -> Expression:
 
 
 def conjoin(clause: Clause, node: exp.Expr, parts: Sequence[Expression]) -> Expression:
-    """Like `conjunction`; errors of types point at ``node``."""
+    """Return the conjunction of conditions; an error of their types points to ``node``."""
     if not parts:
         return Literal(True, pa.bool_())
     return parts[0] if len(parts) == 1 else clause.call(node, "and", *parts)
