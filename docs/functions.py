@@ -5,8 +5,8 @@
     python -m docs.functions           # write the pages in docs/reference
     python -m docs.functions --check   # exit status 1 if a page differs from the table
 
-Every function of `circuits.types.functions.table` has an example here; a function without one is an
-error. The engine computes the results when the pages are written.
+Every function of `circuits.types.functions.registry` has an example here; a function without one is
+an error. The engine computes the results when the pages are written.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ REFERENCE: Final = Path(__file__).parent / "reference"
 #: The sections of the second page, in their order.
 NESTED: Final = (
     "Lists",
+    "Aggregates of a list",
     "Lists in dialect spark",
     "Structs and maps",
     "JSON",
@@ -43,9 +44,11 @@ SCALAR: Final = (
     "Numbers",
     "Rounding",
     "Trigonometry and logarithms",
+    "Special functions of floats",
     "Bits and whole numbers",
     "Arithmetic of dialect spark",
     "Formatted numbers",
+    "Numbers as strings",
     "Strings",
     "Parts of strings",
     "Regular expressions",
@@ -206,6 +209,35 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "list_transform": "list_transform([1, 2], lambda x: x * 10)",
         "list_filter": "list_filter([1, 2], lambda x: x > 1)",
         "list_reduce": "list_reduce([1, 2, 3], lambda x, y: x + y, 0)",
+        "list_select": "list_select([10, 20, 30], [3, 1])",
+        "list_where": "list_where([10, 20, 30], [true, false, true])",
+        "list_resize": "list_resize([1, 2], 3, 0)",
+        "list_slice_step": "[1, 2, 3, 4, 5][1:5:2]",
+        "list_grade_up": "list_grade_up([30, 10, 20])",
+        "list_grade_up_nulls_first": "list_grade_up([30, NULL], 'ASC', 'NULLS FIRST')",
+        "list_grade_up_desc": "list_grade_up([30, 10, 20], 'DESC')",
+        "list_grade_up_desc_nulls_first": "list_grade_up([30, NULL], 'DESC', 'NULLS FIRST')",
+    },
+    "Aggregates of a list": {
+        "list_count": "list_count([1, NULL])",
+        "list_first": "list_first([NULL, 1])",
+        "list_last": "list_last([1, 2])",
+        "list_any_value": "list_any_value([NULL, 1])",
+        "list_product": "list_product([2, 3])",
+        "list_bool_and": "list_bool_and([true, false])",
+        "list_bool_or": "list_bool_or([true, false])",
+        "list_bit_and": "list_bit_and([7, 3])",
+        "list_bit_or": "list_bit_or([4, 1])",
+        "list_bit_xor": "list_bit_xor([5, 1])",
+        "list_var_pop": "list_var_pop([1, 3])",
+        "list_var_samp": "list_var_samp([1, 3])",
+        "list_stddev_pop": "list_stddev_pop([1, 3])",
+        "list_stddev_samp": "list_aggregate([1, 1, 4], 'stddev_samp')",
+        "list_median": "list_median([1, 2, 9])",
+        "list_mode": "list_mode(['a', 'b', 'b'])",
+        "list_dot_product": "list_dot_product([1, 2], [3, 4])",
+        "list_distance": "list_distance([1, 2], [4, 6])",
+        "list_cosine_similarity": "list_cosine_similarity([1, 0], [1, 1])",
     },
     "Lists in dialect spark": {
         "split_limit": "split('a,b,c', ',', 2)",
@@ -242,7 +274,8 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "map_values": "map_values(MAP {'a': 1})",
         "map_entries": "map_entries(MAP {'a': 1})",
         "map_from_entries": "map_from_entries([{'k': 'a', 'v': 1}])",
-        "map_concat": "map_concat(MAP {'a': 1}, MAP {'b': 2})",
+        "map_concat": "spark: map_concat(map('a', 1), map('b', 2))",
+        "map_merge": "map_concat(MAP {'a': 1}, MAP {'a': 2})",
         "sorted_list_histogram": "list_histogram(['b', 'a', 'b'])",
     },
     "JSON": {

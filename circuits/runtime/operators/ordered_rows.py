@@ -24,12 +24,15 @@ import numpy as np
 
 from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.storage.prefix_lookup import PrefixRows, prefix_lookup
+from dbsp_wcoj.storage.rank_search import RankSearch
 from dbsp_wcoj.storage.trace import Staged
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
 __all__ = ["OrderedRows", "first_positions"]
 
 _MIN_INT64: Final = -(2**63)
+#: One key without columns: the prefix of all rows.
+_EMPTY_PREFIX: Final[Int64Array] = np.empty((0, 1), np.int64)
 
 
 class OrderedRows:
@@ -39,8 +42,8 @@ class OrderedRows:
         keys: The number of key columns, which identify the group.
         arity: The number of columns. The columns after the keys determine the order.
         limit: Rows are read until their weights add up to this number; None for all rows.
-        decided: With a limit, also read the rows that are tied with the last one: those that equal
-            it in so many columns after the keys. None if there are no ties.
+        tie_columns: With a limit, also read the rows that are tied with the last one: those that
+            equal it in this many columns after the keys. None if there are no ties.
 
     >>> least = OrderedRows(1, 2, limit=1)
     >>> first_rows, steps = least.prepare(ZSet.from_rows([(7, 3), (7, 5)]), np.array([[7]]))
@@ -49,13 +52,13 @@ class OrderedRows:
     """
 
     def __init__(
-        self, keys: int, arity: int, *, limit: int | None, decided: int | None = None
+        self, keys: int, arity: int, *, limit: int | None, tie_columns: int | None = None
     ) -> None:
         self.rows = Trace(arity)
         self.front = Trace(arity)
         self._keys = keys
         self._limit = limit
-        self._decided = decided
+        self._tie_columns = tie_columns
 
     @property
     def traces(self) -> tuple[Trace, ...]:
@@ -78,13 +81,13 @@ class OrderedRows:
             step = self.rows.prepare(delta)
             staged.append(step)
         front = None
-        if not self.front.is_empty or (delta.weight_array < 0).any():
+        if (delta.weight_array < 0).any() or self._has_front():
             front = prefix_lookup(self.front, groups, limit=1)
         first_rows = prefix_lookup(
             self.rows,
             groups,
             limit=self._limit,
-            decided=self._decided,
+            tie_columns=self._tie_columns,
             step=step,
             starts=None if front is None else self._starts(front, groups.shape[1]),
         )
@@ -119,6 +122,12 @@ class OrderedRows:
             np.concatenate((first_rows.old[old], first_rows.new[new])),
         )
         return codes, staged
+
+    def _has_front(self) -> bool:
+        """Return whether a group has a front, however the trace is divided into runs."""
+        if self.front.is_empty:
+            return False
+        return RankSearch([self.front]).sizes(_EMPTY_PREFIX).item() > 0
 
     def _starts(self, front: PrefixRows, groups: int) -> Int64Array:
         """Return the row from which to read each group: its front, else the least possible row."""

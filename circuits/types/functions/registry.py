@@ -4,48 +4,55 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from circuits.types.functions import (
+from circuits.types.functions import comparison, conditional, failures, greatest_least, logic
+from circuits.types.functions.casting import casts
+from circuits.types.functions.dates import (
+    calendar,
+    date_fields,
+    date_formats,
+    date_parts,
+    date_shifts,
+    interval_arithmetic,
+    time_buckets,
+)
+from circuits.types.functions.nested import (
+    csv_texts,
+    json_texts,
+    lambdas,
+    list_builders,
+    list_selection,
+    list_statistics,
+    lists,
+    nested_texts,
+    structs_and_maps,
+    vectors,
+)
+from circuits.types.functions.numbers import (
     ansi_arithmetic,
     ansi_division,
     arithmetic,
     bits,
-    bytes_parts,
-    calendar,
-    capitals,
-    casts,
-    comparison,
-    conditional,
-    csv_texts,
-    date_fields,
-    date_formats,
-    date_shifts,
-    dates,
     division,
-    encodings,
-    failures,
-    greatest_least,
-    hashes,
-    interval_arithmetic,
-    joined_text,
-    json_texts,
-    lambdas,
-    like_patterns,
-    list_builders,
-    lists,
-    logic,
     mathematics,
-    nested_texts,
     number_formats,
-    regular_expressions,
     rounding,
+    special_functions,
+    trigonometry,
+)
+from circuits.types.functions.texts import (
+    bytes_parts,
+    capitals,
+    encodings,
+    hashes,
+    joined_text,
+    like_patterns,
+    number_texts,
+    regular_expressions,
     string_distance,
-    structs_and_maps,
     text_checks,
     text_functions,
     text_parts,
     text_search,
-    time_buckets,
-    trigonometry,
 )
 
 __all__ = ["TABLE"]
@@ -66,7 +73,7 @@ _FAMILIES = (
     text_functions,
     conditional,
     casts,
-    dates,
+    date_parts,
     calendar,
     bits,
     capitals,
@@ -84,6 +91,9 @@ _FAMILIES = (
     time_buckets,
     list_builders,
     lists,
+    list_selection,
+    list_statistics,
+    vectors,
     lambdas,
     structs_and_maps,
     json_texts,
@@ -92,6 +102,8 @@ _FAMILIES = (
     nested_texts,
     text_parts,
     interval_arithmetic,
+    number_texts,
+    special_functions,
 )
 
 TABLE = MappingProxyType(

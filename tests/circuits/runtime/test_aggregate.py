@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from circuits.errors import EvaluationError
 from circuits.plan.nodes import Aggregate, AggregateCall, Field, Scan
-from circuits.runtime.operators.aggregate import AggregateOperator
+from circuits.runtime.operators.aggregates.aggregate import AggregateOperator
 from circuits.runtime.operators.operator import StepContext
 from circuits.types.codecs.codec import Codecs
 from circuits.types.functions import aggregate_type
 from dbsp_wcoj import Relations, WeightOverflowError, ZSet
+from dbsp_wcoj.storage.trace import build_run
 from tests.generators.group_streams import (
     DOMAINS,
     NUMBERS,
@@ -176,6 +177,18 @@ def test_the_least_value_is_found_where_the_first_values_are_deleted_again_and_a
     gone = ZSet.from_rows([(1, x) for x in (5, *numbers[300:])], [-1] * 1701)
     assert step(operator, gone) == {(1, 5): -1}
     assert front.to_zset().to_dict() == {(2, 1): 1}
+
+
+def test_the_state_follows_from_the_rows_and_not_from_how_they_are_divided_into_runs():
+    operator, _ = operator_of([INT, INT], (0,), [("min", 1, False)])
+    front = operator.traces[-1]
+    row = ZSet.from_rows([(1, 7)])
+    # The runs of a restored state: they cancel out, and have not been merged.
+    order = tuple(range(front.arity))
+    front.load({order: [build_run(row, order), build_run(-row, order)]})
+    assert not front.is_empty
+    step(operator, row)
+    assert not len(front.to_zset())  # no deletion yet
 
 
 @pytest.mark.parametrize("keys", [(0,), (), (2, 0)])

@@ -22,7 +22,16 @@ from circuits import (
 )
 from circuits.errors import SqlError
 from circuits.plan.expressions import Call, Expression, Literal
-from circuits.types.functions import json_texts, lambdas, list_builders, lists, structs_and_maps
+from circuits.types.functions.nested import (
+    json_texts,
+    lambdas,
+    list_builders,
+    list_selection,
+    list_statistics,
+    lists,
+    structs_and_maps,
+    vectors,
+)
 from tests.generators.nested_queries import (
     DUCKDB_QUERIES,
     RECURSIVE_QUERIES,
@@ -30,7 +39,10 @@ from tests.generators.nested_queries import (
     SPARK_QUERIES,
 )
 
-FAMILIES = (json_texts, lambdas, list_builders, lists, structs_and_maps)
+FAMILIES = (
+    *(json_texts, lambdas, list_builders, list_selection, list_statistics),
+    *(lists, structs_and_maps, vectors),
+)
 ARROW_LAMBDAS = "SET lambda_syntax = 'ENABLE_SINGLE_ARROW'"
 
 

@@ -1,0 +1,176 @@
+"""Parts of bytes: as the functions of text with these names, but a position counts bytes.
+
+Also bytes as text in DuckDB's notation, where ``\\xHH`` stands for a byte.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from circuits.types.functions.function import Function, Values
+from circuits.types.functions.length_limits import MAX_STRING_BYTES
+from circuits.types.functions.signatures import Signature, column_kernel, per_distinct_row
+
+__all__ = ["FUNCTIONS"]
+
+_BYTES = pa.binary()
+_HASHES = {"SHA-1": "sha1", "SHA1": "sha1", "SHA-224": "sha224", "SHA224": "sha224"} | {
+    name: f"sha{bits}" for bits in (256, 384, 512) for name in (f"SHA-{bits}", f"SHA{bits}")
+}
+
+
+def _as_bytes(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else value
+
+
+# Each function is also called with text, which stands for its UTF-8 bytes: y in a signature is text
+# or bytes, i an integer.
+
+
+def _slice(value: bytes, start: int, length: int = 2**62) -> bytes:
+    """Return bytes from a position, which counts from 1, or from the end if it is negative."""
+    value = _as_bytes(value)
+    begin = start - 1 if start > 0 else len(value) + start if start < 0 else 0
+    return value[max(begin, 0) : max(begin + length, 0)]
+
+
+def _padding(value: bytes, length: int, pad: bytes) -> tuple[bytes, bytes]:
+    value, pad = _as_bytes(value), _as_bytes(pad)
+    if length > MAX_STRING_BYTES:
+        raise ValueError(f"{length} bytes; the maximum is {MAX_STRING_BYTES:,}")
+    missing = max(length - len(value), 0)
+    return value[: max(length, 0)], (pad * (missing // max(len(pad), 1) + 1))[:missing]
+
+
+def _pad_left(value: bytes, length: int, pad: bytes = b"\0") -> bytes:
+    kept, added = _padding(value, length, pad)
+    return added + kept
+
+
+def _pad_right(value: bytes, length: int, pad: bytes = b"\0") -> bytes:
+    kept, added = _padding(value, length, pad)
+    return kept + added
+
+
+def _overlay(value: bytes, new: bytes, start: int, length: int = -1) -> bytes:
+    value, new = _as_bytes(value), _as_bytes(new)
+    length = len(new) if length < 0 else length
+    return value[: max(start - 1, 0)] + new + value[max(start - 1, 0) + length :]
+
+
+def _hmac(key: str | bytes, message: str | bytes, name: str = "SHA-256") -> bytes:
+    hash_name = _HASHES.get(name.upper())
+    if hash_name is None:
+        raise ValueError(f"no hash {name!r}; there are {', '.join(_HASHES)}")
+    return hmac.digest(_as_bytes(key), _as_bytes(message), hash_name)
+
+
+_ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{2}))?")
+#: The printable ASCII characters that need no escape.
+_PLAIN_BYTES = frozenset(range(32, 127)) - frozenset(b"\\'\"")
+_SHOWN_BYTES = [chr(byte) if byte in _PLAIN_BYTES else f"\\x{byte:02X}" for byte in range(256)]
+
+
+def _unescape(text: str) -> bytes:
+    if not text.isascii():
+        raise ValueError(f"{text!r} is not ASCII; write other bytes as \\xHH, or use encode()")
+
+    def replace(match: re.Match[bytes]) -> bytes:
+        if match[1] is None:
+            raise ValueError(f"{text!r} has a backslash without xHH after it")
+        return bytes.fromhex(match[1].decode())
+
+    return _ESCAPE.sub(replace, text.encode())
+
+
+def _escape(value: bytes) -> str:
+    return "".join(map(_SHOWN_BYTES.__getitem__, value))
+
+
+def _concat(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    parts = [pc.cast(values, _BYTES) for values in arguments]
+    return pc.binary_join_element_wise(*parts, pa.scalar(b"", _BYTES))
+
+
+def _repeat(value: bytes, count: int) -> bytes:
+    if len(value) * count > MAX_STRING_BYTES:
+        raise ValueError(f"{len(value) * count} bytes; the maximum is {MAX_STRING_BYTES:,}")
+    return value * max(count, 0)
+
+
+def _decode_utf8(value: str | bytes, errors: str = "strict") -> str:
+    if isinstance(value, str):
+        return value
+    if errors not in ("strict", "replace", "ignore"):
+        raise ValueError(f"{errors!r} is not strict, replace or ignore")
+    return value.decode("utf-8", errors).replace("\ufffd", "?" if errors == "replace" else "\ufffd")
+
+
+FUNCTIONS = (
+    Function(
+        "unescape_bytes",
+        "the bytes of an ASCII text, in which \\xHH stands for a byte; an error for other texts",
+        Signature("t", _BYTES),
+        per_distinct_row(_unescape),
+    ),
+    Function(
+        "escape_bytes",
+        "bytes as a text: printable ASCII characters, and \\xHH for the others",
+        Signature("y", pa.string()),
+        per_distinct_row(_escape),
+    ),
+    Function("bytes_concat", "the bytes of all arguments", Signature("y|y*", _BYTES), _concat),
+    Function(
+        "bytes_repeat",
+        "the bytes a b times",
+        Signature("yi", _BYTES),
+        per_distinct_row(_repeat),
+    ),
+    Function(
+        "decode_utf8",
+        "the text of UTF-8 bytes; b says what is done with others: strict, replace or ignore",
+        Signature("y|t", pa.string()),
+        per_distinct_row(_decode_utf8),
+    ),
+    Function(
+        "bytes_reverse",
+        "the bytes a in the opposite order",
+        Signature("y", _BYTES),
+        column_kernel(pc.binary_reverse),
+    ),
+    Function(
+        "bytes_slice",
+        "c bytes of a from position b",
+        Signature("yi|i", _BYTES),
+        per_distinct_row(_slice),
+    ),
+    Function(
+        "bytes_lpad",
+        "b bytes: a, with c (or zeros) before it",
+        Signature("yi|y", _BYTES),
+        per_distinct_row(_pad_left),
+    ),
+    Function(
+        "bytes_rpad",
+        "b bytes: a, with c (or zeros) after it",
+        Signature("yi|y", _BYTES),
+        per_distinct_row(_pad_right),
+    ),
+    Function(
+        "bytes_overlay",
+        "a with b in place of d bytes from position c",
+        Signature("yyi|i", _BYTES),
+        per_distinct_row(_overlay),
+    ),
+    Function(
+        "hmac",
+        "the HMAC of the message b with the key a and the hash c",
+        Signature("yy|t", _BYTES),
+        per_distinct_row(_hmac),
+    ),
+)
