@@ -130,13 +130,27 @@ def copy_siblings(a, b, out, side, level, first, last, state, pieces):
 
 @subroutine
 def add_piece(a, b, out, side, first, last, state, pieces):
-    """Note that the rows ``[first, last)`` of ``a`` or ``b`` come next."""
+    """Note that the rows ``[first, last)`` of ``a`` or ``b`` come next.
+
+    If only the last column is left to copy, it is copied at once.
+    """
+    unique = state[UNIQUE_LEVEL]
+    written = state[CURSORS + CURSOR_WORDS * unique + 4]
+    state[CURSORS + CURSOR_WORDS * unique + 4] = written + last - first
+    if unique == a[ARITY] - 1:
+        run = a if side == LEFT else b
+        values = level_header(unique) + LEVEL_VALUES
+        source = run[values] + first
+        target = out[values] + written
+        for i in range(last - first):
+            out[target + i] = run[source + i]
+        copy_weights(run, out, first, last, written, state)
+        return
     position = 1 + PIECE_WORDS * pieces[0]
     pieces[position] = side
     pieces[position + 1] = first
     pieces[position + 2] = last
     pieces[0] += 1
-    state[CURSORS + CURSOR_WORDS * state[UNIQUE_LEVEL] + 4] += last - first
     if pieces[0] == MAX_PIECES:
         write_pieces(a, b, out, state, pieces)
 
@@ -144,6 +158,8 @@ def add_piece(a, b, out, side, first, last, state, pieces):
 @subroutine
 def write_pieces(a, b, out, state, pieces):
     """Append the rows that are noted to the levels from the unique level on, and forget them."""
+    if pieces[0] == 0:
+        return
     arity = a[ARITY]
     unique = state[UNIQUE_LEVEL]
     stop = 1 + PIECE_WORDS * pieces[0]
@@ -382,7 +398,8 @@ def merge_rows(a, b, out, state, pieces, fuel):
 @subroutine
 def merge_tries(a, b, out, state, fuel):
     """Walk both tries for about ``fuel`` rows; return the fuel left, positive when finished."""
-    pieces = np.empty(1 + PIECE_WORDS * MAX_PIECES, np.int64)
+    noted = MAX_PIECES if state[UNIQUE_LEVEL] < a[ARITY] - 1 else 0
+    pieces = np.empty(1 + PIECE_WORDS * noted, np.int64)
     pieces[0] = 0
     while fuel > 0:
         level = state[DEPTH]
