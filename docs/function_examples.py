@@ -33,6 +33,9 @@ MORE_EXAMPLES: Final[dict[str, dict[str, str]]] = {
         "format_decimal_bytes": "formatReadableDecimalSize(16000)",
         "bar": "bar(5, 0, 20, 10)",
     },
+    "Times of day": {
+        "time_on_date": "DATE '2024-02-29' + TIME '13:45:30'",
+    },
     "Errors": {
         "try": "spark: try_add(1, 2)",
         "raise_error": "CASE WHEN true THEN 'a' ELSE error('wrong') END",

@@ -57,6 +57,7 @@ SCALAR: Final = (
     "Hashes",
     "Dates and times",
     "Fields of dates and intervals",
+    "Times of day",
     "Moved and made dates",
     "Formatted dates",
 )

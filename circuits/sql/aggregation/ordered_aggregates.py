@@ -25,7 +25,7 @@ from circuits.types.functions.type_rules import is_number
 __all__ = ["DEFINITIONS"]
 
 
-def _reversed(order: tuple[SortKey, ...]) -> tuple[SortKey, ...]:
+def _reverse_order(order: tuple[SortKey, ...]) -> tuple[SortKey, ...]:
     return tuple(
         replace(key, descending=not key.descending, nulls_first=not key.nulls_first)
         for key in order
@@ -41,7 +41,7 @@ def _first_reader(is_last: bool, ignores_nulls: bool) -> Read:
         if reader.is_spark and isinstance(reader.function, exp.AnyValue):
             ignored = reader.nulls == "ignore" or (reader.count == 2 and ignored)
         order = reader.order or (SortKey(value, False, False),)
-        order = _reversed(order) if is_last else order
+        order = _reverse_order(order) if is_last else order
         # Without an order, a value is preferred to NULL.
         if not reader.order:
             order = tuple(replace(key, nulls_first=False) for key in order)

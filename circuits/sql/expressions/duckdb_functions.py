@@ -13,6 +13,7 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause, Reader
+from circuits.sql.expressions.intervals import FIRST_DAY
 from circuits.sql.expressions.literals import integer_literal, string_literal
 from circuits.sql.expressions.named_functions import (
     COMMON,
@@ -117,9 +118,44 @@ def _to_interval(micros: int) -> Builder:
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         if len(arguments) != 1:
             raise count_error(clause, node, "1")
-        return clause.call(node, "duration_of_micros", arguments[0], integer_literal(micros))
+        (count,) = arguments
+        if arrow.is_integer(count.type) or arrow.is_null(count.type):
+            return clause.call(node, "duration_of_micros", count, integer_literal(micros))
+        return clause.call(
+            node, "duration_of_micros", _as_micros(clause, node, count, micros), integer_literal(1)
+        )
 
     return build
+
+
+def _as_micros(clause: Clause, node: exp.Expr, count: Expression, micros: int) -> Expression:
+    """Return a number of units, which may have a fraction, as whole microseconds."""
+    total = clause.call(node, "multiply", count, integer_literal(micros))
+    return clause.call(node, "cast", total, type=pa.int64())
+
+
+def _to_timestamp(clause: Clause, node: exp.Expr, seconds: Expression) -> Expression:
+    """Read ``to_timestamp``: the moment of a number of seconds after 1970."""
+    micros = _as_micros(clause, node, seconds, 1_000_000)
+    moment = clause.call(node, "timestamp_of_micros", micros)
+    return clause.call(node, "cast", moment, type=pa.timestamp("us", "UTC"))
+
+
+def _make_time(
+    clause: Clause, node: exp.Expr, hour: Expression, minute: Expression, second: Expression
+) -> Expression:
+    day = [integer_literal(part) for part in (1970, 1, 1)]
+    moment = clause.call(node, "make_timestamp", *day, hour, minute, second)
+    return clause.call(node, "cast", moment, type=pa.time64("us"))
+
+
+def _epoch(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+    """Read ``epoch``: the seconds of a date, a timestamp, a TIME or an interval."""
+    if arrow.is_duration(value.type):
+        return clause.call(node, "interval_epoch", value)
+    if arrow.is_time(value.type):
+        value = clause.call(node, "time_on_date", FIRST_DAY, value)
+    return clause.call(node, "epoch", value)
 
 
 def _make_timestamp(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
@@ -232,7 +268,11 @@ _BUILDERS: Final[dict[str, Builder]] = {
     "century": named("century"),
     "millennium": named("millennium"),
     "era": named("era"),
-    "epoch": named("epoch"),
+    "epoch": fixed(1, _epoch),
+    "make_time": fixed(3, _make_time),
+    "to_timestamp": fixed(1, _to_timestamp),
+    "to_days": _to_interval(86_400_000_000),
+    "to_weeks": _to_interval(7 * 86_400_000_000),
     "epoch_ms": fixed(1, _epoch_ms),
     "epoch_us": named("epoch_microsecond"),
     "microsecond": named("microsecond"),

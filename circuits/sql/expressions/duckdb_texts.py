@@ -20,6 +20,7 @@ from circuits.sql.expressions.named_functions import (
     literal_text,
     named,
 )
+from circuits.types.functions.texts.number_texts import count_values
 
 __all__ = ["READERS_BY_NAME"]
 
@@ -44,6 +45,16 @@ def _format(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expres
     """Read ``format('{} of {:.2f}', a, b)``."""
     if not arguments:
         raise count_error(clause, node, "1 or more")
+    template = arguments[0]
+    if isinstance(template, Literal) and isinstance(template.value, str):
+        try:
+            needed = count_values(template.value)
+        except ValueError as error:
+            raise clause.source.error(node, f"format(): {error}") from None
+        if needed >= len(arguments):
+            raise clause.source.error(
+                node, f"format() has {len(arguments) - 1} values for {needed} fields"
+            )
     return clause.call(
         node, "format_template", *(_formattable(clause, node, value) for value in arguments)
     )

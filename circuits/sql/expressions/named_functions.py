@@ -240,8 +240,20 @@ def _condition(
     return clause.call(node, "case", test, then, other)
 
 
+def _concat_ws(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
+    """Read ``concat_ws``, which writes values of other types as texts."""
+    if not clause.source.is_spark:
+        arguments = [
+            argument
+            if arrow.is_nested(argument.type) or arrow.is_null(argument.type)
+            else clause.call(node, "cast", argument, type=pa.string())
+            for argument in arguments
+        ]
+    return named("concat_ws", least=1)(clause, node, arguments)
+
+
 COMMON: Final[dict[str, Builder]] = {
-    "concat_ws": named("concat_ws", least=1),
+    "concat_ws": _concat_ws,
     "translate": named("translate"),
     "octet_length": named("octet_length"),
     "bit_length": named("bit_length"),

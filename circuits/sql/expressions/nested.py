@@ -266,8 +266,19 @@ def _read_length(clause: Clause, node: exp.Anonymous) -> Expression:
     return clause.call(node, "length", clause.read(node.expressions[0]))
 
 
+def _read_contained_by(clause: Clause, node: exp.ArrayContainedBy) -> Expression:
+    """Read ``a <@ b``: the list b has all elements of the list a."""
+    contained, container = clause.read_arguments(node, "this", "expression")
+    return clause.call(node, "list_contains_all", container, contained)
+
+
 def _read_array_size(clause: Clause, node: exp.ArraySize) -> Expression:
-    clause.source.allow_arguments(node, "this")
+    clause.source.allow_arguments(node, "this", "expression")
+    dimension = node.args.get("expression")
+    if dimension is not None and clause.read(dimension) != integer_literal(1):
+        raise clause.source.unsupported(
+            dimension, "the length of another dimension than 1", "take the length of an element"
+        )
     return clause.call(node, "length", clause.read(node.this))
 
 
@@ -362,6 +373,7 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
         *("this", "expression"),
         ignored=["ensure_variant", "check_null"],
     ),
+    exp.ArrayContainedBy: _read_contained_by,
     exp.ArrayContainsAll: _reader_by_dialect(
         "list_contains_all", "list_contains_all", "this", "expression"
     ),

@@ -73,7 +73,7 @@ def _hmac(key: str | bytes, message: str | bytes, name: str = "SHA-256") -> byte
 _ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{2}))?")
 #: The printable ASCII characters that need no escape.
 _PLAIN_BYTES = frozenset(range(32, 127)) - frozenset(b"\\'\"")
-_SHOWN_BYTES = [chr(byte) if byte in _PLAIN_BYTES else f"\\x{byte:02X}" for byte in range(256)]
+_MAX_SHOWN_BYTES = [chr(byte) if byte in _PLAIN_BYTES else f"\\x{byte:02X}" for byte in range(256)]
 
 
 def _unescape(text: str) -> bytes:
@@ -89,7 +89,7 @@ def _unescape(text: str) -> bytes:
 
 
 def _escape(value: bytes) -> str:
-    return "".join(map(_SHOWN_BYTES.__getitem__, value))
+    return "".join(map(_MAX_SHOWN_BYTES.__getitem__, value))
 
 
 def _concat(arguments: Sequence[Values], result_type: pa.DataType) -> Values:

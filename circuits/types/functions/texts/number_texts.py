@@ -15,7 +15,7 @@ from circuits.types.functions.function import Function
 from circuits.types.functions.length_limits import MAX_STRING_BYTES
 from circuits.types.functions.signatures import Signature, per_distinct_row
 
-__all__ = ["FUNCTIONS"]
+__all__ = ["FUNCTIONS", "count_values"]
 
 _DIGITS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _BINARY_UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
@@ -97,6 +97,28 @@ def _format_value(value: Any, options: str) -> str:
     start, end = match.span("separator")
     separated = format(value, f"{options[:start]},{options[end:]}")
     return separated.replace(",", match["separator"][1])
+
+
+def count_values(template: str) -> int:
+    """Return the number of values that the fields of a template need.
+
+    Raises:
+        ValueError: A field has unknown options, or a brace is not written twice.
+
+    >>> count_values("{} {{}} {2:>5}")
+    3
+    """
+    needed, count = 0, 0
+    for match in _FIELD.finditer(template):
+        if match[0] in ("{{", "}}"):
+            continue
+        if match[0] in ("{", "}"):
+            raise ValueError(f"{template!r} has a single brace; write it twice")
+        if _OPTIONS.fullmatch(match[2] or "") is None:
+            raise ValueError(f"unknown option {match[2]!r} of a format")
+        needed = max(needed, (int(match[1]) if match[1] else count) + 1)
+        count += not match[1]
+    return needed
 
 
 def _format_template(template: str, *values: Any) -> str:
