@@ -267,18 +267,18 @@ columns: name; the relation needs name, age and may have weight
         nulls = _NO_CODES
         # Codes in the order of the values come from no dictionary.
         ordered = [codec.ordered for codec in columns]
-        for place in sorted(range(len(columns)), key=lambda place: not ordered[place]):
-            is_read = read is None or place in read
-            if is_read or ordered[place]:
+        for position in sorted(range(len(columns)), key=lambda position: not ordered[position]):
+            is_read = read is None or position in read
+            if is_read or ordered[position]:
                 try:
                     # The encoding without a dictionary is also a check of the values.
-                    codes[place] = columns[place].encode(arrays[place])
+                    codes[position] = columns[position].encode(arrays[position])
                 except SchemaError as error:
-                    raise self._column_error(self.columns[place], error) from error
+                    raise self._column_error(self.columns[position], error) from error
             if not is_read:
                 if not len(nulls):
-                    nulls = np.full(len(arrays[place]), NULL)
-                codes[place] = nulls
+                    nulls = np.full(len(arrays[position]), NULL)
+                codes[position] = nulls
         return codes
 
     def weights(self, table: pa.Table) -> npt.NDArray[np.int64] | None:
@@ -364,7 +364,7 @@ write NAME TYPE, NAME TYPE, as in 'src long, dst long'
             return schema_of_ddl(schema)
         if isinstance(schema, Mapping):
             return pa.schema([_field(name, type) for name, type in schema.items()])
-        found = _schema_of_rows(schema)
+        schema_of_rows = _schema_of_rows(schema)
     except MemoryError:
         raise
     except (SchemaError, ArgumentTypeError) as error:
@@ -374,14 +374,14 @@ write NAME TYPE, NAME TYPE, as in 'src long, dst long'
             f"relation {relation!r}: the columns of a {type(schema).__name__} cannot be read as an "
             f"Arrow schema: {error}; give a pa.Schema"
         ) from error
-    if found is None:
+    if schema_of_rows is None:
         check_type(
             f"the schema of {relation!r}",
             schema,
             pa.Schema,
             "a pa.Schema, a dict of types, DDL text such as 'nr bigint, item string', or a frame",
         )
-    return found
+    return schema_of_rows
 
 
 def _field(name: Any, type: Any) -> pa.Field:
@@ -395,20 +395,20 @@ def _field(name: Any, type: Any) -> pa.Field:
 def _schema_of_rows(rows: Any) -> pa.Schema | None:
     """The columns of a frame; None for other objects. The rows of a reader are not read."""
     if isinstance(rows, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
-        found = rows.schema
+        exported = rows.schema
     elif hasattr(rows, "__arrow_c_schema__"):
-        found = pa.schema(rows)
+        exported = pa.schema(rows)
     elif hasattr(rows, "__arrow_c_stream__"):
-        found = pa.RecordBatchReader.from_stream(rows).schema
+        exported = pa.RecordBatchReader.from_stream(rows).schema
     elif hasattr(rows, "__arrow_c_array__"):
-        found = pa.record_batch(rows).schema
+        exported = pa.record_batch(rows).schema
     else:
         return None
     fields = []
-    for field in found:
+    for field in exported:
         if field.name != WEIGHT and not UNNAMED_INDEX.fullmatch(field.name):
-            categories = pa.types.is_dictionary(field.type)
-            type = field.type.value_type if categories else field.type
+            is_categorical = pa.types.is_dictionary(field.type)
+            type = field.type.value_type if is_categorical else field.type
             fields.append(pa.field(field.name, type, field.nullable))
     return pa.schema(fields)
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from circuits.plan.expressions import Call, Column, Expression, Literal
 from circuits.runtime.evaluation import evaluate
-from circuits.runtime.predicates import compares_codes, number_code, truth
+from circuits.runtime.predicates import compares_codes, ordered_code, truth
 from circuits.runtime.row_batch import RowBatch, keeps_codes
 from circuits.types.codecs.codec import NULL
 from dbsp_wcoj.limits import Budget
@@ -68,7 +68,7 @@ class CodeEvaluator:
     def _from_values(self, expression: Expression) -> Int64Array | int:
         codec = self._batch.codecs.codec(expression.type)
         if isinstance(expression, Literal):
-            code = number_code(expression) if codec.ordered else None
+            code = ordered_code(expression) if codec.ordered else None
             return int(codec.encode(evaluate(expression, (), 1))[0]) if code is None else code
         values = evaluate(expression, self._batch, self._batch.rows)
         if self._budget is not None:

@@ -188,13 +188,13 @@ def _side(side: Expression, codec: Codec) -> _Side | None:
         return _Side(None, np.int64(NULL), None, codec)
     if not codec.ordered:
         return _Side(None, None, side.value, codec)
-    code = number_code(side)
+    code = ordered_code(side)
     return None if code is None else _Side(None, np.int64(code), side.value, codec)
 
 
 @lru_cache(maxsize=4096)
-def number_code(literal: Literal) -> int | None:
-    """Return the code of a literal whose type needs no dictionary; None if it has none."""
+def ordered_code(literal: Literal) -> int | None:
+    """Return the code of a literal of a type with ordered codes; None if it has none."""
     return Codecs().codec(literal.type).code_of(literal.value)
 
 
