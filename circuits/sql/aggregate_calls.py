@@ -37,7 +37,6 @@ from circuits.sql.literals import NULL, integer_literal
 from circuits.sql.ordering import SortKey, read_order
 from circuits.types import functions
 from circuits.types.codecs.codec import Codecs
-from circuits.types.functions.type_rules import is_number
 
 __all__ = ["AggregateTerm", "read_aggregate"]
 
@@ -294,6 +293,8 @@ class AggregateReader:
         type_ = value.type
         plain = type_.value_type if pa.types.is_dictionary(type_) else type_
         is_number = pa.types.is_integer(plain) or pa.types.is_floating(plain)
+        if self.is_spark and pa.types.is_string(plain):
+            return self.clause.call(self.function, "cast", value, type=_FLOAT)
         if not (is_number or pa.types.is_decimal(plain) or pa.types.is_null(plain)):
             raise self.source.error(
                 self.function, f"{self.name}({type_}) does not exist; cast its argument to a number"
@@ -735,6 +736,12 @@ def _best(is_max: bool) -> Read:
 
 def _mode(reader: AggregateReader) -> Expression:
     value = reader.order[0].expression if reader.within_group else reader.value(0)
+    if reader.within_group and reader.order[0].descending:
+        raise reader.source.unsupported(
+            reader.function,
+            "mode() WITHIN GROUP (ORDER BY ... DESC)",
+            "leave DESC out; of values that are equally frequent, the least is returned",
+        )
     return reader.term("mode", reader.where(value))
 
 
@@ -766,7 +773,7 @@ def _quantile(kind: str) -> Read:
         if continuous:
             function, value = _interpolated(reader, value)
         elif reader.is_spark and kind == "disc" and reader.within_group:
-            value = reader.number(value) if is_number(value.type) else value
+            value = reader.number(value)
         masked = reader.where(value)
         order = (SortKey(masked, descending, False),)
 

@@ -17,12 +17,12 @@ from circuits.errors import EvaluationError
 from circuits.plan.expressions import Call, Expression, Literal
 from circuits.runtime.evaluation import evaluate
 from circuits.sql.clause import Clause, Reader
-from circuits.sql.literals import integer_literal, string_literal
+from circuits.sql.literals import integer_literal
 from circuits.sql.types import arrow_type
 from circuits.types.arrow_types import is_nested
 from circuits.types.functions.type_rules import is_number, is_text
 
-__all__ = ["READERS", "spark_text"]
+__all__ = ["READERS", "spark_cast", "spark_text"]
 
 
 def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
@@ -74,6 +74,14 @@ def _is_date_or_time(type: pa.DataType) -> bool:
     return bool(pa.types.is_temporal(type) and not pa.types.is_duration(type))
 
 
+def spark_cast(
+    clause: Clause, node: exp.Expr, value: Expression, target: pa.DataType, *, lenient: bool = False
+) -> Expression:
+    """Return a value cast to a type by the rules of Spark; NULL for an invalid one if lenient."""
+    value = _apply_spark_rules(clause, node, value, target)
+    return clause.call(node, "try_cast" if lenient else "cast", value, type=target)
+
+
 def _apply_spark_rules(
     clause: Clause, node: exp.Expr, value: Expression, target: pa.DataType
 ) -> Expression:
@@ -87,8 +95,12 @@ def _apply_spark_rules(
         return _seconds_of(clause, node, value, target)
     if pa.types.is_timestamp(target) and target.tz is not None and is_number(value.type):
         return _moment_of(clause, node, value)
-    if is_text(value.type) and (pa.types.is_date(target) or pa.types.is_timestamp(target)):
-        return _complete_date(clause, node, value)
+    if is_text(value.type) and pa.types.is_date(target):
+        return clause.call(node, "spark_date_text", value)
+    if is_text(value.type) and pa.types.is_timestamp(target):
+        return clause.call(node, "spark_timestamp_text", value)
+    if is_text(value.type) and pa.types.is_integer(target):
+        return clause.call(node, "spark_integer_text", value)
     return value
 
 
@@ -112,14 +124,6 @@ def _moment_of(clause: Clause, node: exp.Expr, seconds: Expression) -> Expressio
     return clause.call(node, "timestamp_of_micros", micros)
 
 
-def _complete_date(clause: Clause, node: exp.Expr, text: Expression) -> Expression:
-    """Return a text whose date has all parts: ``2024`` is 2024-01-01, ``2024-5`` 2024-05-01."""
-    for pattern, completed in _PARTIAL_DATES:
-        arguments = (string_literal(pattern), string_literal(completed))
-        text = clause.call(node, "regexp_replace_all", text, *arguments)
-    return text
-
-
 def _is_invalid_spark_integer(value: Expression, target: pa.DataType) -> bool:
     """Return whether Spark refuses to cast a string literal to an integer: ``'1.5'``, ``'1e3'``."""
     text = value.value if isinstance(value, Literal) else None
@@ -141,8 +145,4 @@ def spark_text(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
     return value
 
 
-_PARTIAL_DATES: Final = (
-    (r"^\s*(\d{4})\s*$", "$1-01-01"),
-    (r"^\s*(\d{4}-\d{1,2})\s*$", "$1-01"),
-)
 READERS: Final[dict[type[exp.Expr], Reader]] = {exp.Cast: _read_cast, exp.TryCast: _read_cast}

@@ -20,7 +20,7 @@ from pyarrow import types as arrow
 from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
-from circuits.sql.casts import spark_text
+from circuits.sql.casts import spark_cast, spark_text
 from circuits.sql.clause import Clause, Reader
 from circuits.sql.literals import integer_literal
 from circuits.sql.parsing import NAMED_FUNCTIONS
@@ -164,7 +164,7 @@ def _coerce_one(clause: Clause, node: exp.Expr, value: Expression, kind: str) ->
             target = pa.bool_()
         case _:
             pass
-    return value if target is None else clause.call(node, "cast", value, type=target)
+    return value if target is None else spark_cast(clause, node, value, target)
 
 
 def as_text(clause: Clause, node: exp.Expr, value: Expression) -> Expression:

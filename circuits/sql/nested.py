@@ -30,6 +30,7 @@ from circuits.plan.expressions import Column, Expression, Literal, substitute
 from circuits.sql.clause import Clause, Reader
 from circuits.sql.literals import NULL, integer_literal, string_literal
 from circuits.sql.spark.lists import unless_null
+from circuits.sql.spark.sequences import read_sequence
 from circuits.types import functions
 from circuits.types.ddl import field_of, schema_of_ddl
 from circuits.types.functions.lambdas import lambda_call
@@ -309,14 +310,11 @@ def _read_histogram(clause: Clause, node: exp.Anonymous) -> Expression:
 
 
 def _read_series(clause: Clause, node: exp.GenerateSeries) -> Expression:
+    if clause.source.is_spark:
+        return read_sequence(clause, node)
     clause.source.allow_arguments(node, "start", "end", "step", "is_end_exclusive")
     given = (node.args.get(name) for name in ("start", "end", "step"))
     parts = [clause.read(part) for part in given if part is not None]
-    if clause.source.is_spark:
-        values = clause.call(node, "sequence", *parts)
-        if all(pa.types.is_integer(part.type) and part.type.bit_width < 64 for part in parts):
-            return clause.call(node, "cast", values, type=pa.list_(pa.int32()))
-        return values
     exclusive = node.args.get("is_end_exclusive")
     return clause.call(node, "series_before" if exclusive else "series", *parts)
 
@@ -384,9 +382,14 @@ def _apply(
         value = clause.call(node, "cast", value, type=pa.list_(pa.null()))
     if not is_list(value.type):
         raise clause.source.error(node, f"{function} takes a list, not a value of {value.type}")
-    lambda_body, parameters = _read_lambda(clause, node, [value.type.value_type, pa.int64()], body)
+    position_type = pa.int32() if clause.source.is_spark else pa.int64()
+    types = [value.type.value_type, position_type]
+    lambda_body, parameters = _read_lambda(clause, node, types, body)
     position = Column(parameters[1], pa.int64())
-    if not clause.source.is_spark:  # positions are from 1
+    if clause.source.is_spark:
+        as_int = clause.call(node, "cast", position, type=position_type)
+        lambda_body = _substitute(lambda_body, {Column(parameters[1], position_type): as_int})
+    else:  # positions are from 1
         lambda_body = _shift(clause, node, lambda_body, position)
     with clause.source.errors_at(node):
         return lambda_call(function, value, lambda_body, parameters)

@@ -10,6 +10,7 @@ from pyarrow import types as arrow
 from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
+from circuits.sql.casts import spark_cast
 from circuits.sql.clause import USE_OF_NOW, Clause
 from circuits.sql.literals import integer_literal, string_literal
 from circuits.sql.named_functions import (
@@ -27,6 +28,7 @@ from circuits.sql.spark.operands import (
     INSTANT,
     is_text,
 )
+from circuits.types.functions.type_rules import is_temporal
 
 __all__ = ["BUILDERS", "DATE_ADD", "DATE_DIFF"]
 
@@ -61,11 +63,13 @@ def _parse(target: pa.DataType, *, lenient: bool) -> Builder:
         if not 1 <= len(arguments) <= 2:
             raise count_error(clause, node, "1 to 2")
         value = arguments[0]
-        if len(arguments) == 2 and (is_text(value) or arrow.is_null(value.type)):
+        if len(arguments) == 2 and not is_temporal(value.type):
             function = "try_date_parse" if lenient else "date_parse"
-            value = clause.call(node, function, value, arguments[1])
+            has_zone = not arrow.is_timestamp(target) or target.tz is not None
+            function += "" if has_zone else "_local"
+            value = clause.call(node, function, *coerce(clause, node, [value], "t"), arguments[1])
             return clause.call(node, "cast", value, type=target)
-        return clause.call(node, "try_cast" if lenient else "cast", value, type=target)
+        return spark_cast(clause, node, value, target, lenient=lenient)
 
     return build
 
@@ -78,7 +82,9 @@ def _unix_timestamp(clause: Clause, node: exp.Anonymous, arguments: Arguments) -
     value, *rest = arguments
     if is_text(value):
         value = clause.call(node, "date_parse", value, *(rest or [string_literal(_FORMAT)]))
-    return clause.call(node, "epoch_second", value)
+    # As in Spark, the fraction of a second is cut off: half a second before 1970 is 0.
+    micros = clause.call(node, "epoch_microsecond", value)
+    return clause.call(node, "int_divide", micros, integer_literal(1_000_000))
 
 
 def _from_unixtime(
@@ -163,14 +169,9 @@ def _date_trunc(clause: Clause, node: exp.Expr, unit: Expression, value: Express
     name = _truncation(clause, node, unit)
     if name is None:
         return Literal(None, INSTANT)
-    has_zone = arrow.is_timestamp(value.type) and value.type.tz is None
     (value,) = coerce(clause, node, [value], "m")
     truncated = clause.call(node, "date_trunc", string_literal(name), value)
-    return (
-        truncated
-        if has_zone and arrow.is_timestamp(value.type)
-        else _instant(clause, node, truncated)
-    )
+    return _instant(clause, node, truncated)
 
 
 def _truncation(clause: Clause, node: exp.Expr, unit: Expression) -> str | None:

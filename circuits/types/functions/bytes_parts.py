@@ -54,6 +54,11 @@ def _overlay(value: bytes, new: bytes, start: int, length: int = -1) -> bytes:
     return value[: max(start - 1, 0)] + new + value[max(start - 1, 0) + length :]
 
 
+def _concat(*parts: pa.Array) -> pa.Array:
+    parts = tuple(pc.cast(part, _BYTES) for part in parts)
+    return pc.binary_join_element_wise(*parts, pa.scalar(b"", _BYTES))
+
+
 def _hmac(key: str | bytes, message: str | bytes, name: str = "SHA-256") -> bytes:
     known = _HASHES.get(name.upper())
     if known is None:
@@ -62,6 +67,12 @@ def _hmac(key: str | bytes, message: str | bytes, name: str = "SHA-256") -> byte
 
 
 FUNCTIONS = (
+    Function(
+        "bytes_concat",
+        "the arguments, which are bytes, joined",
+        Signature("yy*", _BYTES),
+        column_kernel(_concat),
+    ),
     Function(
         "bytes_reverse",
         "the bytes a in the opposite order",

@@ -15,7 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from circuits.types.functions.argument_rows import by_constants
-from circuits.types.functions.function import Function
+from circuits.types.functions.coercion import cast_to
+from circuits.types.functions.function import (
+    Arguments,
+    Function,
+    TypedArguments,
+    argument_error,
+    require,
+)
 from circuits.types.functions.signatures import Signature, column_kernel
 
 __all__ = ["FUNCTIONS"]
@@ -245,6 +252,15 @@ def _duration(count: pa.Array, unit: pa.Array) -> pa.Array:
     return pc.cast(pc.multiply_checked(count, unit), pa.duration("us"))
 
 
+def _duration_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
+    require(name, arguments, 1, 1)
+    if not pa.types.is_duration(arguments[0].type):
+        raise argument_error(name, arguments, "it takes an interval of days or shorter units")
+    return (cast_to(arguments[0], pa.duration("us")),), _INT
+
+
 def _function(
     name: str, description: str, parameters: str, result: pa.DataType, function: Callable[..., Any]
 ) -> Function:
@@ -338,5 +354,11 @@ FUNCTIONS = (
         "the interval of a times b microseconds",
         Signature("ii", pa.duration("us")),
         column_kernel(_duration),
+    ),
+    Function(
+        "micros_of_duration",
+        "the microseconds of an interval of days and shorter units",
+        _duration_rule,
+        column_kernel(lambda values: pc.cast(values, pa.int64())),
     ),
 )

@@ -38,6 +38,7 @@ from circuits.types.functions import (
     number_formats,
     regular_expressions,
     rounding,
+    spark_notation,
     string_distance,
     structs_and_maps,
     text_checks,
@@ -92,6 +93,7 @@ _FAMILIES = (
     nested_texts,
     text_parts,
     interval_arithmetic,
+    spark_notation,
 )
 
 TABLE = MappingProxyType(
