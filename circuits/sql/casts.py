@@ -17,7 +17,7 @@ from circuits.errors import EvaluationError
 from circuits.plan.expressions import Call, Expression, Literal
 from circuits.runtime.evaluation import evaluate
 from circuits.sql.clause import Clause, Reader
-from circuits.sql.literals import integer_literal
+from circuits.sql.literals import integer_literal, string_literal
 from circuits.sql.types import arrow_type
 from circuits.types.arrow_types import is_nested
 from circuits.types.functions.type_rules import is_number, is_text
@@ -142,7 +142,62 @@ def spark_text(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
         return clause.call(node, "spark_text", value)
     if pa.types.is_timestamp(value.type) and value.type.tz is not None:
         return clause.call(node, "cast", value, type=pa.timestamp("us"))
+    if pa.types.is_duration(value.type):
+        fields = _interval_fields(clause, node, value)
+        return clause.call(node, "interval_text", value, *map(string_literal, fields))
     return value
+
+
+def _interval_fields(clause: Clause, node: exp.Expr, value: Expression) -> tuple[str, str]:
+    """Return the first and the last field of the text of an interval, which its type has in Spark.
+
+    They are known for a literal and a computed interval, not for a column.
+    """
+    literals = [part for part in node.find_all(exp.Interval) if clause.read(part) == value]
+    if isinstance(value, Literal) and literals:
+        unit = literals[0].args.get("unit")
+        names = re.findall(r"[A-Za-z]+", literals[0].this.name)
+        if isinstance(unit, exp.IntervalSpan):
+            names = [unit.this.name, unit.expression.name]
+        elif unit is not None:
+            names = [unit.name]
+        fields = [_FIELDS_BY_UNIT[name.lower().removesuffix("s")] for name in names]
+        return min(fields, key=_FIELDS.index), max(fields, key=_FIELDS.index)
+    if isinstance(value, Literal):  # computed from constants
+        sides = [
+            (clause.read(part.left), clause.read(part.right)) for part in node.find_all(exp.Sub)
+        ]
+        is_days = any(all(pa.types.is_date(side.type) for side in pair) for pair in sides)
+        return ("DAY", "DAY") if is_days else ("DAY", "SECOND")
+    if isinstance(value, Call) and value.function in _DAY_TO_SECOND:
+        is_days = value.function == "subtract" and any(map(_is_cast_date, value.arguments))
+        return ("DAY", "DAY") if is_days else ("DAY", "SECOND")
+    raise clause.source.unsupported(
+        node,
+        "the text of an interval whose fields are not known",
+        "format its parts, which extract() returns",
+    )
+
+
+def _is_cast_date(value: Expression) -> bool:
+    return (
+        isinstance(value, Call)
+        and value.function == "cast"
+        and bool(pa.types.is_date(value.arguments[0].type))
+    )
+
+
+_FIELDS: Final = ("DAY", "HOUR", "MINUTE", "SECOND")
+_FIELDS_BY_UNIT: Final = {
+    **dict.fromkeys(("day", "week"), "DAY"),
+    "hour": "HOUR",
+    "minute": "MINUTE",
+    **dict.fromkeys(("second", "millisecond", "microsecond"), "SECOND"),
+}
+#: Functions whose result is an interval of days to seconds.
+_DAY_TO_SECOND: Final = (
+    *("subtract", "duration_of_micros", "multiply_interval", "divide_interval"),
+)
 
 
 READERS: Final[dict[type[exp.Expr], Reader]] = {exp.Cast: _read_cast, exp.TryCast: _read_cast}

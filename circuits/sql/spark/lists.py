@@ -32,6 +32,12 @@ def _arrays_zip(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Ex
     """Read ``arrays_zip``; a field has the name of its column, or else its number."""
     if not arguments:
         raise count_error(clause, node, "1 or more")
+    arguments = [
+        clause.call(node, "cast", argument, type=pa.list_(pa.null()))
+        if pa.types.is_null(argument.type)
+        else argument
+        for argument in arguments
+    ]
     zipped = clause.call(node, "list_zip", *arguments)
     names = [
         part.name if isinstance(part, exp.Column | exp.Dot) else str(number)

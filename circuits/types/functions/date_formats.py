@@ -308,7 +308,10 @@ def _field_expression(field: Field, strict: bool, adjacent: bool) -> str:
     elif name == "fraction":
         expression = rf"\d{{1,{width if strict else max(width, 9)}}}"
     elif name.startswith("zone") or name == "offset":
-        group, expression = "zone", r"Z|(?:GMT|UTC|UT)?[+-]\d{1,2}(?::?\d{2})?(?::?\d{2})?|[A-Za-z][\w/+-]*"
+        group, expression = (
+            "zone",
+            r"Z|(?:GMT|UTC|UT)?[+-]\d{1,2}(?::?\d{2})?(?::?\d{2})?|[A-Za-z][\w/+-]*",
+        )
     elif name == "year2":
         expression = r"\d{2}"
     elif name == "year":
