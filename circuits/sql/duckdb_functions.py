@@ -261,6 +261,7 @@ _BUILDERS: Final[dict[str, Builder]] = {
     "round_even": named("round_half_even"),
     "roundbankers": named("round_half_even"),
     "ceiling": named("ceil"),
+    "concat_ws": named("concat_ws", least=1),
     "isfinite": named("is_finite"),
     "isinf": named("is_inf"),
     "greatest_common_divisor": named("gcd"),

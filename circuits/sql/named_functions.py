@@ -241,7 +241,6 @@ def _condition(
 
 
 COMMON: Final[dict[str, Builder]] = {
-    "concat_ws": named("concat_ws", least=1),
     "translate": named("translate"),
     "octet_length": named("octet_length"),
     "bit_length": named("bit_length"),

@@ -29,6 +29,7 @@ from circuits.errors import SchemaError
 from circuits.plan.expressions import Column, Expression, Literal, substitute
 from circuits.sql.clause import Clause, Reader
 from circuits.sql.literals import NULL, integer_literal, string_literal
+from circuits.sql.spark.documents import read_schema
 from circuits.sql.spark.lists import unless_null
 from circuits.sql.spark.sequences import read_sequence
 from circuits.types import functions
@@ -656,6 +657,9 @@ def _named_json(duckdb: str, spark: str = "") -> Reader:
 def _read_from_json(clause: Clause, node: exp.FromJson) -> Expression:
     clause.source.allow_arguments(node, "this", "expression")
     schema = node.args.get("expression")
+    if clause.source.is_spark and isinstance(schema, exp.Expr) and not _is_structure(schema):
+        data_type = read_schema(clause, schema, clause.read(schema))
+        return clause.call(node, "from_json", clause.read(node.this), Literal(None, data_type))
     if not isinstance(schema, exp.Literal) or not schema.is_string:
         raise clause.source.unsupported(
             node, "from_json() without a constant schema", "write it as 'a INT, b STRING'"
@@ -666,6 +670,11 @@ def _read_from_json(clause: Clause, node: exp.FromJson) -> Expression:
     except (SchemaError, ValueError) as error:
         raise clause.source.error(schema, str(error)) from None
     return clause.call(node, "from_json", clause.read(node.this), Literal(None, type))
+
+
+def _is_structure(schema: exp.Expr) -> bool:
+    """Return whether a schema is JSON: ``{"a": "INT"}`` of DuckDB."""
+    return isinstance(schema, exp.Literal) and schema.this.lstrip().startswith(("{", "[", '"'))
 
 
 def _json_schema(written: str) -> pa.DataType:

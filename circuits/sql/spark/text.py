@@ -32,6 +32,7 @@ from circuits.sql.spark.operands import (
     trying,
 )
 from circuits.types.arrow_types import is_nested
+from circuits.types.functions.list_rules import is_list
 
 __all__ = ["BUILDERS"]
 
@@ -209,6 +210,37 @@ def _like(function: str) -> Builder:
     return build
 
 
+def _levenshtein(
+    clause: Clause, node: exp.Expr, left: Expression, right: Expression, *limit: Expression
+) -> Expression:
+    """Read ``levenshtein(a, b[, limit])``; a limit that is NULL is 0."""
+    values = coerce(clause, node, [left, right, *limit], "tti")
+    if limit:
+        values[2] = clause.call(node, "coalesce", values[2], integer_literal(0))
+    return clause.call(node, "levenshtein", *values)
+
+
+def _concat_ws(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
+    """Read ``concat_ws(separator, ...)``; a list stands for its elements that are not NULL."""
+    if not arguments:
+        raise count_error(clause, node, "1 or more")
+    separator, *parts = arguments
+    (separator,) = coerce(clause, node, [separator], "t")
+    texts = []
+    for part in parts:
+        if is_nested(part.type) and not is_list(part.type):
+            raise clause.source.error(node, "concat_ws() takes texts and lists of texts")
+        if not is_list(part.type):
+            texts.append(as_text(clause, node, part))
+            continue
+        values = clause.call(node, "cast", part, type=pa.list_(pa.string()))
+        joined = clause.call(node, "list_join", values, separator)
+        count = clause.call(node, "length", clause.call(node, "list_compact", values))
+        is_empty = clause.call(node, "eq", count, integer_literal(0))
+        texts.append(clause.call(node, "case", is_empty, Literal(None, pa.string()), joined))
+    return clause.call(node, "concat_ws", separator, *texts)
+
+
 def _unhex_text(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
     return clause.call(node, "unhex", *coerce(clause, node, [value], "t"))
 
@@ -236,7 +268,8 @@ def _sentences(
 
 
 BUILDERS: Final[dict[str, Builder]] = {
-    "levenshtein": named("levenshtein"),
+    "concat_ws": _concat_ws,
+    "levenshtein": fixed((2, 3), _levenshtein),
     "url_encode": named("url_encode"),
     "url_decode": named("url_decode"),
     "ascii": named("code_point"),

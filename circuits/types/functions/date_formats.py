@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from circuits.types.functions.function import Function, Kernel, Values
 from circuits.types.functions.signatures import Signature, per_distinct_row
 
-__all__ = ["FUNCTIONS"]
+__all__ = ["FUNCTIONS", "format_java", "parse_java"]
 
 MONTHS: Final = (
     *("January", "February", "March", "April", "May", "June", "July", "August", "September"),
@@ -430,6 +430,17 @@ def _c_parser(*, lenient: bool) -> Callable[[str, str], datetime | None]:
             raise
 
     return parse
+
+
+def parse_java(text: str, pattern: str) -> datetime | None:
+    """Return the timestamp in a text of a format of Java; None for another text."""
+    return _java_parser(lenient=True)(text, pattern)
+
+
+def format_java(moments: pa.Array, pattern: str) -> pa.Array:
+    """Return timestamps without a zone as texts of a format of Java."""
+    texts: pa.Array = _format_kernel(java_format)((moments, pa.scalar(pattern)), pa.string())
+    return texts
 
 
 _TIMESTAMP: Final = pa.timestamp("us")
