@@ -898,6 +898,15 @@ def _set(reader: AggregateReader) -> Expression:
     return _never_null_in_spark(reader, values)
 
 
+def _bitmap(function: str) -> Read:
+    """Read an aggregate of Spark's bitmaps, as a function of the list of distinct values."""
+
+    def read(reader: AggregateReader) -> Expression:
+        return reader.call(function, _set(reader))
+
+    return read
+
+
 #: The functions by name; `circuits.sql.aggregate_names` has their synonyms.
 DEFINITIONS: Final[Mapping[str, _Definition]] = MappingProxyType(
     {
@@ -909,6 +918,9 @@ DEFINITIONS: Final[Mapping[str, _Definition]] = MappingProxyType(
         "bit_and": _Definition(_simple("bit_and")),
         "bit_or": _Definition(_simple("bit_or")),
         "bit_xor": _Definition(_simple("bit_xor")),
+        "bitmap_and_agg": _Definition(_bitmap("bitmap_and"), distinct=False),
+        "bitmap_construct_agg": _Definition(_bitmap("bitmap_of_positions"), distinct=False),
+        "bitmap_or_agg": _Definition(_bitmap("bitmap_or"), distinct=False),
         "bool_and": _Definition(_read_bool(True)),
         "bool_or": _Definition(_read_bool(False)),
         "collect_set": _Definition(_set),

@@ -63,6 +63,8 @@ AGGREGATE_CLASSES: Final[Mapping[type[exp.Expr], str]] = MappingProxyType(
         exp.ArrayAgg: "array_agg",
         exp.ArrayUniqueAgg: "collect_set",
         exp.Avg: "avg",
+        exp.BitmapConstructAgg: "bitmap_construct_agg",
+        exp.BitmapOrAgg: "bitmap_or_agg",
         exp.BitwiseAndAgg: "bit_and",
         exp.BitwiseOrAgg: "bit_or",
         exp.BitwiseXorAgg: "bit_xor",

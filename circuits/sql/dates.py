@@ -9,7 +9,13 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression
 from circuits.sql.clause import Clause, Reader
-from circuits.sql.intervals import interval_operand, read_interval_value, shift_by_interval
+from circuits.sql.intervals import (
+    interval_operand,
+    is_made_interval,
+    read_interval_value,
+    shift_by_interval,
+    shift_by_made_interval,
+)
 from circuits.sql.literals import integer_literal, string_literal
 from circuits.sql.named_functions import coerce
 from circuits.sql.spark.arithmetic import read_arithmetic
@@ -148,6 +154,10 @@ def _sum_reader(function: str, sign: int) -> Reader:
     def read(clause: Clause, node: exp.Expr) -> Expression:
         clause.source.allow_arguments(node, "this", "expression")
         left, right = node.this, node.args["expression"]
+        if clause.source.is_spark and is_made_interval(right) and not is_made_interval(left):
+            return shift_by_made_interval(clause, node, left, right, sign)
+        if clause.source.is_spark and is_made_interval(left) and sign > 0:
+            return shift_by_made_interval(clause, node, right, left, sign)
         if interval_operand(right) is not None and interval_operand(left) is None:
             shifted = shift_by_interval(clause, node, left, right, sign)
             return _sum_as_text(clause, node, left, shifted)

@@ -67,6 +67,8 @@ def _read_struct(clause: Clause, node: exp.Struct) -> Expression:
         if isinstance(part, exp.PropertyEQ):
             clause.source.allow_arguments(part, "this", "expression")
             name, value = part.this.name, part.expression
+            if isinstance(value, exp.Dot) and clause.source.name_in_text(node) == "struct":
+                name = value.expression.name  # as in Spark, the name of the field
         elif isinstance(part, exp.Star):
             raise clause.source.unsupported(part, "'*' in a struct", "name the columns")
         else:
@@ -196,13 +198,21 @@ def _read_array_slice(clause: Clause, node: exp.ArraySlice) -> Expression:
     return clause.call(node, "list_slice_length" if by_length else "list_slice", *parts)
 
 
+def _read_comparator_sort(clause: Clause, node: exp.ArraySort) -> Expression:
+    """Read ``array_sort(a, (x, y) -> comparison)`` of Spark."""
+    clause.source.allow_arguments(node, "this", "expression")
+    value = clause.read(node.this)
+    if not is_list(value.type):
+        raise clause.source.error(node, f"array_sort() takes a list, not a value of {value.type}")
+    element = value.type.value_type
+    body, parameters = _read_lambda(clause, node, [element, element], node.args["expression"])
+    with clause.source.errors_at(node):
+        return lambda_call("list_sort_by", value, body, parameters)
+
+
 def _read_sort(clause: Clause, node: exp.ArraySort) -> Expression:
     if node.args.get("expression") is not None:
-        raise clause.source.unsupported(
-            node,
-            "array_sort() with a comparator",
-            "write array_sort(a), or sort_array(a, false) for the reverse order",
-        )
+        return _read_comparator_sort(clause, node)
     clause.source.allow_arguments(node, "this", "asc", "nulls_first")
     flags = {"asc": True, "nulls_first": False}
     for name in flags:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import time
 from typing import Final
 
 import pyarrow as pa
@@ -117,13 +118,48 @@ def _timestamp_of(unit: int) -> Builder:
 
 
 def _make_timestamp(function: str, target: pa.DataType) -> Builder:
+    """Read ``make_timestamp`` of six numbers, or of a date and a time, and an optional zone."""
+
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
+        if 1 <= len(arguments) <= 3:
+            return of_date(clause, node, arguments)
         if not 6 <= len(arguments) <= 7:
             raise count_error(clause, node, "6 to 7")
         value = clause.call(node, function, *coerce(clause, node, arguments[:6], "iiiiif"))
         if len(arguments) == 7:
             value = clause.call(node, "from_zone", value, arguments[6])
         return clause.call(node, "cast", value, type=target)
+
+    def of_date(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
+        midnight = Literal(time(), pa.time64("us"))
+        (date,) = coerce(clause, node, arguments[:1], "d")
+        moment = clause.call(node, "timestamp_of_parts", date, *(arguments[1:2] or [midnight]))
+        if len(arguments) == 3:
+            moment = clause.call(node, "from_zone", moment, arguments[2])
+        return clause.call(node, "cast", moment, type=target)
+
+    return build
+
+
+def _make_time(
+    clause: Clause, node: exp.Expr, hour: Expression, minute: Expression, second: Expression
+) -> Expression:
+    numbers = coerce(clause, node, [hour, minute, second], "iin")
+    return clause.call(node, "time_of_micros", clause.call(node, "micros_of_time", *numbers))
+
+
+def _to_time(*, lenient: bool) -> Builder:
+    """Read ``to_time(text[, format])``."""
+
+    def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
+        if not 1 <= len(arguments) <= 2:
+            raise count_error(clause, node, "1 to 2")
+        value, *pattern = coerce(clause, node, arguments, "tt")
+        if pattern:
+            function = "try_date_parse" if lenient else "date_parse"
+            value = clause.call(node, function, value, *pattern)
+        cast = "try_cast" if lenient else "cast"
+        return clause.call(node, cast, value, type=pa.time64("us"))
 
     return build
 
@@ -238,7 +274,12 @@ BUILDERS: Final[dict[str, Builder]] = {
     "add_months": named("add_months"),
     "months_between": named("months_between", defaults=[Literal(True, pa.bool_())], least=2),
     "make_dt_interval": _make_interval,
+    "make_time": fixed(3, _make_time),
     "next_day": named("next_day"),
+    "time_diff": named("time_diff"),
+    "time_trunc": named("time_trunc"),
+    "to_time": _to_time(lenient=False),
+    "try_to_time": _to_time(lenient=True),
     "make_date": named("make_date"),
     "try_make_date": named("try_make_date"),
     "make_timestamp": _make_timestamp("make_timestamp", INSTANT),

@@ -23,6 +23,8 @@ def unless_null(
     clause: Clause, node: exp.Expr, value: Expression, *arguments: Expression
 ) -> Expression:
     """Return a value, or NULL if one of the arguments is NULL."""
+    if not arguments:
+        return value
     missing = [clause.call(node, "is_null", argument) for argument in arguments]
     condition = missing[0] if len(missing) == 1 else clause.call(node, "or", *missing)
     return clause.call(node, "case", condition, NULL, value)

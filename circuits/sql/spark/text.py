@@ -25,6 +25,7 @@ from circuits.sql.named_functions import (
     literal_text,
     named,
 )
+from circuits.sql.spark.lists import unless_null
 from circuits.sql.spark.operands import (
     is_binary,
     is_text,
@@ -181,6 +182,15 @@ def _regexp_replace(clause: Clause, node: exp.Anonymous, arguments: Arguments) -
     if not 3 <= len(arguments) <= 4:
         raise count_error(clause, node, "3 to 4")
     return clause.call(node, "regexp_replace_all", *coerce(clause, node, arguments, "ttti"))
+
+
+def _regexp_instr(
+    clause: Clause, node: exp.Expr, value: Expression, pattern: Expression, *group: Expression
+) -> Expression:
+    """Read ``regexp_instr(text, pattern[, group])``; Spark ignores the group unless it is NULL."""
+    values = coerce(clause, node, [value, pattern], "tt")
+    position = clause.call(node, "regexp_position", *values)
+    return unless_null(clause, node, position, *coerce(clause, node, [*group], "i"))
 
 
 def _instr(
@@ -343,7 +353,7 @@ BUILDERS: Final[dict[str, Builder]] = {
     "regexp_extract_all": named(
         "regexp_extract_all", defaults=[integer_literal(1)], kinds="tti", least=2
     ),
-    "regexp_instr": named("regexp_position", order=[0, 1]),
+    "regexp_instr": fixed((2, 3), _regexp_instr),
     "regexp_replace": _regexp_replace,
     "regexp_substr": named("regexp_substring"),
     "try_url_decode": trying(named("url_decode")),
