@@ -23,6 +23,7 @@ AGGREGATE_NAMES: Final[Mapping[str, str]] = MappingProxyType(
         "bit_or_agg": "bit_or",
         "bit_xor_agg": "bit_xor",
         "bitand_agg": "bit_and",
+        "bitmap_and_agg": "bitmap_and_agg",
         "bitor_agg": "bit_or",
         "bitxor_agg": "bit_xor",
         "bool_and": "bool_and",

@@ -3,14 +3,14 @@
 Number n > 0 has the bucket ``1 + (n - 1) / 32768`` and the position ``(n - 1) % 32768`` in it. Bit
 p of a bitmap is bit ``p % 8`` of byte ``p / 8``. A bitmap that is shorter or longer than 4,096
 bytes is filled with zeros or cut. The aggregates of SQL are functions of lists here; each runs once
-per distinct list, in numpy.
+per group that changes, in numpy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,7 @@ from circuits.types.functions.coercion import cast_to
 from circuits.types.functions.function import (
     Arguments,
     Function,
+    Kernel,
     Rule,
     TypedArguments,
     argument_error,
@@ -73,6 +74,16 @@ def _and(bitmaps: Sequence[bytes]) -> bytes:
     return reduce(np.bitwise_and, map(_fitted, bitmaps), ones).tobytes()
 
 
+def _per_list(function: Callable[[Any], bytes]) -> Kernel:
+    """Return a kernel that calls a function for each list; NULL for a list that is NULL."""
+
+    def kernel(values: pa.Array) -> pa.Array:
+        results = [None if parts is None else function(parts) for parts in values.to_pylist()]
+        return pa.array(results, pa.binary())
+
+    return column_kernel(kernel)
+
+
 def _list_rule(*, of_bytes: bool) -> Rule:
     def rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
         require(name, arguments, 1, 1)
@@ -113,18 +124,18 @@ FUNCTIONS = (
         "bitmap_of_positions",
         "the bitmap that has the positions in the list a",
         _list_rule(of_bytes=False),
-        per_distinct_row(_of_positions),
+        _per_list(_of_positions),
     ),
     Function(
         "bitmap_or",
         "the bits that a bitmap of the list a has",
         _list_rule(of_bytes=True),
-        per_distinct_row(_or),
+        _per_list(_or),
     ),
     Function(
         "bitmap_and",
         "the bits that all bitmaps of the list a have",
         _list_rule(of_bytes=True),
-        per_distinct_row(_and),
+        _per_list(_and),
     ),
 )

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as arrow
 
+from circuits.plan.expressions import Expression
 from circuits.types.functions.coercion import cast_to
 from circuits.types.functions.function import (
     Arguments,
@@ -49,7 +50,7 @@ def _rule(kinds: str, result: pa.DataType) -> Rule:
         require(name, arguments, len(kinds), len(kinds))
         targets = {"u": pa.string(), "t": _TIME, "d": pa.date32()}
         tests = {"u": arrow.is_string, "t": arrow.is_time, "d": arrow.is_date}
-        typed = []
+        typed: list[Expression] = []
         for kind, argument in zip(kinds, arguments, strict=True):
             if not tests[kind](argument.type) and not arrow.is_null(argument.type):
                 raise argument_error(

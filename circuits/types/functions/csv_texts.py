@@ -159,10 +159,7 @@ def _to_csv_rule(
 def _to_csv(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     structs = fill_rows(arguments[0], row_count(arguments))
     options = _Options.of(_constant(arguments[1]), trims=True)
-    cells = [
-        pc.fill_null(_quote(_texts(column, options), options), options.null)
-        for column in structs.flatten()
-    ]
+    cells = [_cells(_texts(column, options), options) for column in structs.flatten()]
     rows = pc.binary_join_element_wise(*cells, pa.scalar(options.separator, cells[0].type))
     missing = pa.scalar(None, rows.type)
     return pc.cast(pc.if_else(structs.is_valid(), rows, missing), result_type)
@@ -187,6 +184,13 @@ def _texts(values: pa.Array, options: _Options) -> pa.Array:
         texts = pc.replace_substring_regex(texts, r"(^|[\[{ ])null([,\]}]|$)", r"\1\2")
         texts = pc.replace_substring_regex(texts, r", ([,\]}])", r",\1")
     return texts
+
+
+def _cells(texts: pa.Array, options: _Options) -> pa.Array:
+    """Return the cells of texts; that of NULL is in quotes only if all cells are."""
+    if options.quotes_all:
+        return _quote(pc.fill_null(texts, options.null), options)
+    return pc.fill_null(_quote(texts, options), options.null)
 
 
 def _quote(texts: pa.Array, options: _Options) -> pa.Array:

@@ -474,12 +474,6 @@ FUNCTIONS = (
         _READ,
         _java_parser(lenient=False, use_zone=False),
     ),
-    _function(
-        "try_date_parse_local",
-        "as date_parse_local; NULL for another text",
-        _READ,
-        _java_parser(lenient=True, use_zone=False),
-    ),
     Function(
         "strftime", "a in the format b of C: %Y-%m-%d %H:%M:%S", _WRITE, _format_kernel(c_format)
     ),

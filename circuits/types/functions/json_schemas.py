@@ -62,7 +62,7 @@ def _merge(left: _Type, right: _Type) -> _Type:
     if "DOUBLE" in (left, right) and _is_number(left) and _is_number(right):
         return "DOUBLE"
     if _is_number(left) and _is_number(right):  # a decimal with the digits of both
-        return max(_LONG_DIGITS if isinstance(each, str) else each for each in (left, right))
+        return max(each if isinstance(each, int) else _LONG_DIGITS for each in (left, right))
     return "STRING"
 
 
